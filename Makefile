@@ -1,0 +1,51 @@
+# Every target sets up what it needs. The first one lists them all.
+
+PYTHON ?= python3
+VENV := $(or $(QUEUE_DB_VENV),.venv)
+PY := $(VENV)/bin/python
+KINDS ?= postgresql mysql mariadb
+# Test processes, each with servers of its own; a file stays in one of them. WORKERS=0 runs all in one.
+WORKERS ?= 2
+
+# Spark needs a Java; the recipes that run Spark begin with this.
+WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
+
+.DEFAULT_GOAL := help
+.PHONY: help environment demo test lint format lock servers clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+environment: ## Make .venv with all that requirements.lock pins (at once if it is up to date)
+	@$(PYTHON) tools/setup_environment.py
+
+demo: environment ## Show the queue at work with Spark: DIR=folder URL=database TASKS=number, each optional
+	@$(WITH_JAVA) $(PY) spark_jobs/demo.py \
+		$(if $(DIR),--dir "$(DIR)") $(if $(URL),--url "$(URL)") $(if $(TASKS),--tasks "$(TASKS)")
+
+test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"
+	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+lint: environment ## Check style, types and who imports whom
+	@$(VENV)/bin/ruff check
+	@$(VENV)/bin/ruff format --check
+	@$(VENV)/bin/mypy --strict queue_db
+	@$(VENV)/bin/lint-imports
+
+format: environment ## Put the code in the house style
+	@$(VENV)/bin/ruff check --fix
+	@$(VENV)/bin/ruff format
+
+lock: environment ## Write requirements.lock anew from pyproject.toml, with the newest versions it allows
+	@$(PY) -m pip install --quiet --disable-pip-version-check uv
+	@$(PY) -m uv pip compile --quiet --universal --upgrade --python-version 3.11 --all-extras --group dev \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
+	@git --no-pager diff --stat -- requirements.lock
+
+servers: environment ## Start private servers and print their URLs, until Ctrl-C: KINDS="postgresql mysql mariadb"
+	@$(PY) -m tests.servers start $(KINDS)
+
+clean: ## Remove the environment and everything else that was made here
+	rm -rf $(VENV) build dist demo-output test-report spark-warehouse metastore_db derby.log *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

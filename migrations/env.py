@@ -1,0 +1,35 @@
+"""Alembic's environment. The tables, and the connection or the dialect, come from ``queue_db.migrate`` through ``attributes``."""
+
+from alembic import context
+
+from queue_db.schema import tables as describe
+
+attributes = context.config.attributes
+tables = attributes.get("tables") or describe()
+
+
+def include_name(name: str | None, type_: str, parent_names: dict[str, str | None]) -> bool:
+    """Only our tables, and only in our schema: the queue is a guest in somebody's database."""
+    if type_ == "schema":
+        return name == tables.schema
+    if type_ == "table":
+        return name in {table.name for table in tables.metadata.tables.values()}
+    return True
+
+
+options = {
+    "target_metadata": tables.metadata,
+    "version_table": tables.version,
+    "version_table_schema": tables.schema,
+    "include_schemas": tables.schema is not None,
+    "include_name": include_name,
+}
+
+if context.is_offline_mode():
+    context.configure(dialect_name=attributes["sql_dialect"].name, literal_binds=True, **options)
+else:
+    # The transaction is the caller's: it commits. Where DDL commits by itself (MySQL), so do we after each step.
+    context.configure(connection=attributes["connection"], **options)
+
+with context.begin_transaction():
+    context.run_migrations()

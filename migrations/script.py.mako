@@ -1,0 +1,18 @@
+"""${message}"""
+
+from alembic import context, op
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    tables = context.config.attributes["tables"]
+    ${upgrades if upgrades else "pass"}
+
+
+def downgrade() -> None:
+    tables = context.config.attributes["tables"]
+    ${downgrades if downgrades else "pass"}

@@ -1,0 +1,78 @@
+"""What callers may pass: checked at the door, each refusal naming the argument, what came, and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from queue_db.errors import ArgumentError
+from queue_db.model import to_micros
+
+#: Longest wait or lease, seconds: beyond a hundred years it is a mistake of units.
+LONGEST = 100 * 365.25 * 86400
+
+_INT32 = 2**31
+
+
+def name(what: str, value: object, longest: int) -> str:
+    """A queue, kind or key: 1 to ``longest`` characters, no control characters, no blanks at its ends."""
+    if not isinstance(value, str):
+        raise ArgumentError(f"{what}={value!r}: must be a string")
+    if not value:
+        raise ArgumentError(f"{what} is empty: give it 1 to {longest} characters")
+    if len(value) > longest:
+        raise ArgumentError(f"{what} has {len(value)} characters; {longest} is the limit")
+    if value != value.strip():
+        # Some databases compare with trailing blanks ignored: "mail " would be "mail".
+        raise ArgumentError(f"{what}={value!r} begins or ends with a blank")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
+        raise ArgumentError(f"{what}={value!r} contains a control character")
+    return value
+
+
+def seconds(what: str, value: object, *, zero: bool = True) -> int:
+    """A span in seconds (number or timedelta) as microseconds; negative, NaN and infinite ones are refused."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentError(f"{what}={value!r}: must be a number of seconds")
+    if not math.isfinite(value):
+        raise ArgumentError(f"{what}={value!r}: must be a finite number of seconds")
+    if value < 0 or (not zero and value == 0):
+        raise ArgumentError(f"{what}={value!r}: must be {'0 or more' if zero else 'more than 0'} seconds")
+    if value > LONGEST:
+        raise ArgumentError(f"{what}={value!r}: longer than a hundred years; the unit is seconds")
+    micros = round(value * 1_000_000)
+    return micros if zero else max(micros, 1)
+
+
+def moment(what: str, value: object) -> int | None:
+    """An aware datetime as microseconds since 1970, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise ArgumentError(f"{what}={value!r}: must be a datetime with a time zone")
+    if value.tzinfo is None:
+        raise ArgumentError(f"{what}={value!r} has no time zone: use datetime.now(UTC) or .astimezone()")
+    return to_micros(value)
+
+
+def whole(what: str, value: object, lowest: int, highest: int = _INT32 - 1) -> int:
+    """A whole number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentError(f"{what}={value!r}: must be a whole number")
+    if not lowest <= value <= highest:
+        raise ArgumentError(f"{what}={value!r}: must be {lowest:,} to {highest:,}")
+    return value
+
+
+def headers(value: object) -> Mapping[str, Any] | None:
+    """A mapping with string keys, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ArgumentError(f"headers={value!r}: must be a mapping with string keys")
+    return value

@@ -1,0 +1,263 @@
+"""One database: opened, checked, and the only place that begins transactions and runs them again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import stamina
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from queue_db.dialects import Dialect, dialect_for, registered
+from queue_db.errors import (
+    ConfigurationError,
+    PermanentStorageError,
+    QueueDBError,
+    StorageError,
+    TransientStorageError,
+    UnsupportedError,
+)
+from queue_db.model import Capability, Counters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy.orm import Session
+
+_T = TypeVar("_T")
+
+#: How often a transaction is run in all when the database asks to try again, and for how long (seconds). The waits between
+#: add up to three seconds: enough for a server to restart after a crash.
+ATTEMPTS = 10
+RETRY_SECONDS = 30.0
+
+# Seconds: waits are random between the two, doubling.
+_FIRST_WAIT = 0.01
+_LONGEST_WAIT = 1.0
+
+# stamina reports every retry; without a handler Python would print that on stderr. Who wants to see it adds one.
+logging.getLogger("stamina").addHandler(logging.NullHandler())
+
+_SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "token", "secret")
+
+
+def masked(url: URL | str) -> str:
+    """The URL for people: passwords, in their place or in the query, shown as ``***``."""
+    try:
+        parsed = make_url(url)
+    except (SQLAlchemyArgumentError, ValueError):
+        return "***"
+    if parsed.host is not None and "@" in parsed.host:
+        return f"{parsed.drivername}://***"  # an unescaped @ in the password: part of it is taken for the host
+    hidden = {name: "***" for name in parsed.query if any(secret in name.lower() for secret in _SECRETS)}
+    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def parse_url(url: str | URL) -> URL:
+    """The URL with our driver where it names none.
+
+    :raises ConfigurationError: for text that is no URL, a scheme that nobody serves, or a driver that is not installed.
+    """
+    try:
+        parsed = make_url(url)
+    except (SQLAlchemyArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ConfigurationError(
+            "this is not a database URL; write for example sqlite:///queue.db or postgresql+psycopg2://user:password@host/database"
+        ) from None
+    if parsed.host is not None and "@" in parsed.host:
+        raise ConfigurationError("the user or password in the database URL contains an @: write it as %40")
+    if parsed.drivername == "postgres":
+        parsed = parsed.set(drivername="postgresql")
+    family = parsed.get_backend_name()
+    known = registered()
+    if family not in known:
+        raise ConfigurationError(
+            f"unknown database scheme {parsed.drivername!r}; use one of: "
+            + ", ".join(f"{name}+{kind.default_driver}" if kind.default_driver else name for name, kind in sorted(known.items()))
+        )
+    kind = known[family]
+    if "+" not in parsed.drivername and kind.default_driver is not None:
+        parsed = parsed.set(drivername=f"{family}+{kind.default_driver}")
+    try:
+        parsed.get_dialect().import_dbapi()
+    except NoSuchModuleError:
+        raise ConfigurationError(
+            f"unknown driver in {parsed.drivername!r}; use {family}" + (f"+{kind.default_driver}" if kind.default_driver else "")
+        ) from None
+    except ImportError:
+        wish = f'pip install "queue-db[{kind.extra}]"' if kind.extra else f"install the driver of {parsed.drivername}"
+        raise ConfigurationError(f"the driver of {parsed.drivername!r} is not installed: {wish}") from None
+    return parsed
+
+
+class Database:
+    """An engine, its dialect, and transactions on it."""
+
+    def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
+        self.made_here = not isinstance(target, Engine)
+        if isinstance(target, Engine):
+            engine = target
+            self.dialect: Dialect = dialect_for(engine.dialect.name)
+        else:
+            url = parse_url(target)
+            self.dialect = dialect_for(url.get_backend_name())
+            options = self.dialect.pool_options(url, pool_size, max_overflow) | self.dialect.engine_options(url)
+            # Payloads are the users' data: they have no place in tracebacks and logs.
+            engine = create_engine(url, hide_parameters=True, **options)
+        self.url = masked(engine.url)
+        self.counters = Counters()
+        self._counting = threading.Lock()
+        self._process = os.getpid()
+        try:
+            with self._errors("connect"):
+                self.engine = self.dialect.prepare(engine, made_here=self.made_here)
+                with self.engine.connect() as connection:
+                    self._meet(connection)
+        except StorageError as error:
+            self._dispose(engine)
+            # Without a code nobody knows whether a refused connection is a wrong password or a server that is starting.
+            kind = PermanentStorageError if error.sqlstate is None else type(error)
+            raise kind(f"cannot open {self.url}: {error}", sqlstate=error.sqlstate, statement_name="connect") from error.__cause__
+        except TypeError as error:
+            # How drivers say that they do not know a parameter of the URL.
+            self._dispose(engine)
+            raise ConfigurationError(f"cannot open {self.url}: {error}") from error
+        except BaseException:
+            self._dispose(engine)
+            raise
+
+    def _meet(self, connection: Connection) -> None:
+        """Learn what the server is (the first connection tells SQLAlchemy) and refuse one that is too old."""
+        sql = connection.dialect
+        self.capabilities: frozenset[Capability] = self.dialect.capabilities(sql)
+        self.server = self.dialect.server(sql)
+        version, minimum = tuple(sql.server_version_info or ()), self.dialect.minimum_for(sql)
+        if version and version[: len(minimum)] < minimum:
+            raise UnsupportedError(
+                f"{self.server} is too old: {'.'.join(map(str, minimum))} or later is needed",
+                capability="server version",
+                dialect=sql.name,
+            )
+
+    def _dispose(self, engine: Engine) -> None:
+        if self.made_here:
+            engine.dispose()
+
+    def require(self, needs: frozenset[Capability], asker: str) -> None:
+        """Refuse what this server cannot do.
+
+        :raises UnsupportedError: naming the capability.
+        """
+        for capability in sorted(needs - self.capabilities):
+            raise UnsupportedError(
+                f"{asker} needs {capability.value}, which {self.server} does not have",
+                capability=capability.value,
+                dialect=self.engine.dialect.name,
+            )
+
+    def count(self, **more: int) -> None:
+        """Add to the counters. Threads share them, and ``+=`` alone loses what another adds between its reading and writing."""
+        with self._counting:
+            for name, number in more.items():
+                setattr(self.counters, name, getattr(self.counters, name) + number)
+
+    def run(
+        self,
+        work: Callable[[Connection], _T],
+        *,
+        name: str,
+        write: bool = True,
+        attempts: int = ATTEMPTS,
+    ) -> _T:
+        """Run ``work`` in a transaction of its own and commit; run it again when the database asks for that.
+
+        An error while COMMIT runs is never retried here: whether it took effect is unknown (``outcome_unknown``).
+
+        :raises StorageError: when the database refuses, or still asks to try again after the last attempt.
+        """
+        for attempt in stamina.retry_context(
+            on=_again,
+            attempts=attempts,
+            timeout=RETRY_SECONDS,
+            wait_initial=_FIRST_WAIT,
+            wait_max=_LONGEST_WAIT,
+            wait_jitter=_FIRST_WAIT,
+        ):
+            with attempt:
+                if attempt.num > 1:
+                    self.count(retried=1)
+                return self._once(work, name, write)
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    def _once(self, work: Callable[[Connection], _T], name: str, write: bool) -> _T:
+        if self._process != os.getpid():
+            # We are a fork: the connections in the pool are our parent's.
+            self.engine.dispose(close=False)
+            self._process = os.getpid()
+        with self._errors(name), self.engine.connect() as connection, connection.begin() as transaction:
+            if write:
+                self.dialect.begin(connection)
+            result = work(connection)
+            try:
+                transaction.commit()
+            except DBAPIError as error:
+                problem = self.dialect.translate(error, name)
+                if error.connection_invalidated:
+                    problem = TransientStorageError(
+                        f"{problem}: the connection broke during COMMIT, so nobody knows whether it took effect; "
+                        'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
+                        sqlstate=problem.sqlstate,
+                        statement_name=name,
+                        outcome_unknown=True,
+                    )
+                raise problem from error
+            return result
+
+    @contextmanager
+    def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
+        """The caller's connection, in the caller's transaction: nothing is committed, nothing is run again."""
+        with self._errors(name):
+            connection = using if isinstance(using, Connection) else _connection_of(using)
+            if connection.dialect.name not in type(self.dialect).names:
+                raise ConfigurationError(
+                    f"using= is a connection to {connection.dialect.name}, but this queue is in {self.engine.dialect.name}"
+                )
+            self.dialect.begin(connection)
+            yield connection
+
+    @contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except QueueDBError:
+            raise
+        except DBAPIError as error:
+            raise self.dialect.translate(error, name) from error
+        except PoolTimeoutError as error:
+            raise TransientStorageError(f"{name}: no free connection in the pool", statement_name=name) from error
+        except SQLAlchemyError as error:
+            raise PermanentStorageError(f"{name}: {type(error).__name__}", statement_name=name) from error
+
+    def close(self) -> None:
+        """Close the connections of an engine that we made; a caller's engine stays open."""
+        self._dispose(self.engine)
+
+
+def _again(error: Exception) -> bool:
+    return isinstance(error, TransientStorageError) and not error.outcome_unknown
+
+
+def _connection_of(using: Any) -> Connection:
+    connection = getattr(using, "connection", None)
+    if callable(connection):
+        found = connection()
+        if isinstance(found, Connection):
+            return found
+    raise ConfigurationError(f"using= takes a SQLAlchemy Connection or Session, not {type(using).__name__}")

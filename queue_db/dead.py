@@ -1,0 +1,166 @@
+"""``db.dead``: the jobs that were given up, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Row
+
+from queue_db import arguments
+from queue_db.codecs import Codec
+from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
+from queue_db.leased import decode_headers
+from queue_db.model import Job, State, from_micros
+from queue_db.schema import KIND_LENGTH, QUEUE_LENGTH
+from queue_db.store import graveyard
+
+if TYPE_CHECKING:
+    from queue_db.queue import QueueDB
+
+#: The class below has a method called ``list``.
+JobIds = list[int]
+
+_BATCH = 500
+
+
+class DeadJobs:
+    """Jobs whose attempts are used up, or that a handler gave up. They stay until redriven or purged."""
+
+    def __init__(self, db: QueueDB) -> None:
+        self._db = db
+
+    def list(
+        self,
+        queue: str | None = None,
+        *,
+        kind: str | None = None,
+        limit: int = 100,
+        after: Job | None = None,
+    ) -> list[Job]:
+        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the page before."""
+        _check(queue, kind)
+        arguments.whole("limit", limit, 1)
+        db = self._db
+        db.ready()
+        from_here = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
+        rows = db.database.run(
+            lambda connection: graveyard.page(connection, db.store, queue=queue, kind=kind, limit=limit, after=from_here),
+            name="dead list",
+            write=False,
+        )
+        return [job_from_row(row, State.DEAD, db.codec) for row in rows]
+
+    def redrive(
+        self,
+        ids: int | Iterable[int] | None = None,
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> JobIds:
+        """Bring dead jobs back, due now, untried, under their old ids; return these.
+
+        All of them, or those of the given ids, queue and kind, at most ``limit``. A job whose unique key a live job has stays dead.
+
+        :raises JobNotFoundError: an id was given that is not dead.
+        :raises DuplicateJobError: one id was given, and a live job has its unique key.
+        """
+        _check(queue, kind)
+        wanted = _ids(ids)
+        db = self._db
+        db.ready()
+        back: JobIds = []
+        left: JobIds = []
+        above = -1
+        while limit is None or len(back) < limit:
+            batch = _BATCH if limit is None else min(_BATCH, limit - len(back))
+            came, stayed = db.database.run(
+                lambda connection, above=above, batch=batch: graveyard.redrive(  # type: ignore[misc]
+                    connection, db.store, queue=queue, kind=kind, ids=wanted, above=above, limit=batch
+                ),
+                name="redrive",
+            )
+            back += came
+            left += stayed
+            if not came and not stayed:
+                break
+            above = max(came + stayed)
+        if wanted is not None:
+            missing = set(wanted) - set(back) - set(left)
+            if missing and (limit is None or len(back) < limit):
+                raise JobNotFoundError(min(missing), "the dead table")
+            if len(wanted) == 1 and left:
+                job = next(job for job in self.list(queue, kind=kind, limit=2**31 - 1) if job.id == left[0])
+                raise DuplicateJobError(unique_key=str(job.unique_key), existing_id=None)
+        return back
+
+    def purge(self, queue: str | None = None, *, kind: str | None = None, older_than: float | None = None) -> int:
+        """Delete dead jobs for good, in batches; return how many. ``older_than``: only those dead for so many seconds."""
+        _check(queue, kind)
+        age = None if older_than is None else arguments.seconds("older_than", older_than)
+        db = self._db
+        db.ready()
+        before = None
+        if age is not None:
+            now = (
+                db.store.clock()
+                if db.store.clock
+                else db.database.run(
+                    lambda connection: connection.execute(db.store.dialect.clock_query()).scalar_one(),
+                    name="clock",
+                    write=False,
+                )
+            )
+            before = now - age
+        deleted = 0
+        while True:
+            gone = db.database.run(
+                lambda connection: graveyard.forget(connection, db.store, queue=queue, kind=kind, before=before, limit=_BATCH),
+                name="dead purge",
+            )
+            deleted += gone
+            if gone < _BATCH:
+                return deleted
+
+
+def job_from_row(row: Row[Any], state: State, codec: Codec) -> Job:
+    """A stored row as a :class:`Job`. A payload that cannot be decoded is shown as the text that it is."""
+    try:
+        payload = codec.decode(row.payload)
+    except ValueError:
+        payload = row.payload
+    return Job(
+        id=row.id,
+        queue=row.queue,
+        kind=row.kind,
+        payload=payload,
+        headers=decode_headers(row.headers),
+        priority=row.priority,
+        state=state,
+        available_at=from_micros(row.died_at if state is State.DEAD else row.available_at),
+        version=row.version,
+        attempts=row.attempts,
+        max_attempts=row.max_attempts,
+        unique_key=row.unique_key,
+        worker=row.worker,
+        created_at=from_micros(row.created_at),
+        last_error=row.last_error,
+    )
+
+
+def _check(queue: str | None, kind: str | None) -> None:
+    if queue is not None:
+        arguments.name("queue", queue, QUEUE_LENGTH)
+    if kind is not None:
+        arguments.name("kind", kind, KIND_LENGTH)
+
+
+def _ids(ids: int | Iterable[int] | None) -> list[int] | None:
+    if ids is None:
+        return None
+    if isinstance(ids, int):
+        ids = [ids]
+    if not isinstance(ids, Iterable):
+        raise ArgumentError(f"ids={ids!r}: must be a job id or several")
+    return [arguments.whole("id", job_id, 0, 2**63 - 1) for job_id in ids]

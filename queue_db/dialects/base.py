@@ -1,0 +1,398 @@
+"""The dialect seam: a few verbs with portable defaults. To add a database, subclass :class:`Dialect` and name it.
+
+A subclass registers itself under each of its ``names`` (SQLAlchemy's dialect names). What a class leaves alone works on any
+database with row counts that tell matched rows, though in more statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Table,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    null,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+
+from queue_db.clock import now_us
+from queue_db.errors import (
+    ConfigurationError,
+    PermanentStorageError,
+    StorageError,
+    TransientStorageError,
+)
+from queue_db.model import Capability
+
+Pairs = Sequence[tuple[int, int]]
+"""``(id, version)`` of jobs."""
+
+Rows = Sequence[Mapping[str, Any]]
+"""New jobs: the columns :data:`COPIED`, and ``after`` and ``not_before`` (microseconds), from which the due time follows."""
+
+#: Columns of a new job that are inserted as they are given.
+COPIED = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key")
+
+
+#: The parameters of ``Taking.values``; the others belong to the candidates.
+ASSIGNED = ("token", "lease", "by_worker", "now")
+
+
+@dataclass(frozen=True, eq=False)
+class Taking:
+    """A claim in its parts, which a dialect puts together into as few statements as it can. Made once for each shape and kept.
+
+    ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
+    the strategy says so; ``unseen`` selects one ``priority`` for each gap between the known ones in which there is a job (None:
+    no gaps); ``locks`` tells whether the candidates are locked; ``values`` are the assignments; ``returning`` the columns of the
+    jobs won. Their parameters are given when it runs; ``limit`` and ``token``, the claim token, are among them.
+    """
+
+    jobs: Table
+    candidates: Select[Any]
+    unseen: Select[Any] | None
+    locks: bool
+    values: Sequence[tuple[ColumnElement[Any], Any]]
+    returning: Sequence[ColumnElement[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a claim took: rows of ``returning``; the candidates' ``(priority, head)``; unseen priorities."""
+
+    rows: Sequence[Row[Any]]
+    candidates: int
+    heads: Mapping[int, int]
+    unseen: Sequence[int]
+
+
+class Dialect:
+    """What one database says differently, with defaults that work on most."""
+
+    #: SQLAlchemy dialect names that this class answers for.
+    names: ClassVar[tuple[str, ...]] = ()
+    #: Shown to people.
+    title: ClassVar[str] = "SQL database"
+    #: The extra and the driver to install when a URL names none.
+    default_driver: ClassVar[str | None] = None
+    extra: ClassVar[str] = ""
+    #: The oldest server that works, as ``server_version_info`` tells it.
+    minimum: ClassVar[tuple[int, ...]] = ()
+    #: Error codes that ask for another try.
+    transient: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        for name in cls.names:
+            _REGISTRY[name] = cls
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
+        """What this server can do. SQLAlchemy's compiler is not asked: it drops SKIP LOCKED on SQLite without a word."""
+        return frozenset({Capability.CONCURRENT_WRITERS})
+
+    def server(self, sql: SQLAlchemyDialect) -> str:
+        """Name and version for people."""
+        return f"{self.title} {'.'.join(str(part) for part in sql.server_version_info or ())}"
+
+    def minimum_for(self, sql: SQLAlchemyDialect) -> tuple[int, ...]:
+        """The oldest version of this kind of server that works."""
+        return self.minimum
+
+    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
+        """Settings of the server and of the table that people should see when something is slow or strange."""
+        return {}
+
+    # --- prepare ----------------------------------------------------------------------------------------------------
+
+    def engine_options(self, url: URL) -> dict[str, Any]:
+        """Arguments of ``create_engine`` for an engine that we make: isolation and a limit on every network wait."""
+        return {}
+
+    def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
+        """Arguments of ``create_engine`` for a pool that keeps ``size`` connections and makes ``overflow`` more when needed."""
+        return {"pool_size": size, "max_overflow": overflow}
+
+    def from_anywhere(self, url: URL) -> URL:
+        """The URL as a process in another folder must write it. Default: the same."""
+        return url
+
+    def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
+        """Return the engine as our own transactions use it. An engine that is not ``made_here`` is the caller's: left as it is."""
+        return engine
+
+    def begin(self, connection: Connection) -> None:
+        """Make the transaction that is beginning, or a caller's, a writer's. Default: nothing to do."""
+
+    # --- the clock --------------------------------------------------------------------------------------------------
+
+    def clock_query(self) -> Select[Any]:
+        """Ask the database for its time, in microseconds."""
+        return select(now_us())
+
+    def random(self) -> ColumnElement[float]:
+        """A random number in [0, 1), anew for each row."""
+        return func.random()
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def lock_rows(self, rows: Select[Any], *, skip: bool) -> Select[Any]:
+        """Lock what ``rows`` selects until the transaction ends; ``skip``: step over what others have locked."""
+        return rows.with_for_update(skip_locked=skip)
+
+    def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
+        """Rows whose ``(id, version)`` is one of ``pairs``, found by primary key."""
+        if len(pairs) == 1:
+            ((job_id, version),) = pairs
+            return and_(jobs.c.id == job_id, jobs.c.version == version)
+        # The ids alone drive the primary key; not every planner sees a range in the pairs.
+        return and_(jobs.c.id.in_([job_id for job_id, _ in pairs]), tuple_(jobs.c.id, jobs.c.version).in_(list(pairs)))
+
+    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
+        """Take the candidates: read them, update those that still have their version, read back by claim token."""
+        jobs = taking.jobs
+        found = connection.execute(_look(taking), parameters).all()
+        unseen = sorted(row.priority for row in found if row.id is None)
+        # Nothing beyond a priority that was not looked into.
+        candidates = [row for row in found if row.id is not None and not (unseen and unseen[0] < row.priority)]
+        heads = lowest_heads((row.priority, row.head) for row in candidates)
+        if not candidates:
+            return Taken((), 0, heads, unseen)
+        # In id order: two claims that overlap wait for each other in one direction only.
+        pairs = sorted((row.id, row.version) for row in candidates)
+        change = update(jobs).where(self.match(jobs, pairs)).ordered_values(*taking.values)
+        assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
+        if connection.execute(change, assigned).rowcount == 0:
+            return Taken((), len(pairs), heads, unseen)
+        mine = select(*taking.returning).where(
+            jobs.c.id.in_([job_id for job_id, _ in pairs]), jobs.c.claim_token == parameters["token"]
+        )
+        return Taken(connection.execute(mine).all(), len(pairs), heads, unseen)
+
+    def change(
+        self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> set[int]:
+        """Change the rows that match ``pairs`` and return their ids. ``values`` raise ``version`` by one."""
+        if len(pairs) > 1:
+            # A count does not tell which of several rows matched: look first, and hold what was seen.
+            pairs = self.hold(connection, jobs, pairs)
+        if not pairs:
+            return set()
+        statement = update(jobs).where(self.match(jobs, pairs)).values(values)
+        changed = connection.execute(statement, parameters).rowcount
+        return {job_id for job_id, _ in pairs} if changed else set()
+
+    def update_returning(
+        self,
+        connection: Connection,
+        jobs: Table,
+        pairs: Pairs,
+        values: Mapping[str, Any],
+        returning: Sequence[ColumnElement[Any]],
+        parameters: Mapping[str, Any],
+    ) -> Sequence[Row[Any]]:
+        """:meth:`change`, and ``returning`` of the changed rows as they are then, found by the version just given."""
+        changed = self.change(connection, jobs, pairs, values, parameters)
+        if not changed:
+            return ()
+        after = [(job_id, version + 1) for job_id, version in pairs if job_id in changed]
+        return connection.execute(select(*returning).where(self.match(jobs, after))).all()
+
+    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
+        """Delete the rows that match ``pairs`` and return their ids."""
+        if len(pairs) > 1:
+            pairs = self.hold(connection, jobs, pairs)
+        if not pairs:
+            return set()
+        deleted = connection.execute(delete(jobs).where(self.match(jobs, pairs))).rowcount
+        return {job_id for job_id, _ in pairs} if deleted else set()
+
+    def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
+        """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``."""
+        query = select(jobs.c.id, jobs.c.version).where(self.match(jobs, sorted(pairs))).order_by(jobs.c.id)
+        return [(row.id, row.version) for row in connection.execute(self.lock_rows(query, skip=False))]
+
+    # --- new rows ---------------------------------------------------------------------------------------------------
+
+    def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
+        """Insert ``rows`` and return their ids by position; None where a live job has the unique key already.
+
+        The keys within ``rows`` are different from each other. ``now``: microseconds, None for the database's clock.
+        """
+        for race in range(_RACES):
+            # A caller's old snapshot does not show the row that beat us; a locking read does.
+            taken = self.live_keys(connection, jobs, rows, current=race > 0)
+            fresh = [row for row in rows if row["unique_key"] is None or (row["queue"], row["unique_key"]) not in taken]
+            try:
+                ids = iter(self.bulk_load(connection, jobs, fresh, now) if fresh else ())
+            except IntegrityError:
+                # Somebody enqueued one of the keys between our look and our insert; the statement undid itself.
+                continue
+            return [
+                None if row["unique_key"] is not None and (row["queue"], row["unique_key"]) in taken else next(ids) for row in rows
+            ]
+        raise TransientStorageError("unique keys were enqueued by others again and again", statement_name="insert_new")
+
+    def live_keys(
+        self, connection: Connection, jobs: Table, rows: Rows, *, current: bool = False
+    ) -> dict[tuple[str, str], tuple[int, int]]:
+        """``(queue, unique_key)`` → ``(id, version)`` of the live jobs that have a key of ``rows``."""
+        keys = [row["unique_key"] for row in rows if row["unique_key"] is not None]
+        if not keys:
+            return {}
+        query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
+            jobs.c.queue.in_({row["queue"] for row in rows}), jobs.c.unique_key.in_(keys)
+        )
+        found = connection.execute(self.lock_rows(query, skip=False) if current else query)
+        return {(row.queue, row.unique_key): (row.id, row.version) for row in found}
+
+    def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+        """Insert all of ``rows`` in one statement where the database can, and return their ids by position."""
+        full = self.dated(connection, rows, now)
+        if len(full) == 1:
+            return [connection.execute(insert(jobs).values(full[0]).returning(jobs.c.id)).scalar_one()]
+        statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
+        return list(connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
+
+    def dated(self, connection: Connection, rows: Rows, now: int | None) -> list[dict[str, Any]]:
+        """``rows`` as they stand in the table, with due time and creation time.
+
+        Drivers and SQLAlchemy join many rows into one statement only if their values are plain, so the clock is read before; for a
+        single row it stands in the statement.
+        """
+        clock: Any = now
+        if now is None:
+            clock = now_us() if len(rows) == 1 else connection.execute(self.clock_query()).scalar_one()
+        plain = isinstance(clock, int)
+        return [
+            {name: row[name] for name in COPIED}
+            | {
+                "available_at": max(clock + row["after"], row["not_before"])
+                if plain
+                else due_time(clock, row["after"], row["not_before"]),
+                "created_at": clock,
+            }
+            for row in rows
+        ]
+
+    # --- errors -----------------------------------------------------------------------------------------------------
+
+    def code(self, error: DBAPIError) -> str | None:
+        """SQLSTATE, error number or result code of a driver's exception, as text."""
+        return getattr(error.orig, "sqlstate", None)
+
+    def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
+        """Our exception for a driver's, judged by its code and never by its text."""
+        code = self.code(error)
+        transient = error.connection_invalidated or (
+            # A connection that could not be made has no SQLSTATE: the server may be restarting.
+            isinstance(error, OperationalError) if code is None else self.is_transient(code)
+        )
+        kind = TransientStorageError if transient else PermanentStorageError
+        detail = (self.detail(error).strip().splitlines() or [type(error.orig).__name__])[0]
+        return kind(f"{statement_name}: {detail}", sqlstate=code, statement_name=statement_name)
+
+    def detail(self, error: DBAPIError) -> str:
+        """What the driver says, for people."""
+        return str(error.orig)
+
+    def is_transient(self, code: str) -> bool:
+        """Whether the same transaction may succeed when it is run again."""
+        return code in self.transient
+
+
+class ReturningDialect(Dialect):
+    """A database whose UPDATE and DELETE tell which rows they touched: one statement for each verb."""
+
+    def change(
+        self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> set[int]:
+        return {row.id for row in self.update_returning(connection, jobs, pairs, values, [jobs.c.id], parameters)}
+
+    def update_returning(
+        self,
+        connection: Connection,
+        jobs: Table,
+        pairs: Pairs,
+        values: Mapping[str, Any],
+        returning: Sequence[ColumnElement[Any]],
+        parameters: Mapping[str, Any],
+    ) -> Sequence[Row[Any]]:
+        statement = update(jobs).where(self.match(jobs, pairs)).values(values).returning(*returning)
+        return connection.execute(statement, parameters).all()
+
+    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
+        return set(connection.execute(delete(jobs).where(self.match(jobs, pairs)).returning(jobs.c.id)).scalars())
+
+
+_REGISTRY: dict[str, type[Dialect]] = {}
+
+# How often an insert steps back for a key that somebody else enqueued meanwhile.
+_RACES = 8
+
+# A chunk is one statement: a second page could fail after the first one is in.
+_ONE_PAGE = {"insertmanyvalues_page_size": 100_000}
+
+
+def dialect_for(name: str) -> Dialect:
+    """The dialect registered under a SQLAlchemy dialect name.
+
+    :raises ConfigurationError: when there is none.
+    """
+    try:
+        return _REGISTRY[name]()
+    except KeyError:
+        raise ConfigurationError(
+            f"no dialect for {name!r}; known: {', '.join(sorted(_REGISTRY))}. "
+            "Another database is added by subclassing queue_db.dialects.Dialect"
+        ) from None
+
+
+def registered() -> dict[str, type[Dialect]]:
+    """Every registered dialect by SQLAlchemy name."""
+    return dict(_REGISTRY)
+
+
+def due_time(now: Any, after: Any, not_before: Any) -> ColumnElement[int]:
+    """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
+
+    Never before now, so that claims may remember where the due jobs begin.
+    """
+    return case((now + after >= not_before, now + after), else_=not_before)
+
+
+def lowest_heads(candidates: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """The lowest due time seen per priority among candidates' ``(priority, head)``."""
+    heads: dict[int, int] = {}
+    for priority, head in candidates:
+        heads[priority] = min(head, heads.get(priority, head))
+    return heads
+
+
+@lru_cache(maxsize=256)
+def _look(taking: Taking) -> Any:
+    """Candidates and unseen priorities (rows without an id) in one read."""
+    read = taking.candidates.subquery("candidate")
+    columns = select(read.c.id, read.c.version, read.c.priority, read.c.head)
+    if taking.unseen is None:
+        return columns
+    gap = taking.unseen.subquery("unseen")
+    return columns.union_all(select(null(), null(), gap.c.priority, null()))

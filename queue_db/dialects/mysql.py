@@ -1,0 +1,139 @@
+"""MySQL 8.0 and MariaDB 10.6 and later, through PyMySQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Table, delete, func, insert, text
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+
+from queue_db.clock import now_us
+from queue_db.dialects.base import Dialect, Pairs, Rows
+from queue_db.model import Capability
+
+
+@compiles(now_us, "mysql", "mariadb")
+def _now(element: now_us, compiler: Any, **kw: Any) -> str:
+    # UTC_TIMESTAMP does not follow the session's time zone, and the number does not end in 2038.
+    return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))"
+
+
+class MySQL(Dialect):
+    """No UPDATE … RETURNING on either server; DELETE … RETURNING on MariaDB."""
+
+    names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
+    title: ClassVar[str] = "MySQL"
+    default_driver: ClassVar[str | None] = "pymysql"
+    extra: ClassVar[str] = "mysql"
+    minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
+    # 1020: with innodb_snapshot_isolation a lost version check is this error; the others: deadlock, lock wait timeout,
+    # connection gone, lost, refused or shutting down.
+    transient: ClassVar[frozenset[str]] = frozenset(
+        {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031"}
+    )
+
+    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
+        known = {Capability.SKIP_LOCKED, Capability.ROW_LOCKS, Capability.CONCURRENT_WRITERS}
+        if _is_mariadb(sql):
+            known.add(Capability.DELETE_RETURNING)
+        return frozenset(known)
+
+    def server(self, sql: SQLAlchemyDialect) -> str:
+        version = ".".join(str(part) for part in (sql.server_version_info or ())[:3])
+        return f"{'MariaDB' if _is_mariadb(sql) else self.title} {version}"
+
+    def minimum_for(self, sql: SQLAlchemyDialect) -> tuple[int, ...]:
+        return (10, 6) if _is_mariadb(sql) else self.minimum
+
+    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
+        # Not every server has all of them.
+        query = text(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_snapshot_isolation', 'innodb_lock_wait_timeout', "
+            "'innodb_flush_log_at_trx_commit', 'binlog_format', 'log_bin', 'max_allowed_packet', 'max_connections')"
+        )
+        return {str(name): str(value) for name, value in connection.execute(query)}
+
+    def engine_options(self, url: URL) -> dict[str, Any]:
+        # PyMySQL has no read timeout by default and would wait for ever for a stopped server.
+        waits = {
+            "connect_timeout": 10,
+            "read_timeout": 60,
+            "write_timeout": 60,
+            "charset": "utf8mb4",
+            # Seconds; the default of 50 is longer than most leases.
+            "init_command": "SET SESSION innodb_lock_wait_timeout = 10",
+        }
+        return {
+            # At REPEATABLE READ, their default, an update sees an old snapshot, and an empty locking read keeps producers out.
+            "isolation_level": "READ COMMITTED",
+            "connect_args": {name: value for name, value in waits.items() if name not in url.query},
+        }
+
+    def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
+        return engine if made_here else engine.execution_options(isolation_level="READ COMMITTED")
+
+    def random(self) -> ColumnElement[float]:
+        return func.rand()
+
+    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
+        if not connection.dialect.delete_returning:
+            return super().delete_returning(connection, jobs, pairs)
+        # In id order, so that two settles cannot wait for each other in a circle.
+        ordered = sorted(pairs)
+        return set(connection.execute(delete(jobs).where(self.match(jobs, ordered)).returning(jobs.c.id)).scalars())
+
+    def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+        # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver tells the
+        # first; the driver makes one statement of what stays below its size limit.
+        ids: list[int] = []
+        step = _increment(connection) if len(rows) > 1 else 1
+        parts = _parts(self.dated(connection, rows, now))
+        # A part that meets a key which somebody else enqueued meanwhile must undo the parts before it too.
+        with connection.begin_nested() if len(parts) > 1 else nullcontext():
+            for part in parts:
+                statement = insert(jobs) if len(part) > 1 else insert(jobs).values(part[0])
+                first = connection.execute(statement, part if len(part) > 1 else {}).lastrowid
+                ids.extend(range(first, first + step * len(part), step))
+        return ids
+
+    def code(self, error: DBAPIError) -> str | None:
+        args = getattr(error.orig, "args", ())
+        return str(args[0]) if args and isinstance(args[0], int) else None
+
+    def detail(self, error: DBAPIError) -> str:
+        args: tuple[Any, ...] = getattr(error.orig, "args", ())
+        return str(args[1]) if len(args) > 1 else str(error.orig)
+
+
+# PyMySQL's limit for joining rows into one statement is 1,024,000 bytes after escaping, which may double a text.
+_STATEMENT_BYTES = 1_000_000
+
+
+def _parts(rows: Rows) -> list[list[Mapping[str, Any]]]:
+    """Cut ``rows`` so that each part is one statement for the driver."""
+    parts: list[list[Mapping[str, Any]]] = [[]]
+    room = _STATEMENT_BYTES
+    for row in rows:
+        size = 200 + sum(2 * len(value.encode()) for value in row.values() if isinstance(value, str))
+        if size > room and parts[-1]:
+            parts.append([])
+            room = _STATEMENT_BYTES
+        parts[-1].append(row)
+        room -= size
+    return parts
+
+
+def _increment(connection: Connection) -> int:
+    step: int | None = connection.info.get("queue_db.auto_increment_increment")
+    if step is None:
+        step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
+        connection.info["queue_db.auto_increment_increment"] = step
+    return step
+
+
+def _is_mariadb(sql: SQLAlchemyDialect) -> bool:
+    return bool(getattr(sql, "is_mariadb", False))

@@ -1,0 +1,201 @@
+"""PostgreSQL 12 and later, through psycopg2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    ARRAY,
+    URL,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    column,
+    func,
+    literal,
+    null,
+    select,
+    text,
+    tuple_,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+
+from queue_db.clock import now_us
+from queue_db.dialects.base import COPIED, Pairs, ReturningDialect, Rows, Taken, Taking, due_time
+from queue_db.model import Capability
+
+
+@compiles(now_us, "postgresql")
+def _now(element: now_us, compiler: Any, **kw: Any) -> str:
+    # statement_timestamp is stable within a statement, so it may bound an index range; clock_timestamp may not.
+    return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)"
+
+
+class PostgreSQL(ReturningDialect):
+    """One statement for everything: UPDATE … RETURNING in a WITH, arrays for many rows."""
+
+    names: ClassVar[tuple[str, ...]] = ("postgresql",)
+    title: ClassVar[str] = "PostgreSQL"
+    default_driver: ClassVar[str | None] = "psycopg2"
+    extra: ClassVar[str] = "postgresql"
+    minimum: ClassVar[tuple[int, ...]] = (12,)
+    # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
+    transient: ClassVar[frozenset[str]] = frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"})
+
+    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
+        return frozenset(Capability)
+
+    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
+        settings = text(
+            "SELECT name, setting FROM pg_settings WHERE name IN ('autovacuum', 'max_connections', 'synchronous_commit')"
+        )
+        facts = {row.name: row.setting for row in connection.execute(settings)}
+        # A table that somebody made without the migration has none of these.
+        options = text("SELECT unnest(reloptions) FROM pg_class WHERE oid = to_regclass(:name)")
+        for option in connection.execute(options, {"name": jobs.fullname}).scalars():
+            name, _, value = option.partition("=")
+            if name in ("fillfactor", "autovacuum_vacuum_threshold"):
+                facts[f"{name} of {jobs.name}"] = value
+        return dict(sorted(facts.items()))
+
+    def engine_options(self, url: URL) -> dict[str, Any]:
+        # Without these a query on a connection whose network was cut hung for 25 s and more; with them 20 s is the limit.
+        # They give way to what the URL says.
+        waits = {
+            "connect_timeout": 10,
+            "keepalives": 1,
+            "keepalives_idle": 15,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 20_000,
+            "application_name": "queue_db",
+            # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds.
+            "options": "-c lock_timeout=10000",
+        }
+        return {
+            "isolation_level": "READ COMMITTED",
+            "connect_args": {name: value for name, value in waits.items() if name not in url.query},
+        }
+
+    def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
+        # At REPEATABLE READ a lost version check is an error instead of no row.
+        return engine if made_here else engine.execution_options(isolation_level="READ COMMITTED")
+
+    def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
+        if len(pairs) == 1:
+            return super().match(jobs, pairs)
+        wanted = _pairs(pairs)
+        # The array of ids drives the primary key in id order, so that two settles never wait for each other in a circle, and no
+        # plan made while the table was empty can turn this into a scan.
+        ids = bindparam(None, [job_id for job_id, _ in pairs], ARRAY(BigInteger), unique=True)
+        return and_(
+            jobs.c.id == any_(ids),
+            tuple_(jobs.c.id, jobs.c.version).in_(select(wanted.c.id, wanted.c.version)),
+        )
+
+    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
+        found = connection.execute(_take(taking), parameters).all()
+        unseen = sorted(row.priority for row in found if row.id is None and row.tried is None)
+        # What lies beyond a priority that was not looked into was not tried.
+        tried = [row for row in found if row.tried is not None and not (unseen and unseen[0] < row.priority)]
+        return Taken(
+            rows=[row for row in found if row.id is not None],
+            candidates=sum(row.tried for row in tried),
+            heads={row.priority: row.head for row in tried},
+            unseen=unseen,
+        )
+
+    def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
+        # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists.
+        types = {name: jobs.c[name].type if name in _NUMBERS else Text() for name in COPIED}
+        types |= {"after": BigInteger(), "not_before": BigInteger()}
+        arrays = [bindparam(f"{name}s", [row[name] for row in rows], ARRAY(kind)) for name, kind in types.items()]
+        given = (
+            func.unnest(*arrays)
+            .table_valued(*(column(name, kind) for name, kind in types.items()), with_ordinality="place", name="given")
+            .render_derived(name="given")
+        )
+        clock = now_us() if now is None else literal(now, BigInteger)
+        source = select(*(given.c[name] for name in COPIED), due_time(clock, given.c.after, given.c.not_before), clock).order_by(
+            given.c.place
+        )
+        statement = (
+            insert(jobs)
+            .from_select([*COPIED, "available_at", "created_at"], source)
+            .on_conflict_do_nothing(index_elements=[jobs.c.queue, jobs.c.unique_key], index_where=jobs.c.unique_key.is_not(None))
+            .returning(jobs.c.id, jobs.c.queue, jobs.c.unique_key)
+        )
+        inserted = connection.execute(statement).all()
+        # Ids come from the sequence in the order of the sorted rows; rows without a key are never skipped.
+        keyless = iter(sorted(row.id for row in inserted if row.unique_key is None))
+        keyed = {(row.queue, row.unique_key): row.id for row in inserted if row.unique_key is not None}
+        return [next(keyless) if row["unique_key"] is None else keyed.get((row["queue"], row["unique_key"])) for row in rows]
+
+    def code(self, error: DBAPIError) -> str | None:
+        return getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
+
+    def is_transient(self, code: str) -> bool:
+        return code in self.transient or code.startswith("08")
+
+
+_NUMBERS = ("priority", "max_attempts")
+
+
+@lru_cache(maxsize=256)
+def _take(taking: Taking) -> Any:
+    """Read the candidates, take those that still have their version, and tell of both, in one statement."""
+    jobs = taking.jobs
+    window = taking.candidates.cte("candidate")
+    condition = and_(
+        # The array drives the primary key, whatever the statistics say of a table that was empty a moment ago.
+        jobs.c.id == any_(_array_of(window.c.id)),
+        tuple_(jobs.c.id, jobs.c.version).in_(select(window.c.id, window.c.version)),
+    )
+    unseen = None if taking.unseen is None else taking.unseen.cte("unseen")
+    if unseen is not None:
+        condition = and_(condition, ~select(unseen.c.priority).where(unseen.c.priority < jobs.c.priority).exists())
+    if not taking.locks:
+        # A row that another claim is taking at this moment is a miss now: waiting for its commit to find another version brings
+        # nothing, and two batches that wait for each other's rows are a deadlock, which takes a second to be noticed.
+        held = select(jobs.c.id).where(condition).with_for_update(skip_locked=True).cte("held")
+        condition = jobs.c.id == any_(_array_of(held.c.id))
+    taken = update(jobs).where(condition).ordered_values(*taking.values).returning(*taking.returning).cte("taken")
+    # Three kinds of rows: jobs won (id), what was tried of each priority (tried, head), priorities not looked into (neither).
+    names = [item.key for item in taken.c]
+    tried = select(
+        *(window.c.priority if name == "priority" else null().label(name) for name in names),
+        func.count().label("tried"),
+        func.min(window.c.head).label("head"),
+    ).group_by(window.c.priority)
+    told = [select(*taken.c, null().label("tried"), null().label("head")), tried]
+    if unseen is not None:
+        blank = [unseen.c.priority if name == "priority" else null().label(name) for name in names]
+        told.append(select(*blank, null().label("tried"), null().label("head")))
+    return union_all(*told)
+
+
+def _array_of(item: ColumnElement[int]) -> ColumnElement[Any]:
+    return func.array(select(item).scalar_subquery(), type_=ARRAY(BigInteger))
+
+
+def _pairs(pairs: Pairs) -> Any:
+    ids = bindparam(None, [job_id for job_id, _ in pairs], ARRAY(BigInteger), unique=True)
+    versions = bindparam(None, [version for _, version in pairs], ARRAY(BigInteger), unique=True)
+    return (
+        func.unnest(ids, versions)
+        .table_valued(column("id", BigInteger), column("version", BigInteger), name="wanted")
+        .render_derived(name="wanted")
+    )

@@ -1,0 +1,140 @@
+"""SQLite 3.35 and later: one writer at a time, so that a claim cannot be raced; RETURNING; integers for time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Double,
+    Engine,
+    Select,
+    Table,
+    event,
+    func,
+    insert,
+    select,
+    type_coerce,
+    update,
+)
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.compiler import compiles
+
+from queue_db.clock import now_us
+from queue_db.dialects.base import Pairs, ReturningDialect, Rows, Taken, Taking
+from queue_db.model import Capability
+
+
+@compiles(now_us, "sqlite")
+def _now(element: now_us, compiler: Any, **kw: Any) -> str:
+    # julianday is exact to the millisecond; unixepoch('subsec') would need 3.42.
+    return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
+
+
+class SQLite(ReturningDialect):
+    """A file that one writer holds at a time."""
+
+    names: ClassVar[tuple[str, ...]] = ("sqlite",)
+    title: ClassVar[str] = "SQLite"
+    minimum: ClassVar[tuple[int, ...]] = (3, 35)
+    transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
+
+    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
+        return frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
+
+    def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
+        names = ("journal_mode", "synchronous", "busy_timeout", "page_size")
+        return {name: str(connection.exec_driver_sql(f"PRAGMA {name}").scalar()) for name in names}
+
+    def engine_options(self, url: URL) -> dict[str, Any]:
+        # Seconds to wait for the other writers.
+        return {"connect_args": {} if "timeout" in url.query else {"timeout": 30.0}}
+
+    def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
+        # A database in memory is one connection; SQLAlchemy chooses a pool that knows.
+        return {} if url.database in (None, "", ":memory:") else super().pool_options(url, size, overflow)
+
+    def from_anywhere(self, url: URL) -> URL:
+        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
+            return url
+        return url.set(database=str(Path(url.database).absolute()))
+
+    def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
+        if made_here:
+            # A commit is on the disk when it returns; some builds default to less under WAL.
+            event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = FULL"))
+        with engine.connect() as connection:
+            # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
+            _run(connection, "PRAGMA journal_mode = WAL")
+        return engine
+
+    def begin(self, connection: Connection) -> None:
+        # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
+        # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other. It also makes a savepoint in a caller's
+        # transaction one: before the first change there would be no transaction around it, and its release would commit.
+        if not _raw(connection).in_transaction:
+            _run(connection, "BEGIN IMMEDIATE")
+
+    def random(self) -> ColumnElement[float]:
+        return type_coerce(func.random() / 18446744073709551616.0 + 0.5, Double())
+
+    def lock_rows(self, rows: Select[Any], *, skip: bool) -> Select[Any]:
+        return rows  # the writer has locked the whole database
+
+    def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
+        # Nothing to lock, so no order: with statistics from a nearly empty table ORDER BY id made this a scan of an index.
+        query = select(jobs.c.id, jobs.c.version).where(self.match(jobs, pairs))
+        return [(row.id, row.version) for row in connection.execute(query)]
+
+    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
+        rows = connection.execute(_take(taking), parameters).all()
+        unseen: list[int] = []
+        if taking.unseen is not None and len(rows) < parameters["limit"]:
+            # RETURNING tells nothing of rows that were not taken.
+            unseen = sorted(connection.execute(taking.unseen, parameters).scalars())
+        # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
+        return Taken(rows, len(rows), {}, unseen)
+
+    def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+        if len(rows) == 1:
+            return super().bulk_load(connection, jobs, rows, now)
+        connection.execute(insert(jobs), self.dated(connection, rows, now))
+        # The only writer gets ids one after the other.
+        last = connection.execute(select(func.last_insert_rowid())).scalar_one()
+        return list(range(last - len(rows) + 1, last + 1))
+
+    def code(self, error: DBAPIError) -> str | None:
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        return None if code is None else str(code & 0xFF)
+
+
+@lru_cache(maxsize=256)
+def _take(taking: Taking) -> Any:
+    window = taking.candidates.subquery("candidate")
+    ids = select(window.c.id)
+    if taking.unseen is not None:
+        gap = taking.unseen.subquery("unseen")
+        lowest = select(func.min(gap.c.priority)).scalar_subquery()
+        # Nothing beyond a priority that was not looked into. Priorities are 32-bit numbers.
+        ids = ids.where(window.c.priority < func.coalesce(lowest, 2**31))
+    return update(taking.jobs).where(taking.jobs.c.id.in_(ids)).ordered_values(*taking.values).returning(*taking.returning)
+
+
+def _raw(connection: Connection) -> sqlite3.Connection:
+    raw: Any = connection.connection.driver_connection
+    return raw  # type: ignore[no-any-return]
+
+
+def _run(connection: Connection, statement: str) -> None:
+    """Run a statement beside SQLAlchemy, which would count it as one of ours and begin a transaction for it."""
+    try:
+        _raw(connection).execute(statement).fetchall()
+    except sqlite3.Error as error:
+        raise OperationalError(statement, None, error) from error

@@ -1,0 +1,141 @@
+"""Every exception of the package. A class's docstring is its default message; the data is in attributes.
+
+    QueueDBError
+    ├─ ConfigurationError ─┬─ ArgumentError (also a ValueError)
+    │                      ├─ UnsupportedError
+    │                      └─ SchemaOutOfDateError
+    ├─ EnqueueError ─┬─ DuplicateJobError
+    │                └─ PayloadError (also a ValueError)
+    ├─ JobNotFoundError
+    ├─ UnknownKindError
+    ├─ LeaseLostError
+    └─ StorageError ─┬─ TransientStorageError
+                     └─ PermanentStorageError
+
+Not errors: a miss at claim, a lost lease at settle (:class:`~queue_db.Verdict`), an empty queue, a handler that asks for later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class QueueDBError(Exception):
+    """Something went wrong in queue_db."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or _first_sentence(type(self)))
+
+
+class ConfigurationError(QueueDBError):
+    """The queue was set up in a way that cannot work."""
+
+
+class ArgumentError(ConfigurationError, ValueError):
+    """An argument is outside its allowed range."""
+
+
+class UnsupportedError(ConfigurationError):
+    """The database lacks a capability that was asked for."""
+
+    def __init__(self, message: str | None = None, *, capability: str = "", dialect: str = "") -> None:
+        super().__init__(message)
+        self.capability = capability
+        self.dialect = dialect
+
+
+class SchemaOutOfDateError(ConfigurationError):
+    """The tables of the queue are missing or of another version."""
+
+    def __init__(self, message: str | None = None, *, found: str | None, required: str) -> None:
+        super().__init__(message)
+        self.found = found
+        self.required = required
+
+
+class EnqueueError(QueueDBError):
+    """A job was not enqueued."""
+
+
+class DuplicateJobError(EnqueueError):
+    """A live job with this unique key is in the queue already."""
+
+    def __init__(self, *, unique_key: str, existing_id: int | None) -> None:
+        super().__init__(
+            f"a live job with unique_key {unique_key!r} is in the queue already (id {existing_id}); "
+            'pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place'
+        )
+        self.unique_key = unique_key
+        self.existing_id = existing_id
+
+
+class PayloadError(EnqueueError, ValueError):
+    """A payload cannot be stored, or what is stored cannot be read."""
+
+    def __init__(self, *, kind: str, reason: str) -> None:
+        super().__init__(f"payload of job kind {kind!r}: {reason}")
+        self.kind = kind
+        self.reason = reason
+
+
+class JobNotFoundError(QueueDBError):
+    """There is no such job: it was completed, cancelled, purged, or never existed."""
+
+    def __init__(self, job_id: int, where: str, *, state: str | None = None) -> None:
+        super().__init__(
+            f"no job {job_id} in {where}: it was completed, cancelled, purged, or never existed"
+            if state is None
+            else f"job {job_id} in {where} is {state}: db.dead redrives or purges it"
+        )
+        self.job_id = job_id
+
+
+class UnknownKindError(QueueDBError):
+    """No handler is registered for this kind of job."""
+
+    def __init__(self, kind: str, known: Sequence[str]) -> None:
+        super().__init__(f"no handler for job kind {kind!r}; known kinds: {', '.join(sorted(known)) or 'none'}")
+        self.kind = kind
+        self.known = tuple(known)
+
+
+class LeaseLostError(QueueDBError):
+    """The lease was lost: another worker has the job, or it is gone. Nothing was changed."""
+
+    def __init__(self, job_id: int | None = None, version: int | None = None) -> None:
+        which = "" if job_id is None else f" (job {job_id}, version {version})"
+        super().__init__(f"the lease was lost{which}: another worker has the job, or it is gone; nothing was changed")
+        self.job_id = job_id
+        self.version = version
+
+
+class StorageError(QueueDBError):
+    """The database refused a statement; ``__cause__`` is SQLAlchemy's exception."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        sqlstate: str | None = None,
+        statement_name: str = "",
+        outcome_unknown: bool = False,
+    ) -> None:
+        super().__init__(message)
+        #: SQLSTATE, server error number or SQLite result code, as text; None when the driver gave none.
+        self.sqlstate = sqlstate
+        #: The store function that was running.
+        self.statement_name = statement_name
+        #: True when the connection broke during COMMIT, so that nobody can know whether it took effect.
+        self.outcome_unknown = outcome_unknown
+
+
+class TransientStorageError(StorageError):
+    """The database asks to try again: deadlock, serialization failure, lock timeout, lost connection."""
+
+
+class PermanentStorageError(StorageError):
+    """The database refused a statement for a reason that a retry does not cure."""
+
+
+def _first_sentence(cls: type) -> str:
+    return (cls.__doc__ or cls.__name__).strip().splitlines()[0].rstrip(".")

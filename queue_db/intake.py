@@ -1,0 +1,98 @@
+"""What goes into a queue: arguments checked, payloads encoded, iterables cut into chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from queue_db import arguments
+from queue_db.codecs import Codec, JSONCodec
+from queue_db.errors import ArgumentError, PayloadError
+from queue_db.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH
+from queue_db.store.enqueue import NewJob, OnDuplicate
+
+#: Jobs in one INSERT of ``enqueue_many``.
+CHUNK = 1000
+
+#: The keyword arguments of ``enqueue`` that belong to one job.
+OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts", "headers"})
+
+_PAIR, _TRIPLE = 2, 3
+_HEADER_CODEC = JSONCodec()
+
+
+def policy(on_duplicate: str) -> OnDuplicate:
+    """The policy of that name.
+
+    :raises ArgumentError: for another name.
+    """
+    try:
+        return OnDuplicate(on_duplicate)
+    except ValueError:
+        raise ArgumentError(f"on_duplicate={on_duplicate!r}: must be raise, skip or replace") from None
+
+
+class Intake:
+    """The door of one queue.
+
+    :param queue: its name, checked before.
+    :param max_payload: bytes, encoded.
+    """
+
+    def __init__(self, queue: str, codec: Codec, max_payload: int) -> None:
+        self._queue = queue
+        self._codec = codec
+        self._max_payload = max_payload
+
+    def job(self, kind: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
+        """One job, checked and encoded.
+
+        :raises ArgumentError, PayloadError: naming what is wrong.
+        """
+        arguments.name("kind", kind, KIND_LENGTH)
+        key = options.get("unique_key")
+        headers = arguments.headers(options.get("headers"))
+        return NewJob(
+            queue=self._queue,
+            kind=kind,
+            payload=self._encode(kind, payload, self._codec),
+            headers=None if headers is None else self._encode(kind, headers, _HEADER_CODEC),
+            priority=arguments.whole("priority", options.get("priority", 0), -(2**31)),
+            delay=arguments.seconds("delay", options.get("delay", 0.0)),
+            run_at=arguments.moment("run_at", options.get("run_at")),
+            unique_key=None if key is None else arguments.name("unique_key", key, KEY_LENGTH),
+            max_attempts=arguments.whole("max_attempts", options.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1),
+        )
+
+    def chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
+        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time."""
+        numbered = enumerate(jobs)
+        while chunk := [self._item(position, item) for position, item in islice(numbered, CHUNK)]:
+            yield chunk
+
+    def _item(self, position: int, item: Any) -> NewJob:
+        if not isinstance(item, tuple | list) or len(item) not in (_PAIR, _TRIPLE):
+            raise ArgumentError(f"job {position}: must be (kind, payload) or (kind, payload, options), not {item!r:.80}")
+        kind, payload, options = item if len(item) == _TRIPLE else (*item, {})
+        if not isinstance(options, Mapping):
+            raise ArgumentError(f"job {position}: options must be a mapping, not {type(options).__name__}")
+        if unknown := set(options) - OPTIONS:
+            raise ArgumentError(
+                f"job {position}: unknown options {', '.join(sorted(map(str, unknown)))}; known: {', '.join(sorted(OPTIONS))}"
+            )
+        return self.job(kind, payload, options)
+
+    def _encode(self, kind: str, payload: Any, codec: Codec) -> str:
+        try:
+            encoded = codec.encode(payload)
+            size = len(encoded.encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise PayloadError(kind=kind, reason=f"cannot be encoded: {error}") from error
+        if size > self._max_payload:
+            raise PayloadError(
+                kind=kind,
+                reason=f"{size:,} bytes encoded, {self._max_payload:,} is the limit (QueueDB(max_payload=…)); "
+                "store large data elsewhere and enqueue its name",
+            )
+        return encoded

@@ -1,0 +1,203 @@
+"""A job in a worker's hands."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from queue_db.codecs import Codec, JSONCodec
+from queue_db.errors import ArgumentError, PayloadError
+from queue_db.model import ClaimedRow, Verdict, from_micros
+from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
+_HEADERS = JSONCodec()
+
+
+class Settler(Protocol):
+    """The queue that a leased job came from."""
+
+    name: str
+
+    def complete_many(self, jobs: list[LeasedJob], *, using: Connection | Session | None = None) -> list[Verdict]: ...
+    def fail_many(self, jobs: list[LeasedJob], error: BaseException | str, *, retry_in: float | None = None) -> list[Verdict]: ...
+    def snooze_many(self, jobs: list[LeasedJob], seconds: float) -> list[Verdict]: ...
+    def release_many(self, jobs: list[LeasedJob]) -> list[Verdict]: ...
+    def extend_many(self, jobs: list[LeasedJob], seconds: float) -> list[Verdict]: ...
+    def cancel_many(self, jobs: list[LeasedJob]) -> list[Verdict]: ...
+    def bury_many(self, jobs: list[LeasedJob], error: BaseException | str) -> list[Verdict]: ...
+
+
+class LeasedJob:
+    """A claimed job: its data, and the verbs that settle it.
+
+    Each verb answers with a :class:`Verdict`: APPLIED, or LOST when the lease ran out and the job is no longer this worker's. A
+    lost lease is a normal outcome: stop, another worker has the job.
+    """
+
+    __slots__ = ("_codec", "_payload", "_queue", "_row", "lease_expires", "lock", "token", "version")
+
+    def __init__(self, row: ClaimedRow, queue: Settler, codec: Codec, token: str) -> None:
+        self._row = row
+        self._queue = queue
+        self._codec = codec
+        self._payload: tuple[Any] | None = None
+        self.token = token
+        #: The fencing token; goes up when the lease is extended.
+        self.version = row.version
+        #: End of the lease by the database's clock; aware, UTC.
+        self.lease_expires: datetime = from_micros(row.available_at)
+        #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
+        self.lock = threading.RLock()
+
+    @property
+    def id(self) -> int:
+        """The job's number; never used again."""
+        return self._row.id
+
+    @property
+    def source(self) -> Settler:
+        """The queue object that it was claimed from."""
+        return self._queue
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self._queue.name
+
+    @property
+    def kind(self) -> str:
+        """What is to be done."""
+        return self._row.kind
+
+    @property
+    def payload(self) -> Any:
+        """With what it is to be done, decoded at the first look.
+
+        :raises PayloadError: when the stored text is not the codec's (an INSERT by hand); ``payload_text`` has it as it is.
+        """
+        if self._payload is None:
+            try:
+                self._payload = (self._codec.decode(self._row.payload),)
+            except ValueError as error:
+                raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {error}") from error
+        return self._payload[0]
+
+    @property
+    def payload_text(self) -> str:
+        """The payload as it is stored."""
+        return self._row.payload
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """The headers given at enqueue; empty when there were none."""
+        return decode_headers(self._row.headers)
+
+    @property
+    def priority(self) -> int:
+        """Lower number first."""
+        return self._row.priority
+
+    @property
+    def attempts(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._row.attempts
+
+    @property
+    def max_attempts(self) -> int:
+        """After this many failed attempts the job is dead."""
+        return self._row.max_attempts
+
+    @property
+    def unique_key(self) -> str | None:
+        """The key that keeps a second live job out."""
+        return self._row.unique_key
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was enqueued; aware, UTC."""
+        return from_micros(self._row.created_at)
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it was due; aware, UTC."""
+        return None if self._row.due_at is None else from_micros(self._row.due_at)
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the attempt before failed."""
+        return self._row.last_error
+
+    @property
+    def fence(self) -> str:
+        """``id:version`` for outside systems: refuse what comes with a lower version than you have seen for this id."""
+        return f"{self.id}:{self.version}"
+
+    def complete(self, using: Connection | Session | None = None) -> Verdict:
+        """The work is done: the job leaves the queue.
+
+        With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Call
+        ``.require()`` on the verdict there, so that a lost lease rolls the writes back.
+        """
+        return self._queue.complete_many([self], using=using)[0]
+
+    def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
+        """The attempt failed: try again after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
+        return self._queue.fail_many([self], error, retry_in=retry_in)[0]
+
+    def snooze(self, seconds: float) -> Verdict:
+        """Come back in ``seconds``; this does not count as an attempt."""
+        return self._queue.snooze_many([self], seconds)[0]
+
+    def release(self) -> Verdict:
+        """Give the job back at once, unworked; this does not count as an attempt."""
+        return self._queue.release_many([self])[0]
+
+    def extend(self, seconds: float) -> Verdict:
+        """Hold the lease for ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
+        return self._queue.extend_many([self], seconds)[0]
+
+    def cancel(self) -> Verdict:
+        """The work is no longer wanted: the job leaves the queue."""
+        return self._queue.cancel_many([self])[0]
+
+    def bury(self, error: BaseException | str) -> Verdict:
+        """Trying again is pointless: send the job to the dead table."""
+        return self._queue.bury_many([self], error)[0]
+
+    def settle(self, outcome: Outcome) -> Verdict:
+        """Do what a handler returned: nothing completes the job, :class:`Snooze`, :class:`Retry` and so on do as they say."""
+        match outcome:
+            case None:
+                return self.complete()
+            case Snooze(seconds):
+                return self.snooze(seconds)
+            case Retry(reason, seconds):
+                return self.fail(reason, retry_in=seconds)
+            case Cancel():
+                return self.cancel()
+            case Dead(reason):
+                return self.bury(reason)
+        raise ArgumentError(f"a handler returned {outcome!r}: return nothing, Snooze, Retry, Cancel or Dead")
+
+    def __repr__(self) -> str:
+        return f"<LeasedJob {self.fence} {self.kind!r} in {self.queue!r}, attempt {self.attempts}/{self.max_attempts}>"
+
+    def __reduce__(self) -> Any:
+        raise ArgumentError("a leased job belongs to the process that claimed it: send its id, payload and fence instead")
+
+
+def decode_headers(stored: str | None) -> Mapping[str, Any]:
+    """Headers from their stored text; what is not a JSON object counts as none."""
+    if not stored:
+        return {}
+    try:
+        found = _HEADERS.decode(stored)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,199 @@
+"""The words of the package: states, verdicts, capabilities, a job as it is seen, what a claim wants and what it got."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum, StrEnum
+from typing import Any, Protocol
+
+from queue_db.errors import LeaseLostError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def from_micros(micros: int) -> datetime:
+    """Microseconds since 1970 (how the tables store time) as an aware UTC datetime."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def to_micros(moment: datetime) -> int:
+    """An aware datetime as microseconds since 1970, exact."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+class State(StrEnum):
+    """Where a job stands. *Retrying* is not a state of its own: it is SCHEDULED with attempts > 0."""
+
+    AVAILABLE = "available"  #: due: the next claim may take it (also when its lease has run out)
+    SCHEDULED = "scheduled"  #: waiting for its time: delayed, snoozed, or to be tried again
+    RUNNING = "running"  #: leased by a worker
+    DEAD = "dead"  #: in the dead table; ``db.dead.redrive`` brings it back
+
+
+class Capability(StrEnum):
+    """What a database can do, so that a strategy or a removal can say what it needs."""
+
+    SKIP_LOCKED = "SKIP LOCKED"
+    ROW_LOCKS = "row locks"
+    DELETE_RETURNING = "DELETE … RETURNING"
+    UPDATE_RETURNING = "UPDATE … RETURNING"
+    CONCURRENT_WRITERS = "concurrent writers"
+
+
+class LeaseIdentity(Protocol):
+    """What names one lease for ever."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+
+
+class Verdict(Enum):
+    """The answer to every settling verb. True in a condition when it took effect."""
+
+    APPLIED = "applied"  #: the change was made
+    LOST = "lost"  #: the lease was lost before; nothing was changed, another worker may be at it
+
+    def __bool__(self) -> bool:
+        return self is Verdict.APPLIED
+
+    def require(self, job: LeaseIdentity | None = None) -> None:
+        """Raise :class:`LeaseLostError` if this is LOST; ``job`` only serves the message."""
+        if self is Verdict.LOST:
+            raise LeaseLostError(job.id, job.version) if job is not None else LeaseLostError()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it was seen by ``get``, ``peek`` or ``dead.list``: a snapshot without verbs."""
+
+    id: int
+    queue: str
+    kind: str
+    payload: Any
+    headers: Mapping[str, Any]
+    priority: int
+    state: State
+    available_at: datetime  #: due time; while RUNNING the end of the lease; for a DEAD job when it died
+    version: int
+    attempts: int
+    max_attempts: int
+    unique_key: str | None
+    worker: str | None
+    created_at: datetime
+    last_error: str | None
+
+    @property
+    def fence(self) -> str:
+        """``id:version``, growing with every change of the job: a fencing token for outside systems."""
+        return f"{self.id}:{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """One priority of a queue and where its claims start: no due job lies below ``floor`` (microseconds)."""
+
+    priority: int
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a claim asks for."""
+
+    queue: str
+    limit: int
+    lease: int  #: microseconds
+    worker: str
+    token: str  #: fresh and random for each claim; what is read back is pinned to it
+    #: Priorities known to be in the queue, lowest number first. Empty: one plain range over all of them.
+    ranges: tuple[Range, ...]
+    now: int | None = None  #: microseconds; None: the database's clock
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRow:
+    """The columns of a job that was just claimed, as stored."""
+
+    id: int
+    kind: str
+    payload: str
+    headers: str | None
+    priority: int
+    available_at: int
+    due_at: int | None
+    version: int
+    attempts: int
+    max_attempts: int
+    unique_key: str | None
+    created_at: int
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a claim got: the jobs won, and how many candidates somebody else was faster at."""
+
+    queue: str
+    limit: int
+    rows: tuple[ClaimedRow, ...] = ()
+    missed: int = 0
+    #: How many batches of ``limit`` jobs the candidates were drawn from.
+    window: int = 1
+    #: Lowest due time seen per priority: from here the next claim may start.
+    heads: Mapping[int, int] = field(default_factory=dict)
+    #: Priorities that are in the queue and were not in ``Want.ranges``.
+    unseen: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened at one :class:`QueueDB` since it was opened. Plain numbers, never reset."""
+
+    claims: int = 0  #: calls of claim
+    attempts: int = 0  #: rounds against the database: candidates read and taken once
+    candidates: int = 0  #: jobs that a round tried to take
+    claimed: int = 0  #: jobs won
+    missed: int = 0  #: candidates lost to a faster worker
+    contended: int = 0  #: claims that came back empty although jobs were there: every candidate was lost
+    empty: int = 0  #: claims that found nothing due
+    applied: int = 0  #: settles that took effect
+    lost: int = 0  #: settles whose lease was lost
+    exhausted: int = 0  #: jobs sent to the dead table at claim: every attempt vanished without a verdict
+    retried: int = 0  #: transactions run again after a deadlock, a serialization failure or a lost connection
+
+    @property
+    def miss_ratio(self) -> float:
+        """Share of the candidates that were lost, 0 … 1."""
+        return self.missed / self.candidates if self.candidates else 0.0
+
+    @property
+    def attempts_per_claim(self) -> float:
+        """Candidates tried per job won (1.0: never lost a race)."""
+        return self.candidates / self.claimed if self.claimed else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class KindStats:
+    """Counts of one kind of job in one queue."""
+
+    available: int = 0
+    scheduled: int = 0
+    running: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Counts of one queue at one moment, from one statement for live and one for dead jobs."""
+
+    queue: str
+    available: int
+    scheduled: int
+    running: int
+    dead: int
+    oldest_available_age: float | None  #: seconds since the longest waiting due job became due; None: nothing is due
+    by_kind: Mapping[str, KindStats]

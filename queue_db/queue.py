@@ -1,0 +1,585 @@
+"""The public face: :class:`QueueDB` opens a database, :class:`Queue` enqueues, claims and settles.
+
+Every transaction of the package begins here (through ``database.run``), save those of the migrations. The work itself is in
+``store/``, which takes a Connection; that is what lets the same verbs run on an asynchronous engine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
+
+from sqlalchemy import URL, Connection, Engine
+
+from queue_db import arguments, backoff, intake, migrate
+from queue_db.codecs import Codec, JSONCodec
+from queue_db.database import ATTEMPTS, Database
+from queue_db.dead import DeadJobs, job_from_row
+from queue_db.errors import ArgumentError, JobNotFoundError, StorageError
+from queue_db.leased import LeasedJob
+from queue_db.model import Claim, Counters, Job, QueueStats, State, Verdict, Want, from_micros
+from queue_db.removal import Removal, removal_for
+from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
+from queue_db.settlement import Settlement, Work
+from queue_db.store import Marks, Store, enqueue, insight, settle, sweep
+from queue_db.strategies import Strategy, strategy_for
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+#: Largest encoded payload, bytes. A job is a message; put files where files belong and enqueue their names.
+MAX_PAYLOAD = 4 * 1024 * 1024
+
+#: Most jobs in one claim.
+MAX_CLAIM = 10_000
+
+# Rounds of one claim that lost every candidate, and the first pause between them (seconds), doubling, with jitter.
+_ROUNDS = 5
+_PAUSE = 0.002
+
+_SWEEP_BATCH = 1000
+_MAX_ERROR = 10_000
+
+
+class QueueDB:
+    """The queues of one database.
+
+    :param url_or_engine: a database URL, or a SQLAlchemy Engine whose pool is to be shared.
+    :param strategy: how claims win jobs: ``adaptive``, ``optimistic``, ``skip_locked``, ``pessimistic``, or a Strategy object.
+    :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
+    :param table: name of the jobs table; the dead table is called ``<table>_dead``.
+    :param schema: schema prefix of the tables.
+    :param worker: the name that claimed jobs show; default host and process id.
+    :param codec: payload ↔ text, JSON by default.
+    :param retry_after: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
+    :param max_payload: largest encoded payload, bytes.
+    :param clock: for tests: microseconds since 1970, instead of the database's clock.
+    :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed.
+    :raises UnsupportedError: the server is too old, or lacks what the strategy or removal needs.
+    :raises StorageError: the server does not answer or refuses the login.
+    """
+
+    def __init__(
+        self,
+        url_or_engine: str | URL | Engine,
+        strategy: str | Strategy = "adaptive",
+        removal: str | Removal = "delete",
+        table: str = "jobs",
+        *,
+        schema: str | None = None,
+        worker: str | None = None,
+        codec: Codec | None = None,
+        retry_after: backoff.Backoff | None = None,
+        max_payload: int = MAX_PAYLOAD,
+        pool_size: int = 5,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.strategy = strategy_for(strategy)
+        self.removal = removal_for(removal)
+        self.worker = arguments.name("worker", worker or f"{socket.gethostname()[:80]}:{os.getpid()}", WORKER_LENGTH)
+        self.codec: Codec = codec or JSONCodec()
+        self.retry_after = retry_after or backoff.exponential()
+        self.max_payload = arguments.whole("max_payload", max_payload, 1)
+        named = tables(table, schema)
+        self.database = Database(url_or_engine, pool_size=pool_size)
+        try:
+            self.database.require(self.strategy.needs, f"strategy {self.strategy.name!r}")
+            self.database.require(self.removal.needs, f"removal {self.removal.name!r}")
+            self.store = Store(named, self.database.dialect, self.database.capabilities, clock)
+            self._schema_seen = migrate.found(self.database, named)
+        except BaseException:
+            self.database.close()
+            raise
+        self.dead = DeadJobs(self)
+        self._queues: dict[str, Queue] = {}
+
+    # --- the database -----------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The database's URL, passwords masked."""
+        return self.database.url
+
+    @property
+    def counters(self) -> Counters:
+        """What happened since this object was made."""
+        return self.database.counters
+
+    def migrate(self, connection: Connection | None = None, *, revision: str = "head") -> None:
+        """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
+
+        On a ``connection`` it runs in the caller's transaction, which the caller commits.
+
+        :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
+        """
+        migrate.run(self.database, self.store.tables, connection, revision)
+        self._schema_seen = None
+
+    def migration_sql(self, revision: str = "head") -> str:
+        """The statements of :meth:`migrate` on an empty database, as text; nothing is executed."""
+        return migrate.offline_sql(self.database.engine.dialect, self.store.tables, revision)
+
+    def check(self) -> None:
+        """Make sure that the tables are there and of this version.
+
+        :raises SchemaOutOfDateError: with the command that fixes it.
+        """
+        self._schema_seen = migrate.found(self.database, self.store.tables)
+        migrate.require(self._schema_seen, self.store.tables, self.url)
+
+    def ready(self) -> None:
+        """:meth:`check` once: every verb calls it before its first statement."""
+        if self._schema_seen != migrate.HEAD:
+            self.check()
+
+    def close(self) -> None:
+        """Close the connections; those of an engine that was passed in stay with their owner."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<QueueDB {self.url} table={self.store.tables.name!r} strategy={self.strategy.name!r} removal={self.removal.name!r}>"
+        )
+
+    # --- queues -----------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name; it needs no creation. The same object for the same name."""
+        arguments.name("queue", name, QUEUE_LENGTH)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues.setdefault(name, Queue(self, name))
+        return queue
+
+    def queues(self) -> list[str]:
+        """Names of the queues that have live or dead jobs."""
+        self.ready()
+        return self.database.run(lambda connection: insight.queues(connection, self.store), name="queues", write=False)
+
+    def get(self, job_id: int) -> Job:
+        """The job of that id, in whatever queue, live or dead.
+
+        :raises JobNotFoundError: completed, cancelled, purged, or never there.
+        """
+        return self.look(None, job_id)
+
+    def cancel(self, job_id: int) -> Verdict:
+        """:meth:`Queue.cancel`, in whatever queue the job is."""
+        return self.queue(self.get(job_id).queue).cancel(job_id)
+
+    def look(self, queue: str | None, job_id: int) -> Job:
+        """The job of that id in ``queue``, or in any."""
+        arguments.whole("job_id", job_id, 0, 2**63 - 1)
+        self.ready()
+        found = self.database.run(partial(insight.find, store=self.store, queue=queue, job_id=job_id), name="get", write=False)
+        if found is None:
+            raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
+        row, state = found
+        return job_from_row(row, state, self.codec)
+
+    def sweep(self, limit: int | None = None) -> int:
+        """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many."""
+        self.ready()
+        swept = 0
+        while limit is None or swept < limit:
+            batch = _SWEEP_BATCH if limit is None else min(_SWEEP_BATCH, limit - swept)
+            gone = self.database.run(partial(sweep.delete_marked, store=self.store, limit=batch), name="sweep")
+            swept += gone
+            if gone < batch:
+                break
+        return swept
+
+
+class Queue:
+    """One queue: enqueue, claim, settle, look. Safe to share between threads; get it from :meth:`QueueDB.queue`."""
+
+    def __init__(self, db: QueueDB, name: str) -> None:
+        self.db = db
+        self.name = name
+        self._intake = intake.Intake(name, db.codec, db.max_payload)
+        self._marks = Marks()
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r} of {self.db.url}>"
+
+    # --- enqueue ----------------------------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        delay: float = 0.0,
+        run_at: datetime | None = None,
+        priority: int = 0,
+        unique_key: str | None = None,
+        on_duplicate: str = "raise",
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        headers: Mapping[str, Any] | None = None,
+        using: Connection | Session | None = None,
+    ) -> int | None:
+        """Add a job and return its id; None where ``on_duplicate="skip"`` found a live job with the key.
+
+        :param delay: seconds until it is due.
+        :param run_at: when it is due (aware datetime); with both, the later one counts.
+        :param priority: lower number first; ties by due time, then id.
+        :param unique_key: at most one live job of this queue has it, also among concurrent enqueues.
+        :param on_duplicate: ``raise``, ``skip``, or ``replace`` (the new content takes the live job's place and id).
+        :param max_attempts: after so many failed attempts the job is dead.
+        :param headers: small mapping for tracing and the like; JSON.
+        :param using: a Connection or Session: the job commits or rolls back with the caller's own data.
+        :raises ArgumentError, PayloadError: nothing was enqueued.
+        :raises DuplicateJobError: a live job has the key; nothing was enqueued.
+        """
+        options = {
+            "delay": delay,
+            "run_at": run_at,
+            "priority": priority,
+            "unique_key": unique_key,
+            "max_attempts": max_attempts,
+            "headers": headers,
+        }
+        policy = intake.policy(on_duplicate)
+        job = self._intake.job(kind, payload, options)
+        self.db.ready()
+        if using is not None:
+            with self.db.database.joined(using, "enqueue") as connection:
+                return enqueue.insert_jobs(connection, self.db.store, [job], policy)[0]
+        job_id = self.db.database.run(
+            lambda connection: enqueue.insert_jobs(connection, self.db.store, [job], policy)[0], name="enqueue"
+        )
+        self._marks.add(job.priority)
+        return job_id
+
+    def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: str = "raise",
+        using: Connection | Session | None = None,
+    ) -> list[int | None]:
+        """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
+
+        ``options`` are the keyword arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000 and
+        everything is one transaction: all jobs or none. None stands where ``on_duplicate="skip"`` skipped a job.
+        """
+        policy = intake.policy(on_duplicate)
+        store = self.db.store
+        chunks = self._intake.chunks(jobs)
+        first = next(chunks, [])
+        if not first:
+            return []
+        second = next(chunks, None)
+        self.db.ready()
+
+        def insert(connection: Connection) -> list[int | None]:
+            rest = () if second is None else chain([second], chunks)
+            return [job_id for chunk in chain([first], rest) for job_id in enqueue.insert_jobs(connection, store, chunk, policy)]
+
+        if using is not None:
+            # In the caller's transaction a savepoint makes it all or none.
+            with self.db.database.joined(using, "enqueue_many") as connection, connection.begin_nested():
+                return insert(connection)
+        # A second chunk means that the iterable is being used up: it cannot be run again.
+        return self.db.database.run(insert, name="enqueue_many", attempts=ATTEMPTS if second is None else 1)
+
+    # --- claim ------------------------------------------------------------------------------------------------------
+
+    def claim(self, limit: int = 1, lease: float = 60.0) -> list[LeasedJob]:
+        """Take up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
+
+        The list may be shorter than ``limit`` and may be empty. A claim that lost every candidate to others tries a few times with
+        short random pauses, then comes back empty and is counted as ``contended``.
+        """
+        arguments.whole("limit", limit, 1, MAX_CLAIM)
+        micros = arguments.seconds("lease", lease, zero=False)
+        self.db.ready()
+        won: list[LeasedJob] = []
+        missed = 0
+        try:
+            missed = self._win(limit, micros, won)
+        except StorageError:
+            # What an earlier round won is leased to us: hand it out.
+            if not won:
+                raise
+        self.db.database.count(claims=1, contended=int(not won and missed > 0), empty=int(not won and not missed))
+        return won
+
+    def _win(self, limit: int, micros: int, won: list[LeasedJob]) -> int:
+        """Try until something is won or nothing is due, a few times; append to ``won`` and return the number of misses."""
+        missed = rounds = 0
+        sweeping = self._marks.sweep_due()
+        # A round that only found out about new priorities adds a range; more than the marks keep cannot come. One that buried
+        # exhausted jobs has their places to fill.
+        for _ in range(1000):
+            held = len(won)
+            claim = self._round(limit - held, micros, won, sweep=sweeping)
+            missed += claim.missed
+            buried = len(claim.rows) - (len(won) - held)
+            if (claim.unseen or buried) and len(won) < limit:
+                continue
+            if won:
+                break
+            if not claim.missed:
+                if sweeping or not self._marks.raised or not self._marks.sweep_due():
+                    break
+                sweeping = True
+                continue
+            rounds += 1
+            if rounds >= _ROUNDS:
+                break
+            time.sleep(_PAUSE * 2**rounds * random.random())
+        return missed
+
+    def _round(self, limit: int, micros: int, won: list[LeasedJob], *, sweep: bool) -> Claim:
+        """Read candidates and take them once; append the jobs won."""
+        db, store = self.db, self.db.store
+        token = secrets.token_hex(16)
+        want = Want(
+            queue=self.name,
+            limit=limit,
+            lease=micros,
+            worker=db.worker,
+            token=token,
+            ranges=self._marks.ranges(sweep=sweep),
+            now=store.clock() if store.clock else None,
+        )
+
+        def work(connection: Connection) -> tuple[Claim, set[int]]:
+            claim = db.strategy.claim(connection, store, want)
+            exhausted = {row.id: row for row in claim.rows if row.attempts > row.max_attempts}
+            if exhausted:
+                # Every attempt was claimed and none came back with a verdict: the job kills its workers.
+                reasons = {
+                    job_id: f"no verdict after {row.max_attempts} attempts: each worker vanished or overran its lease"
+                    + (f"; last error: {row.last_error}" if row.last_error else "")
+                    for job_id, row in exhausted.items()
+                }
+                settle.bury(connection, store, [(row.id, row.version) for row in exhausted.values()], reasons)
+            return claim, set(exhausted)
+
+        began = time.monotonic()
+        claim, exhausted = db.database.run(work, name="claim")
+        took = time.monotonic() - began
+        now = claim.rows[0].available_at - micros if claim.rows else None
+        self._marks.learn(claim, now=now, swept=sweep, seconds=took)
+        db.strategy.observe(claim)
+        db.database.count(
+            attempts=1,
+            candidates=len(claim.rows) + claim.missed,
+            missed=claim.missed,
+            claimed=len(claim.rows) - len(exhausted),
+            exhausted=len(exhausted),
+        )
+        won.extend(LeasedJob(row, self, db.codec, token) for row in claim.rows if row.id not in exhausted)
+        return claim
+
+    # --- settle -----------------------------------------------------------------------------------------------------
+
+    def complete_many(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None = None) -> list[Verdict]:
+        """The work of these jobs is done; one verdict per job, in one or two statements."""
+        removal, store = self.db.removal, self.db.store
+        return self._settle(
+            jobs,
+            "complete",
+            lambda connection, pairs: removal.remove(connection, store, pairs),
+            settle.Change.GONE,
+            using=using,
+            attempts=removal.retries + 1,
+        )
+
+    def fail_many(
+        self,
+        jobs: Sequence[LeasedJob],
+        error: BaseException | str | Sequence[BaseException | str],
+        *,
+        retry_in: float | None = None,
+    ) -> list[Verdict]:
+        """These attempts failed, all for one reason or each for its own; jobs out of attempts go to the dead table."""
+        jobs = list(jobs)
+        if isinstance(error, Sequence) and not isinstance(error, str):
+            texts = [_error_text(one) for one in error]
+            if len(texts) != len(jobs):
+                raise ArgumentError(f"{len(texts)} errors for {len(jobs)} jobs: give one for all, or one for each")
+        else:
+            texts = [_error_text(error)] * len(jobs)
+        fixed = None if retry_in is None else arguments.seconds("retry_in", retry_in)
+        errors = {job.id: text for job, text in zip(jobs, texts, strict=True)}
+        over = {job.id for job in jobs if job.attempts >= job.max_attempts}
+        delays = {
+            job.id: fixed if fixed is not None else arguments.seconds("retry_after", self.db.retry_after(job.attempts))
+            for job in jobs
+            if job.id not in over
+        }
+        store = self.db.store
+
+        def work(connection: Connection, pairs: Sequence[tuple[int, int]]) -> set[int]:
+            again = [pair for pair in pairs if pair[0] not in over]
+            gone = [pair for pair in pairs if pair[0] in over]
+            done: set[int] = set()
+            if again:
+                done |= settle.free(connection, store, again, delays=delays, errors=_of(errors, again), attempted=True)
+            if gone:
+                done |= settle.bury(connection, store, gone, errors)
+            return done
+
+        def change(job: LeasedJob) -> settle.Change:
+            return settle.Change.GONE if job.id in over else settle.Change.FREED
+
+        return self._settle(jobs, "fail", work, change)
+
+    def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
+        """Bring these jobs back in ``seconds``; not an attempt."""
+        return self._give_back(jobs, "snooze", arguments.seconds("seconds", seconds))
+
+    def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
+        """Give these jobs back at once, unworked; not an attempt."""
+        return self._give_back(jobs, "release", 0)
+
+    def _give_back(self, jobs: Sequence[LeasedJob], verb: str, delay: int) -> list[Verdict]:
+        store = self.db.store
+
+        def work(connection: Connection, pairs: Sequence[tuple[int, int]]) -> set[int]:
+            delays = dict.fromkeys((job_id for job_id, _ in pairs), delay)
+            return settle.free(connection, store, pairs, delays=delays, attempted=False)
+
+        return self._settle(jobs, verb, work, settle.Change.FREED)
+
+    def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
+        """Hold the leases of these jobs for ``seconds`` from now; their versions go up by one."""
+        micros = arguments.seconds("seconds", seconds, zero=False)
+        store = self.db.store
+        ends: dict[int, int] = {}
+
+        def work(connection: Connection, pairs: Sequence[tuple[int, int]]) -> set[int]:
+            found = settle.extend(connection, store, pairs, micros)
+            ends.update(found)
+            return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
+
+        def applied(job: LeasedJob) -> None:
+            job.version += 1
+            job.lease_expires = from_micros(ends[job.id])
+
+        return self._settle(jobs, "extend", work, settle.Change.KEPT, applied=applied)
+
+    def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
+        """The work of these jobs is no longer wanted."""
+        store = self.db.store
+        return self._settle(jobs, "cancel", lambda connection, pairs: settle.delete(connection, store, pairs), settle.Change.GONE)
+
+    def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str) -> list[Verdict]:
+        """Send these jobs to the dead table."""
+        store, reason = self.db.store, _error_text(error)
+
+        def work(connection: Connection, pairs: Sequence[tuple[int, int]]) -> set[int]:
+            return settle.bury(connection, store, pairs, dict.fromkeys((job_id for job_id, _ in pairs), reason))
+
+        return self._settle(jobs, "bury", work, settle.Change.GONE)
+
+    def _settle(
+        self,
+        jobs: Sequence[LeasedJob],
+        verb: str,
+        work: Work,
+        change: settle.Change | Callable[[LeasedJob], settle.Change],
+        *,
+        using: Connection | Session | None = None,
+        attempts: int = ATTEMPTS,
+        applied: Callable[[LeasedJob], None] | None = None,
+    ) -> list[Verdict]:
+        jobs = list(jobs)
+        for job in jobs:
+            if not isinstance(job, LeasedJob):
+                raise ArgumentError(f"{job!r} is not a LeasedJob: settle the objects that claim() returned")
+            if job.source is not self:
+                raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self!r}")
+        settlement = Settlement(self.db.database, self.db.store, verb, work, change, attempts)
+        verdicts = settlement.settle(jobs, using=using, applied=applied)
+        self.db.database.count(applied=verdicts.count(Verdict.APPLIED), lost=verdicts.count(Verdict.LOST))
+        return verdicts
+
+    # --- look -------------------------------------------------------------------------------------------------------
+
+    def get(self, job_id: int) -> Job:
+        """The job as it stands, live or dead.
+
+        :raises JobNotFoundError: completed, cancelled, purged, or never there.
+        """
+        return self.db.look(self.name, job_id)
+
+    def peek(self, limit: int = 10) -> list[Job]:
+        """The due jobs that claims would find, in their order, without taking them."""
+        arguments.whole("limit", limit, 1, MAX_CLAIM)
+        self.db.ready()
+        rows = self.db.database.run(
+            lambda connection: insight.next_due(connection, self.db.store, self.name, limit), name="peek", write=False
+        )
+        return [job_from_row(row, State.AVAILABLE, self.db.codec) for row in rows]
+
+    def stats(self) -> QueueStats:
+        """Counts by state and kind, and the age of the longest waiting due job. Reads the whole queue."""
+        self.db.ready()
+        return self.db.database.run(
+            lambda connection: insight.stats(connection, self.db.store, self.name), name="stats", write=False
+        )
+
+    # --- remove -----------------------------------------------------------------------------------------------------
+
+    def cancel(self, job_id: int) -> Verdict:
+        """Take a job out of the queue, whatever its state; a worker that has it will find its lease lost.
+
+        :raises JobNotFoundError: there is no such live job.
+        """
+        store = self.db.store
+        for _ in range(_ROUNDS):
+            job = self.get(job_id)
+            if job.state is State.DEAD:
+                break
+            pair = (job.id, job.version)
+            if self.db.database.run(partial(settle.delete, store=store, pairs=[pair]), name="cancel"):
+                return Verdict.APPLIED
+            # It changed between look and deletion (claimed, extended, settled): look again.
+        else:
+            return Verdict.LOST
+        raise JobNotFoundError(job_id, f"queue {self.name!r}", state=State.DEAD.value)
+
+    def purge(self) -> int:
+        """Delete all jobs that nobody works on, due and scheduled, in batches; return how many."""
+        self.db.ready()
+        deleted, above = 0, -1
+        while True:
+            batch = partial(sweep.delete_waiting, store=self.db.store, queue=self.name, above=above, limit=_SWEEP_BATCH)
+            gone, last = self.db.database.run(batch, name="purge")
+            deleted += gone
+            if last is None:
+                return deleted
+            above = last
+
+
+def _error_text(error: BaseException | str) -> str:
+    """The reason as it is stored: the exception's type and text, cut to a length that a list can show."""
+    if isinstance(error, BaseException):
+        error = f"{type(error).__name__}: {error}"
+    if not isinstance(error, str):
+        raise ArgumentError(f"error={error!r}: must be a text or an exception")
+    # PostgreSQL text cannot hold NUL; a lone surrogate cannot be encoded.
+    clean = error.replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
+    return clean if len(clean) <= _MAX_ERROR else clean[: _MAX_ERROR - 1] + "…"
+
+
+def _of(errors: Mapping[int, str], pairs: Sequence[tuple[int, int]]) -> dict[int, str]:
+    return {job_id: errors[job_id] for job_id, _ in pairs}

@@ -1,0 +1,120 @@
+"""How a finished job leaves the table. The third axis of a comparison, beside the strategy and the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from sqlalchemy import Connection
+
+from queue_db.dialects.base import Pairs
+from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.model import Capability
+from queue_db.store import settle
+from queue_db.store.base import Store
+
+
+@runtime_checkable
+class Removal(Protocol):
+    """How completed jobs leave the table."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def needs(self) -> frozenset[Capability]:
+        """What the database must be able to do."""
+        ...
+
+    @property
+    def retries(self) -> int:
+        """How often the transaction is run again after a deadlock or another transient error."""
+        ...
+
+    def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        """Let the jobs leave whose ``(id, version)`` still holds; return their ids."""
+        ...
+
+
+def _check_retries(retries: int) -> None:
+    if not 0 <= retries <= 100:
+        raise ArgumentError(f"retries={retries}: must be 0 to 100")
+
+
+@dataclass(frozen=True)
+class Delete:
+    """One fenced DELETE, run again after a deadlock."""
+
+    retries: int = 5
+    name: str = field(default="delete", init=False)
+    needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_retries(self.retries)
+
+    def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        """Delete the rows."""
+        return settle.delete(connection, store, pairs)
+
+
+@dataclass(frozen=True)
+class LockThenDelete:
+    """SELECT … FOR UPDATE, then DELETE, as frameworks that load a row before they delete it do."""
+
+    retries: int = 5
+    name: str = field(default="lock_then_delete", init=False)
+    needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_retries(self.retries)
+
+    def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        """Lock the rows, then delete them."""
+        held = settle.lock(connection, store, pairs)
+        return settle.delete(connection, store, held) if held else set()
+
+
+@dataclass(frozen=True)
+class DeleteMark:
+    """Mark the row as done, which no claim index sees; a sweeper (``db.sweep()``, the worker) deletes marked rows later."""
+
+    retries: int = 5
+    name: str = field(default="delete_mark", init=False)
+    needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_retries(self.retries)
+
+    def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        """Mark the rows."""
+        return settle.mark(connection, store, pairs)
+
+
+_NAMED: dict[str, Callable[[], Removal]] = {
+    "delete": Delete,
+    "lock_then_delete": LockThenDelete,
+    "delete_mark": DeleteMark,
+}
+
+
+def known_removals() -> list[str]:
+    """Names that ``QueueDB(removal=…)`` takes."""
+    return sorted(_NAMED)
+
+
+def removal_for(removal: str | Removal) -> Removal:
+    """The removal of that name, or the object itself.
+
+    :raises ConfigurationError: for an unknown name, or an object that is no removal.
+    """
+    if isinstance(removal, str):
+        try:
+            return _NAMED[removal]()
+        except KeyError:
+            raise ConfigurationError(f"unknown removal {removal!r}; known: {', '.join(known_removals())}") from None
+    if not isinstance(removal, Removal):
+        raise ConfigurationError(f"removal={removal!r} is neither a name nor an object with name, needs, retries and remove")
+    return removal

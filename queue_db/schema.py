@@ -1,0 +1,158 @@
+"""The two tables, for any name and schema prefix. Above each index stands the statement that needs it.
+
+Plain column types and server-side defaults: ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client makes a valid job.
+All times are BIGINT microseconds since 1970, UTC, by the database's clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy.dialects.mysql import LONGTEXT
+
+from queue_db.clock import now_us
+from queue_db.errors import ArgumentError
+
+#: The migration that this version of the package works with.
+HEAD = "0001"
+
+#: Longest texts, in characters, of the columns that are compared or indexed.
+QUEUE_LENGTH = 100
+KIND_LENGTH = 100
+KEY_LENGTH = 200
+WORKER_LENGTH = 100
+TOKEN_LENGTH = 36
+
+DEFAULT_KIND = "default"
+DEFAULT_MAX_ATTEMPTS = 25
+
+_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
+
+# Binary collation: MySQL's default ones take "Mail" and "mail" for the same queue, and MariaDB 10.11 still creates latin1 tables.
+_MYSQL: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_bin",
+}
+
+#: A job's row is rewritten two or three times and then deleted: leave room on its page for the new versions, and
+#: clean up by a fixed number of dead rows, since a share of a table that is empty most of the time says nothing.
+POSTGRESQL_CHURN: dict[str, Any] = {
+    "fillfactor": 50,
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 5000,
+    "autovacuum_vacuum_insert_scale_factor": 0.2,
+    "autovacuum_analyze_scale_factor": 0.1,
+    "autovacuum_analyze_threshold": 5000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of one queue store."""
+
+    metadata: MetaData
+    jobs: Table
+    dead: Table
+    #: Alembic's table, one for each pair of tables, so that two stores live side by side.
+    version: str
+
+    @property
+    def name(self) -> str:
+        return self.jobs.name
+
+    @property
+    def schema(self) -> str | None:
+        return self.jobs.schema
+
+
+@lru_cache(maxsize=64)
+def tables(name: str = "jobs", schema: str | None = None) -> Tables:
+    """Describe the tables called ``name`` and ``name_dead``, in ``schema`` when given.
+
+    :raises ArgumentError: for a name that is not lower-case letters, digits and underscores (at most 40).
+    """
+    for what, identifier in (("table", name), ("schema", schema)):
+        if identifier is not None and not _IDENTIFIER.match(identifier):
+            raise ArgumentError(
+                f"{what}={identifier!r}: use 1 to 40 lower-case letters, digits and underscores, not starting with a digit"
+            )
+    metadata = MetaData(schema=schema)
+    big_id = BigInteger().with_variant(Integer, "sqlite")
+    long_text = Text().with_variant(LONGTEXT, "mysql", "mariadb")
+    jobs = Table(
+        name,
+        metadata,
+        Column("id", big_id, primary_key=True, autoincrement=True),
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False, server_default=DEFAULT_KIND),
+        Column("payload", long_text, nullable=False),
+        Column("headers", long_text),
+        # Lower number first; ties by available_at, then id.
+        Column("priority", Integer, nullable=False, server_default=text("0")),
+        # The visibility time: when the job is due; a claim pushes it forward to the end of the lease.
+        Column("available_at", BigInteger, nullable=False, server_default=now_us()),
+        # When the claimed job was due: available_at as the claim found it.
+        Column("due_at", BigInteger),
+        # Up with every change of state, never back: (id, version) names one lease for ever.
+        Column("version", BigInteger, nullable=False, server_default=text("0")),
+        Column("attempts", Integer, nullable=False, server_default=text("0")),
+        Column("max_attempts", Integer, nullable=False, server_default=text(str(DEFAULT_MAX_ATTEMPTS))),
+        Column("unique_key", String(KEY_LENGTH)),
+        # Random for each claim; NULL while nobody holds the job.
+        Column("claim_token", String(TOKEN_LENGTH)),
+        Column("worker", String(WORKER_LENGTH)),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("last_error", long_text),
+        # 1: completed under removal="delete_mark", waiting for the sweeper.
+        Column("delete_mark", Integer, nullable=False, server_default=text("0")),
+        sqlite_autoincrement=True,  # an id must never be used again: (id, version) would name two leases
+        postgresql_with=POSTGRESQL_CHURN,
+        **_MYSQL,
+    )
+    # The claim, one range for each priority, already in its order:
+    #   SELECT id, version FROM jobs WHERE queue = ? AND priority = ? AND available_at BETWEEN ? AND now
+    #   ORDER BY available_at, id LIMIT ?
+    Index(f"{name}_claim", jobs.c.queue, jobs.c.priority, jobs.c.available_at, jobs.c.id)
+    # Uniqueness while a job lives, also among concurrent enqueues:
+    #   INSERT … ON CONFLICT (queue, unique_key) …;  SELECT id FROM jobs WHERE queue = ? AND unique_key IN (…)
+    Index(
+        f"{name}_unique_key",
+        jobs.c.queue,
+        jobs.c.unique_key,
+        unique=True,
+        # Most jobs have no key: where the database can, they cost this index nothing.
+        postgresql_where=jobs.c.unique_key.is_not(None),
+        sqlite_where=jobs.c.unique_key.is_not(None),
+    )
+    dead = Table(
+        f"{name}_dead",
+        metadata,
+        Column("id", big_id, primary_key=True, autoincrement=False),  # the id that the job had
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", long_text, nullable=False),
+        Column("headers", long_text),
+        Column("priority", Integer, nullable=False),
+        Column("version", BigInteger, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("max_attempts", Integer, nullable=False),
+        Column("unique_key", String(KEY_LENGTH)),
+        Column("worker", String(WORKER_LENGTH)),
+        Column("created_at", BigInteger, nullable=False),
+        Column("died_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("last_error", long_text),
+        **_MYSQL,
+    )
+    # Listing, counting and purging the dead of one queue, oldest first:
+    #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
+    Index(f"{name}_dead_queue", dead.c.queue, dead.c.died_at, dead.c.id)
+    return Tables(metadata, jobs, dead, f"{name}_schema_version")

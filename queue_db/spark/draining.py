@@ -1,0 +1,206 @@
+"""Drain a queue in parallel tasks: claim a batch, work on it, publish its results, complete it.
+
+The order is the point. Results are on the disk before their jobs leave the queue, so whatever dies, and whenever, a job is in the
+queue or its result is in the folder. What may come twice is the work: see ``docs/spark.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from sqlalchemy import URL
+
+from queue_db import Counters, LeasedJob, Queue, QueueDB, QueueDBError, QueueStats, Strategy, arguments
+from queue_db.errors import ArgumentError
+from queue_db.queue import MAX_CLAIM
+from queue_db.spark.connecting import checked
+from queue_db.spark.results import publish, result_schema
+
+#: Jobs in, one result row for each job out; see :func:`drain`.
+Function = Callable[[pd.DataFrame], pd.DataFrame]
+Until = Literal["empty", "idle"]
+
+# Seconds between two looks at a queue in which nothing is due: from … to, doubling, with jitter.
+_FIRST_WAIT = 0.05
+_LONGEST_WAIT = 1.0
+
+_COUNTERS = tuple(field.name for field in fields(Counters))
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What a drain did, summed over its tasks. A task attempt that died has taken its numbers with it."""
+
+    completed: int  #: jobs whose result is published and which left the queue
+    failed: int  #: attempts that ended in an error; the job waits for its next attempt, or is dead
+    counters: Counters  #: claims, candidates, misses, lost leases … as :attr:`queue_db.QueueDB.counters` counts them
+
+
+@dataclass
+class _Tally:
+    completed: int = 0
+    failed: int = 0
+
+
+def drain(
+    spark: SparkSession,
+    url: str | URL,
+    queue: str,
+    function: Function,
+    schema: StructType | str,
+    path: str | os.PathLike[str],
+    *,
+    tasks: int = 4,
+    batch: int = 100,
+    lease: float = 60.0,
+    strategy: str | Callable[[], Strategy] = "optimistic",
+    until: Until = "empty",
+    database: Mapping[str, Any] | None = None,
+) -> Drained:
+    """Work off ``queue`` in ``tasks`` parallel Spark tasks; return when it is drained, with the results in ``path``.
+
+    Each task claims up to ``batch`` jobs, hands them to ``function``, publishes the rows as one Parquet file, and then completes
+    the jobs, until the queue is drained; :func:`read_results` reads the folder. A task that dies loses nothing: its jobs come back
+    when their lease ends, and the other tasks wait for that. Work may be repeated: see ``docs/spark.md``.
+
+    ``function`` gets a pandas DataFrame with one row for each job (``id``, ``kind``, ``payload``, ``attempts`` from 1, and
+    ``fence``, the fencing token for outside systems) and returns one with ``id`` and the columns of ``schema``, one row for
+    each job. A job without a row has failed. When it raises, it is called again for each job of the batch alone, so that only
+    those that raise alone fail. Failed jobs are tried again after the backoff, and are dead after their last attempt.
+
+    :param url: of a migrated database that every executor reaches; it travels inside the task, and shows in no plan or option.
+    :param schema: of the result rows, without ``id`` and ``version``: ``"path string, size long"``.
+    :param path: folder that driver and executors see under the same name; made if it is not there. One folder for one queue; later
+        drains of the queue may add to it.
+    :param tasks: how many claim at the same time, if Spark has as many slots.
+    :param batch: jobs in one claim, one call of ``function`` and one file.
+    :param lease: seconds; longer than ``function`` takes for a batch. Jobs of a vanished task come back after it.
+    :param strategy: a name, or what makes a Strategy in each task: ``lambda: Optimistic(window=20)``.
+    :param until: ``empty``: no live job is left, so failed jobs are waited for as long as their backoff says; ``idle``: nothing is
+        due or leased, jobs scheduled for later stay.
+    :param database: keyword arguments for :class:`queue_db.QueueDB`: ``table``, ``removal``, ``retry_after`` …
+    :raises ArgumentError: for values outside their range.
+    :raises ConfigurationError, StorageError: when the database cannot be used; found out here, before Spark starts.
+    :raises pyspark.errors.PySparkException: when a task failed as often as Spark allows. What was published counts; the rest is
+        in the queue: drain again.
+    """
+    arguments.whole("tasks", tasks, 1)
+    arguments.whole("batch", batch, 1, MAX_CLAIM)
+    arguments.seconds("lease", lease, zero=False)
+    if until not in ("empty", "idle"):
+        raise ArgumentError(f"until={until!r}: must be empty or idle")
+    if not isinstance(strategy, str) and not callable(strategy):
+        # Every task would get a copy of the object, with the same random numbers: all would reach for the same jobs.
+        raise ArgumentError(f"strategy={strategy!r}: give its name, or a function that makes one: lambda: Optimistic(window=20)")
+    columns = to_arrow_schema(result_schema(schema))
+    settings = dict(database or {})
+    place = checked(url, settings)
+    folder = Path(path).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def work(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # The row says no more than that there is a task; but Spark throws away a Python process that left input unread.
+        list(rows)
+        with QueueDB(place, strategy=strategy if isinstance(strategy, str) else strategy(), **settings) as db:
+            tally = _work_off(db.queue(queue), batch, lease, until, partial(_settle, function, columns, folder))
+            counted = {"completed": tally.completed, "failed": tally.failed} | {
+                name: getattr(db.counters, name) for name in _COUNTERS
+            }
+        yield pa.RecordBatch.from_pydict({name: [value] for name, value in counted.items()})
+
+    names = ("completed", "failed", *_COUNTERS)
+    ddl = ", ".join(f"{name} long" for name in names)
+    done = spark.range(0, tasks, 1, tasks).mapInArrow(work, ddl).collect()
+    total = {name: sum(row[name] for row in done) for name in names}
+    return Drained(total.pop("completed"), total.pop("failed"), Counters(**total))
+
+
+def _work_off(
+    queue: Queue, batch: int, lease: float, until: Until, settle: Callable[[Queue, Sequence[LeasedJob], _Tally], None]
+) -> _Tally:
+    """Claim and settle until the queue is drained."""
+    tally = _Tally()
+    wait = _FIRST_WAIT
+    while True:
+        jobs = queue.claim(batch, lease)
+        if jobs:
+            settle(queue, jobs, tally)
+            wait = _FIRST_WAIT
+        elif _drained(queue.stats(), until):
+            return tally
+        else:
+            # Others hold the rest. They may be dead: only the end of their leases tells.
+            time.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(wait * 2, _LONGEST_WAIT)
+
+
+def _drained(stats: QueueStats, until: Until) -> bool:
+    return not (stats.available or stats.running or (until == "empty" and stats.scheduled))
+
+
+def _settle(function: Function, columns: pa.Schema, folder: Path, queue: Queue, jobs: Sequence[LeasedJob], tally: _Tally) -> None:
+    """Work on a batch: results first, then the queue."""
+    try:
+        table, errors = _apply(function, columns, jobs)
+        if table.num_rows:
+            publish(folder, table)
+        tally.completed += sum(map(bool, queue.complete_many([job for job in jobs if job.id not in errors])))
+        failed = [job for job in jobs if job.id in errors]
+        tally.failed += sum(map(bool, queue.fail_many(failed, [errors[job.id] for job in failed])))
+        # A lost lease needs nothing here: whoever has the job now has a higher version, and so will its row.
+    except Exception:
+        # The disk or the database, not the jobs: let others have at once what this task still holds.
+        with contextlib.suppress(QueueDBError):
+            queue.release_many(jobs)
+        raise
+
+
+def _apply(function: Function, columns: pa.Schema, jobs: Sequence[LeasedJob]) -> tuple[pa.Table, dict[int, BaseException | str]]:
+    """The result rows, and by job id why there is none."""
+    try:
+        table = _rows(function(_frame(jobs)), columns, jobs)
+    except Exception as error:  # noqa: BLE001 - whatever the function raises is the job's failure
+        if len(jobs) == 1:
+            return columns.empty_table(), {jobs[0].id: error}
+        # One bad job must not cost its neighbours an attempt.
+        parts = [_apply(function, columns, [job]) for job in jobs]
+        return pa.concat_tables([rows for rows, _ in parts]), {key: why for _, errors in parts for key, why in errors.items()}
+    answered = set(table["id"].to_pylist())
+    return table, {job.id: "the function returned no row for this job" for job in jobs if job.id not in answered}
+
+
+def _frame(jobs: Sequence[LeasedJob]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "id": pd.Series([job.id for job in jobs], dtype="int64"),
+            "kind": [job.kind for job in jobs],
+            # As they are: pandas would make its own of lists of numbers or texts.
+            "payload": pd.Series([job.payload for job in jobs], dtype="object"),
+            "attempts": pd.Series([job.attempts for job in jobs], dtype="int64"),
+            "fence": [job.fence for job in jobs],
+        }
+    )
+
+
+def _rows(frame: pd.DataFrame, columns: pa.Schema, jobs: Sequence[LeasedJob]) -> pa.Table:
+    """What the function returned as a table with ``columns``, checked."""
+    versions = {job.id: job.version for job in jobs}
+    ids = [int(job_id) for job_id in frame["id"]]
+    if len(set(ids)) != len(ids) or not versions.keys() >= set(ids):
+        raise ValueError("the function must return at most one row for each of its jobs, with the job's id")
+    return pa.Table.from_pandas(
+        frame.assign(version=[versions[job_id] for job_id in ids]), schema=columns, preserve_index=False
+    ).replace_schema_metadata(None)

@@ -1,0 +1,73 @@
+"""The files that a drain leaves: one for each batch, complete or not there, never changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import DataType, LongType, StructField, StructType
+from pyspark.sql.window import Window
+
+from queue_db.errors import ArgumentError
+
+#: Columns that every result has beside the caller's: which job, and which lease of it.
+KEY = (StructField("id", LongType()), StructField("version", LongType()))
+
+
+def result_schema(schema: StructType | str) -> StructType:
+    """``schema`` (or its DDL text) behind ``id`` and ``version``.
+
+    :raises ArgumentError: when it has columns of these names, or is no list of columns.
+    """
+    columns = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(columns, StructType):
+        raise ArgumentError(f"schema={schema!r}: must be the columns of the results, as in 'path string, size long'")
+    clash = {field.name for field in KEY} & {name.lower() for name in columns.fieldNames()}
+    if clash:
+        raise ArgumentError(f"the results' columns {', '.join(sorted(clash))} are added by drain: leave them out of the schema")
+    return StructType([*KEY, *columns.fields])
+
+
+def publish(folder: Path, table: pa.Table) -> None:
+    """Put ``table`` into ``folder`` as a file of its own: on the disk, and under a name that readers see, when this returns."""
+    name = f"{uuid.uuid4().hex}.parquet"
+    # Spark does not read names that begin with a dot.
+    hidden = folder / f".{name}"
+    try:
+        with hidden.open("wb") as file:
+            pq.write_table(table, file)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.rename(folder / name)
+    finally:
+        hidden.unlink(missing_ok=True)
+    if os.name == "posix":
+        # The jobs are deleted next, so the new name must survive a power cut as well as they do.
+        directory = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def read_results(spark: SparkSession, path: str | os.PathLike[str], schema: StructType | str) -> DataFrame:
+    """The results in ``path``, one row for each job: ``id long, version long`` and the columns of ``schema``.
+
+    A batch whose task died, or lost its lease, between publishing and completing was worked on again, so its rows are there
+    twice. The row of the job's last lease (its highest ``version``) is the one that counts. To read the folder with another tool,
+    keep that rule.
+
+    :param path: the folder that :func:`drain` was given.
+    :param schema: the same as there; a folder without a file is an empty DataFrame.
+    """
+    # Spark takes a path for a pattern.
+    literal = re.sub(r"([\\{}\[\]*?])", r"\\\1", str(Path(path).absolute()))
+    rows = spark.read.schema(result_schema(schema)).parquet(f"file://{literal}")
+    latest = Window.partitionBy("id").orderBy(f.col("version").desc())
+    return rows.withColumn("__place", f.row_number().over(latest)).where("__place = 1").drop("__place")

@@ -1,0 +1,28 @@
+"""What the store's functions need to know: the tables, the dialect, what the server can do, and whose clock counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from queue_db.dialects import Dialect
+from queue_db.dialects.base import Taking
+from queue_db.model import Capability
+from queue_db.schema import Tables
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """The tables of one queue store in one database."""
+
+    tables: Tables
+    dialect: Dialect
+    capabilities: frozenset[Capability]
+    #: Microseconds since 1970, for tests that set the time; None: the database's clock.
+    clock: Callable[[], int] | None = None
+    takings: dict[Any, Taking] = field(default_factory=dict, repr=False)
+
+    def time(self) -> dict[str, int]:
+        """The parameter ``now`` of a statement, if time is set and not the database's."""
+        return {} if self.clock is None else {"now": self.clock()}

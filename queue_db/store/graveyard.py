@@ -1,0 +1,108 @@
+"""The dead table: list, bring back, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.errors import TransientStorageError
+from queue_db.store.base import Store
+
+
+def time(connection: Connection, store: Store) -> int:
+    """Microseconds since 1970 by the clock that counts."""
+    return store.clock() if store.clock else int(connection.execute(store.dialect.clock_query()).scalar_one())
+
+
+def _chosen(
+    store: Store, queue: str | None, kind: str | None, ids: Sequence[int] | None, before: int | None
+) -> list[ColumnElement[bool]]:
+    dead = store.tables.dead
+    conditions: list[ColumnElement[bool]] = []
+    if queue is not None:
+        conditions.append(dead.c.queue == queue)
+    if kind is not None:
+        conditions.append(dead.c.kind == kind)
+    if ids is not None:
+        conditions.append(dead.c.id.in_(ids))
+    if before is not None:
+        conditions.append(dead.c.died_at < before)
+    return conditions
+
+
+def page(
+    connection: Connection, store: Store, *, queue: str | None, kind: str | None, limit: int, after: tuple[int, int] | None
+) -> list[Row[Any]]:
+    """Dead jobs, longest dead first; ``after``: (died_at, id) of the last one of the page before."""
+    dead = store.tables.dead
+    conditions = _chosen(store, queue, kind, None, None)
+    if after is not None:
+        died_at, job_id = after
+        conditions.append((dead.c.died_at > died_at) | ((dead.c.died_at == died_at) & (dead.c.id > job_id)))
+    query = select(dead).where(*conditions).order_by(dead.c.died_at, dead.c.id).limit(limit)
+    return list(connection.execute(query).all())
+
+
+def redrive(
+    connection: Connection,
+    store: Store,
+    *,
+    queue: str | None,
+    kind: str | None,
+    ids: Sequence[int] | None,
+    above: int,
+    limit: int,
+) -> tuple[list[int], list[int]]:
+    """Bring up to ``limit`` dead jobs with ids above ``above`` back as due and untried, under their old ids.
+
+    Returns the ids brought back, and the ids left because a live job has their unique key.
+    """
+    jobs, dead = store.tables.jobs, store.tables.dead
+    conditions = [*_chosen(store, queue, kind, ids, None), dead.c.id > above]
+    query = select(dead).where(*conditions).order_by(dead.c.id).limit(limit)
+    found = connection.execute(store.dialect.lock_rows(query, skip=False)).all()
+    if not found:
+        return [], []
+    now = time(connection, store)
+    keyed = [{"queue": row.queue, "unique_key": row.unique_key} for row in found]
+    live = set(store.dialect.live_keys(connection, jobs, keyed))
+    back: list[dict[str, Any]] = []
+    left: list[int] = []
+    for row in found:
+        key = (row.queue, row.unique_key)
+        if row.unique_key is not None and key in live:
+            left.append(row.id)
+            continue
+        if row.unique_key is not None:
+            live.add(key)  # two dead jobs may have the same key: one of them comes back
+        kept = (
+            "id",
+            "queue",
+            "kind",
+            "payload",
+            "headers",
+            "priority",
+            "max_attempts",
+            "unique_key",
+            "created_at",
+            "last_error",
+        )
+        back.append({name: getattr(row, name) for name in kept} | {"version": row.version + 1, "available_at": now})
+    if back:
+        try:
+            connection.execute(insert(jobs), back)
+        except IntegrityError as error:
+            raise TransientStorageError("a unique key was enqueued meanwhile", statement_name="redrive") from error
+        connection.execute(delete(dead).where(dead.c.id.in_([row["id"] for row in back])))
+    return [row["id"] for row in back], left
+
+
+def forget(connection: Connection, store: Store, *, queue: str | None, kind: str | None, before: int | None, limit: int) -> int:
+    """Delete up to ``limit`` dead jobs that died before ``before`` (microseconds); return how many."""
+    dead = store.tables.dead
+    query = select(dead.c.id).where(*_chosen(store, queue, kind, None, before)).order_by(dead.c.id).limit(limit)
+    ids = list(connection.execute(query).scalars())
+    return connection.execute(delete(dead).where(dead.c.id.in_(ids))).rowcount if ids else 0

@@ -1,0 +1,93 @@
+"""Reading without claiming: counts, one job, the next jobs. For people and monitors; nothing here locks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, case, func, select
+
+from queue_db.clock import moment
+from queue_db.model import KindStats, QueueStats, State
+from queue_db.store.base import Store
+
+
+def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
+    """Count the jobs of ``queue`` by state and kind; reads the whole queue."""
+    jobs, dead = store.tables.jobs, store.tables.dead
+    now = moment(store.clock is not None)
+    due = jobs.c.available_at <= now
+    held = jobs.c.claim_token.is_not(None)
+    live = connection.execute(
+        select(
+            jobs.c.kind,
+            func.sum(case((due, 1), else_=0)).label("available"),
+            func.sum(case((~due & ~held, 1), else_=0)).label("scheduled"),
+            func.sum(case((~due & held, 1), else_=0)).label("running"),
+            func.max(case((due, now - jobs.c.available_at), else_=None)).label("age"),
+        )
+        .where(jobs.c.queue == queue, jobs.c.delete_mark == 0)
+        .group_by(jobs.c.kind),
+        store.time(),
+    ).all()
+    buried = connection.execute(
+        select(dead.c.kind, func.count().label("dead")).where(dead.c.queue == queue).group_by(dead.c.kind)
+    ).all()
+    deaths = {row.kind: int(row.dead) for row in buried}
+    by_kind = {
+        row.kind: KindStats(int(row.available), int(row.scheduled), int(row.running), deaths.pop(row.kind, 0)) for row in live
+    }
+    by_kind.update({kind: KindStats(dead=count) for kind, count in deaths.items()})
+    ages = [int(row.age) for row in live if row.age is not None]
+    return QueueStats(
+        queue=queue,
+        available=sum(kind.available for kind in by_kind.values()),
+        scheduled=sum(kind.scheduled for kind in by_kind.values()),
+        running=sum(kind.running for kind in by_kind.values()),
+        dead=sum(kind.dead for kind in by_kind.values()),
+        oldest_available_age=max(ages) / 1_000_000 if ages else None,
+        by_kind=dict(sorted(by_kind.items())),
+    )
+
+
+def find(connection: Connection, store: Store, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
+    """The row and state of one job, live or dead, of ``queue`` or of any."""
+    jobs, dead = store.tables.jobs, store.tables.dead
+    now = moment(store.clock is not None)
+    row = connection.execute(
+        select(jobs, now.label("read_at")).where(jobs.c.id == job_id, *_in(jobs, queue), jobs.c.delete_mark == 0),
+        store.time(),
+    ).first()
+    if row is not None:
+        return row, state_of(row.available_at, row.claim_token, row.read_at)
+    row = connection.execute(select(dead).where(dead.c.id == job_id, *_in(dead, queue))).first()
+    return None if row is None else (row, State.DEAD)
+
+
+def _in(table: Table, queue: str | None) -> list[ColumnElement[bool]]:
+    return [] if queue is None else [table.c.queue == queue]
+
+
+def next_due(connection: Connection, store: Store, queue: str, limit: int) -> list[Row[Any]]:
+    """The due jobs of ``queue`` in claim order."""
+    jobs = store.tables.jobs
+    query = (
+        select(jobs)
+        .where(jobs.c.queue == queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0)
+        .order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id)
+        .limit(limit)
+    )
+    return list(connection.execute(query, store.time()).all())
+
+
+def queues(connection: Connection, store: Store) -> list[str]:
+    """Names of the queues that have live or dead jobs."""
+    jobs, dead = store.tables.jobs, store.tables.dead
+    names = select(jobs.c.queue).where(jobs.c.delete_mark == 0).distinct().union(select(dead.c.queue).distinct())
+    return sorted(connection.execute(names).scalars())
+
+
+def state_of(available_at: int, claim_token: str | None, now: int) -> State:
+    """The state of a live job at ``now`` (microseconds)."""
+    if available_at <= now:
+        return State.AVAILABLE
+    return State.SCHEDULED if claim_token is None else State.RUNNING

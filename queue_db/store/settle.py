@@ -1,0 +1,139 @@
+"""What happens to claimed jobs: one fenced change on ``(id, version)``, the same for every strategy and database.
+
+Each function takes the pairs and returns the ids to which it was applied; the others have lost their lease. One to three
+statements for any number of jobs. Every change raises ``version`` by one, so an old pair never matches again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, case, insert, literal, select
+
+from queue_db.clock import moment
+from queue_db.dialects.base import Pairs
+from queue_db.store.base import Store
+
+
+class Change(Enum):
+    """How a settling verb leaves the row: what :func:`confirm` looks for after a COMMIT whose reply was lost."""
+
+    KEPT = "kept"  #: still leased: extend
+    FREED = "freed"  #: back in the queue: fail, snooze, release
+    GONE = "gone"  #: deleted, marked, or in the dead table
+
+
+def extend(connection: Connection, store: Store, pairs: Pairs, lease: int) -> dict[int, int]:
+    """Move the end of the lease to ``lease`` microseconds from now; return the new ends by id.
+
+    It raises the version too: otherwise a claimer whose snapshot still shows the lease as run out could take it.
+    """
+    jobs = store.tables.jobs
+    values = {"available_at": moment(store.clock is not None) + lease, "version": jobs.c.version + 1}
+    rows = store.dialect.update_returning(connection, jobs, pairs, values, [jobs.c.id, jobs.c.available_at], store.time())
+    return {row.id: row.available_at for row in rows}
+
+
+def free(
+    connection: Connection,
+    store: Store,
+    pairs: Pairs,
+    *,
+    delays: Mapping[int, int],
+    errors: Mapping[int, str] | None = None,
+    attempted: bool,
+) -> set[int]:
+    """Give jobs back to the queue, due ``delays[id]`` microseconds from now.
+
+    ``errors``: why, by id. ``attempted=False`` takes the claim's attempt back (snooze, release).
+    """
+    jobs = store.tables.jobs
+    now = moment(store.clock is not None)
+    values: dict[str, Any] = {
+        "available_at": now + _each(jobs.c.id, delays, BigInteger()),
+        "version": jobs.c.version + 1,
+        "claim_token": None,
+        "worker": None,
+    }
+    if errors is not None:
+        values["last_error"] = _each(jobs.c.id, errors, Text())
+    if not attempted:
+        values["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
+    return store.dialect.change(connection, jobs, pairs, values, store.time())
+
+
+def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+    """Take jobs out of the table."""
+    return store.dialect.delete_returning(connection, store.tables.jobs, pairs)
+
+
+def mark(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+    """Mark jobs as done for the sweeper to delete. Touches no column that claims are found by."""
+    jobs = store.tables.jobs
+    values = {"delete_mark": 1, "version": jobs.c.version + 1, "claim_token": None, "unique_key": None}
+    return store.dialect.change(connection, jobs, pairs, values, {})
+
+
+def lock(connection: Connection, store: Store, pairs: Pairs) -> Pairs:
+    """Lock the rows that match and return their pairs."""
+    return store.dialect.hold(connection, store.tables.jobs, pairs)
+
+
+def bury(connection: Connection, store: Store, pairs: Pairs, errors: Mapping[int, str]) -> set[int]:
+    """Move jobs to the dead table with the reason for each."""
+    jobs, dead = store.tables.jobs, store.tables.dead
+    # Locked first: the copy and the deletion must be of the same rows.
+    held = lock(connection, store, pairs)
+    if not held:
+        return set()
+    ids = [job_id for job_id, _ in held]
+    copied: list[ColumnElement[Any]] = [
+        jobs.c.version + 1 if column.name == "version" else jobs.c[column.name]
+        for column in dead.c
+        if column.name not in ("died_at", "last_error")
+    ]
+    names = [column.name for column in dead.c if column.name not in ("died_at", "last_error")]
+    source = select(
+        *copied, moment(store.clock is not None), _each(jobs.c.id, {job_id: errors[job_id] for job_id in ids}, Text())
+    ).where(jobs.c.id.in_(ids))
+    connection.execute(insert(dead).from_select([*names, "died_at", "last_error"], source), store.time())
+    return delete(connection, store, held)
+
+
+def confirm(connection: Connection, store: Store, leases: Sequence[tuple[int, int, str]], change: Change) -> set[int]:
+    """After a COMMIT whose reply was lost: which of the leases ``(id, version, claim token)`` show the change.
+
+    The change had matched under lock before the commit, so a row that is gone, or one version on in the form that the change
+    leaves, means that the commit happened.
+    """
+    jobs = store.tables.jobs
+    found = {
+        row.id: row
+        for row in connection.execute(
+            select(jobs.c.id, jobs.c.version, jobs.c.claim_token, jobs.c.delete_mark).where(
+                jobs.c.id.in_([job_id for job_id, _, _ in leases])
+            )
+        )
+    }
+    shown = set()
+    for job_id, version, token in leases:
+        row = found.get(job_id)
+        if row is None:
+            applied = change is Change.GONE
+        elif change is Change.GONE:
+            applied = row.delete_mark == 1 and row.version == version + 1
+        else:
+            applied = row.version == version + 1 and row.claim_token == (token if change is Change.KEPT else None)
+        if applied:
+            shown.add(job_id)
+    return shown
+
+
+def _each(column: ColumnElement[int], values: Mapping[int, Any], kind: Any) -> ColumnElement[Any]:
+    """A value for each id; plain when they are all the same."""
+    different = set(values.values())
+    if len(different) == 1:
+        return literal(different.pop(), kind)
+    return case({job_id: literal(value, kind) for job_id, value in values.items()}, value=column)

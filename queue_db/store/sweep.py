@@ -1,0 +1,39 @@
+"""Bounded clean-up: what a delete mark left behind, and whole queues on request. Each call is one batch."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, and_, delete, or_, select
+
+from queue_db.clock import moment
+from queue_db.store.base import Store
+
+
+def delete_marked(connection: Connection, store: Store, limit: int) -> int:
+    """Delete up to ``limit`` jobs that were completed under ``delete_mark``, oldest ids first; return how many."""
+    jobs = store.tables.jobs
+    query = select(jobs.c.id).where(jobs.c.delete_mark == 1).order_by(jobs.c.id).limit(limit)
+    ids = list(connection.execute(query).scalars())
+    if not ids:
+        return 0
+    return connection.execute(delete(jobs).where(jobs.c.id.in_(ids), jobs.c.delete_mark == 1)).rowcount
+
+
+def delete_waiting(connection: Connection, store: Store, queue: str, above: int, limit: int) -> tuple[int, int | None]:
+    """Delete up to ``limit`` jobs of ``queue`` that nobody works on, with ids above ``above``.
+
+    Returns how many were deleted and the id to go on from, None when there are no more.
+    """
+    jobs = store.tables.jobs
+    waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= moment(store.clock is not None))
+    query = (
+        select(jobs.c.id, jobs.c.version)
+        .where(and_(jobs.c.queue == queue, jobs.c.id > above, jobs.c.delete_mark == 0, waiting))
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
+    pairs = [(row.id, row.version) for row in connection.execute(query, store.time())]
+    if not pairs:
+        return 0, None
+    # Fenced like every change: a job that was claimed between the two statements stays.
+    gone = store.dialect.delete_returning(connection, jobs, pairs)
+    return len(gone), pairs[-1][0]

@@ -1,0 +1,100 @@
+"""Adaptive: optimistic with a window that follows the measured share of misses and never needs to be told the number of workers.
+
+With *m* claims by others between our read and our update, a pick from a window of *W* is lost with probability 1 − e^(−m/W), and
+an attempt costs K + b·W (round trips, and one more candidate row). From the measured miss ratio *r*: m = −W·ln(1 − r), and the
+cheapest window is W = (m + √(m² + 4·m·K/b)) / 2. It grows with the workers that *race*, not with those that exist: with real work
+between claims, or alone, it goes back to 1, which is first come, first served.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import Connection
+
+from queue_db.errors import ArgumentError
+from queue_db.model import Capability, Claim, Want
+from queue_db.store import lease
+from queue_db.store.base import Store
+from queue_db.strategies.base import named
+from queue_db.strategies.optimistic import HEAD_EVERY, draw
+
+#: Attempts over which the miss ratio is smoothed.
+MEMORY = 150
+
+#: A ratio below this cannot be told from none.
+LOWEST_RATIO = 1 / 200
+
+_HIGHEST_RATIO = 0.95
+
+#: Taking a row costs about as much as reading so many more candidates.
+ROW_COST = 20.0
+
+
+def best_window(window: float, ratio: float, cost_ratio: float) -> float:
+    """The cheapest window, given the ``ratio`` of misses measured at ``window``.
+
+    ``cost_ratio`` is K/b: the fixed cost of an attempt in units of one more candidate batch.
+    """
+    racing = -window * math.log(1.0 - min(max(ratio, LOWEST_RATIO), _HIGHEST_RATIO))
+    return (racing + math.sqrt(racing * racing + 4.0 * racing * cost_ratio)) / 2.0
+
+
+@dataclass
+class _Control:
+    """The state of one queue's window."""
+
+    window: float = 1.0
+    ratio: float = 0.0
+
+
+@named("adaptive")
+@dataclass
+class Adaptive:
+    """The window that tunes itself, at most ``max_window`` batches wide. ``cost_ratio``: K/b for a single job."""
+
+    max_window: int = 64
+    cost_ratio: float = 100.0
+    rng: random.Random = field(default_factory=random.Random, repr=False)
+    name: str = field(default="adaptive", init=False)
+    needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_window <= 10_000:
+            raise ArgumentError(f"max_window={self.max_window}: must be 1 to 10,000 batches")
+        if not self.cost_ratio > 0:
+            raise ArgumentError(f"cost_ratio={self.cost_ratio}: must be above 0")
+        self._lock = threading.Lock()
+        self._controls: dict[str, _Control] = {}
+        self._turn: Callable[[], int] = itertools.count(1).__next__
+
+    def window(self, queue: str) -> int:
+        """The window in use for ``queue``, in batches."""
+        with self._lock:
+            control = self._controls.get(queue)
+            return 1 if control is None else max(1, round(control.window))
+
+    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+        """Take a slice of the window, and every sixteenth time the head."""
+        # Where one writer holds the whole database nobody can be faster: the head, always.
+        window = self.window(want.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
+        pick = draw("head" if self._turn() % HEAD_EVERY == 0 else "slice", window, want.limit, self.rng)
+        return replace(lease.claim(connection, store, want, pick), window=window)
+
+    def observe(self, claim: Claim) -> None:
+        """Follow the misses."""
+        tried = len(claim.rows) + claim.missed
+        if not tried:
+            return
+        with self._lock:
+            control = self._controls.setdefault(claim.queue, _Control())
+            control.ratio += (claim.missed / tried - control.ratio) * (1.0 - math.exp(-1.0 / MEMORY * min(tried, 10)))
+            # An attempt costs its round trips and the rows that it takes; one more batch is `limit` more candidates.
+            wanted = best_window(control.window, control.ratio, self.cost_ratio / claim.limit + ROW_COST)
+            # The ratio still remembers the windows before: follow in small steps.
+            control.window = min(max(1.0, control.window + (wanted - control.window) * 0.1), float(self.max_window))

@@ -1,0 +1,48 @@
+"""The two strategies that let the database lock: wait for the row (pessimistic), or step over it (skip locked)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import Connection
+
+from queue_db.model import Capability, Claim, Want
+from queue_db.store import lease
+from queue_db.store.base import Store
+from queue_db.strategies.base import named
+
+
+@named("pessimistic")
+@dataclass
+class Pessimistic:
+    """SELECT … FOR UPDATE: every worker waits for the head. On SQLite the writer's lock of the whole file is the lock."""
+
+    name: str = field(default="pessimistic", init=False)
+    needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
+
+    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+        """Lock the head, then take it."""
+        won = lease.claim(connection, store, want, lease.Draw(lock=lease.Lock.WAIT, read=want.limit))
+        if not won.rows and not won.missed and lease.anything_due(connection, store, want):
+            # While we waited for the rows their new owner made them invisible; the database does not tell us of those.
+            return replace(won, missed=1)
+        return won
+
+    def observe(self, claim: Claim) -> None:
+        """Nothing to learn."""
+
+
+@named("skip_locked")
+@dataclass
+class SkipLocked:
+    """SELECT … FOR UPDATE SKIP LOCKED: every worker takes the first rows that nobody holds."""
+
+    name: str = field(default="skip_locked", init=False)
+    needs: frozenset[Capability] = field(default=frozenset({Capability.SKIP_LOCKED}), init=False, repr=False)
+
+    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+        """Lock what is free from the head on, then take it."""
+        return lease.claim(connection, store, want, lease.Draw(lock=lease.Lock.SKIP, read=want.limit))
+
+    def observe(self, claim: Claim) -> None:
+        """Nothing to learn."""

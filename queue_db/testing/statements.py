@@ -1,0 +1,27 @@
+"""Count what goes to the database: round trips are a queue's price, so tests pin them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Engine, event
+
+
+@contextmanager
+def counted_statements(engine: Engine) -> Iterator[list[str]]:
+    """The texts of the statements that run on ``engine`` inside the block: ``len()`` is their number.
+
+    BEGIN and COMMIT are the driver's and do not appear.
+    """
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(engine, "before_cursor_execute", note)

@@ -1,0 +1,87 @@
+"""What every database, strategy and removal must do, as plain pytest tests that run against yours.
+
+In a test module of your own::
+
+    from queue_db.testing.suite import *
+
+    @pytest.fixture
+    def open_db(tmp_path):
+        opened = []
+
+        def open_it(**options):
+            opened.append(QueueDB("acme://…", **{"strategy": MyStrategy()} | options))
+            return opened[-1]
+
+        yield open_it
+        for db in opened:
+            db.close()
+
+``open_db(**options)`` opens a QueueDB of the combination under test on one migrated database; ``options`` are those of QueueDB
+and come first. Override ``most_statements`` and ``displacement`` where your combination is better or looser than their defaults.
+Tests keep apart by the names of their queues and tidy up after themselves; they leave two more tables of their own behind.
+"""
+
+from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes how the others are imported
+from queue_db.testing.suite.claiming import TestClaim, TestOrder
+from queue_db.testing.suite.costs import TestStatements
+from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
+from queue_db.testing.suite.fixtures import (
+    Notes,
+    OpenDB,
+    Statements,
+    clock,
+    db,
+    displacement,
+    most_statements,
+    name,
+    notes,
+    queue,
+    rival,
+    rival_queue,
+)
+from queue_db.testing.suite.graveyard import TestDead
+from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
+from queue_db.testing.suite.looking import TestLook, TestPurge, TestSweep
+from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
+from queue_db.testing.suite.tables import TestTables
+from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing
+from queue_db.testing.suite.uniqueness import TestUniqueKey, TestUniqueKeysOfMany
+
+__all__ = [
+    "Notes",
+    "OpenDB",
+    "Statements",
+    "TestCancel",
+    "TestClaim",
+    "TestCompleteUsing",
+    "TestDead",
+    "TestEnqueue",
+    "TestEnqueueMany",
+    "TestEnqueueUsing",
+    "TestExtend",
+    "TestFail",
+    "TestFence",
+    "TestGiveBack",
+    "TestLease",
+    "TestLook",
+    "TestOrder",
+    "TestOutcomes",
+    "TestPurge",
+    "TestSettleMany",
+    "TestStatements",
+    "TestSweep",
+    "TestTables",
+    "TestUniqueKey",
+    "TestUniqueKeysOfMany",
+    "TestVanishedWorkers",
+    "TestVersions",
+    "clock",
+    "db",
+    "displacement",
+    "most_statements",
+    "name",
+    "notes",
+    "queue",
+    "rival",
+    "rival_queue",
+]

@@ -1,0 +1,17 @@
+"""Ask pytest to rewrite the suite's asserts, so that a failed one tells its values; imported before the modules that it names."""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "queue_db.testing.suite.fixtures",
+    "queue_db.testing.suite.enqueueing",
+    "queue_db.testing.suite.uniqueness",
+    "queue_db.testing.suite.claiming",
+    "queue_db.testing.suite.leases",
+    "queue_db.testing.suite.settling",
+    "queue_db.testing.suite.transactions",
+    "queue_db.testing.suite.graveyard",
+    "queue_db.testing.suite.looking",
+    "queue_db.testing.suite.tables",
+    "queue_db.testing.suite.costs",
+)

@@ -1,0 +1,123 @@
+"""The dead: listed, brought back, forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
+from queue_db.model import State
+from queue_db.queue import Queue
+from queue_db.testing.clock import SettableClock
+
+__all__ = ["TestDead"]
+
+
+def _bury(queue: Queue, kinds: Sequence[str], clock: SettableClock, **options: object) -> list[int]:
+    """Dead jobs that died a second after one another."""
+    ids = []
+    for kind in kinds:
+        queue.enqueue(kind, **options)  # type: ignore[arg-type]
+        (job,) = queue.claim()
+        assert job.bury(f"{kind} is hopeless")
+        ids.append(job.id)
+        clock.advance(1)
+    return ids
+
+
+class TestDead:
+    """``db.dead``."""
+
+    def test_the_list_is_the_longest_dead_first(self, queue: Queue, name: str, clock: SettableClock) -> None:
+        start = clock.now()
+        ids = _bury(queue, ["a", "b", "c"], clock)
+        listed = queue.db.dead.list(name)
+        assert [job.id for job in listed] == ids
+        assert [job.available_at for job in listed] == [start + timedelta(seconds=second) for second in range(3)]
+        assert {(job.state, job.queue, job.attempts) for job in listed} == {(State.DEAD, name, 1)}
+        assert [job.last_error for job in listed] == [f"{kind} is hopeless" for kind in "abc"]
+        assert [job.kind for job in queue.db.dead.list(name, kind="b")] == ["b"]
+        assert queue.db.dead.list(f"{name}-other") == []
+
+    def test_the_list_is_read_in_pages(self, queue: Queue, name: str) -> None:
+        queue.enqueue_many([("mail", number) for number in range(7)])
+        jobs = queue.claim(limit=7)
+        assert all(queue.bury_many(jobs, "all at one moment"))
+        pages, after = [], None
+        while page := queue.db.dead.list(name, limit=3, after=after):
+            pages.append([job.id for job in page])
+            after = page[-1]
+        assert pages == [[job.id for job in jobs[start : start + 3]] for start in (0, 3, 6)]
+
+    def test_a_redriven_job_starts_again_under_its_old_id(self, queue: Queue, clock: SettableClock) -> None:
+        (job_id,) = _bury(queue, ["mail"], clock, payload="text", headers={"h": 1}, priority=3, unique_key="k", max_attempts=5)
+        dead = queue.get(job_id)
+        clock.advance(100)
+        assert queue.db.dead.redrive(job_id) == [job_id]
+        back = queue.get(job_id)
+        assert (back.state, back.attempts, back.version, back.worker) == (State.AVAILABLE, 0, dead.version + 1, None)
+        assert (back.available_at, back.created_at, back.last_error) == (clock.now(), dead.created_at, dead.last_error)
+        assert (back.payload, back.headers, back.priority) == (dead.payload, dead.headers, dead.priority)
+        assert (back.unique_key, back.max_attempts) == (dead.unique_key, dead.max_attempts)
+        assert queue.db.dead.list(queue.name) == []
+        (job,) = queue.claim()
+        assert (job.id, job.attempts, job.version) == (job_id, 1, dead.version + 2)
+        assert job.complete()
+
+    def test_some_are_chosen_by_id_queue_kind_and_number(self, queue: Queue, name: str, clock: SettableClock) -> None:
+        a, b, c, d = _bury(queue, ["even", "odd", "even", "odd"], clock)
+        redrive = queue.db.dead.redrive
+        assert redrive(queue=f"{name}-other") == []
+        assert redrive([]) == []
+        assert redrive(queue=name, kind="odd", limit=1) == [b]
+        assert redrive([c, a], limit=1) == [a]
+        assert redrive([c, d], queue=name) == [c, d]
+        assert queue.stats().available == 4
+
+    def test_hundreds_come_back(self, queue: Queue, name: str) -> None:
+        ids = queue.enqueue_many([("mail", number) for number in range(600)])
+        assert all(queue.bury_many(queue.claim(limit=600), "no use"))
+        assert queue.db.dead.redrive(queue=name, limit=50) == ids[:50]
+        assert queue.db.dead.redrive(queue=name) == ids[50:]
+        assert (queue.stats().available, queue.stats().dead) == (600, 0)
+
+    def test_an_id_that_is_not_dead_is_told(self, queue: Queue, clock: SettableClock) -> None:
+        (dead,) = _bury(queue, ["mail"], clock)
+        live = queue.enqueue("mail")
+        assert live is not None
+        with pytest.raises(JobNotFoundError) as caught:
+            queue.db.dead.redrive(live)
+        assert caught.value.job_id == live
+        assert queue.db.dead.redrive([dead]) == [dead]
+        with pytest.raises(JobNotFoundError):
+            queue.db.dead.redrive(dead)
+        with pytest.raises(ArgumentError):
+            queue.db.dead.redrive("all")  # type: ignore[arg-type]
+
+    def test_a_key_that_lives_keeps_its_dead_out(self, queue: Queue, name: str, clock: SettableClock) -> None:
+        ids = _bury(queue, ["mail", "mail"], clock, unique_key="k")
+        (free,) = _bury(queue, ["free"], clock)
+        live = queue.enqueue("mail", unique_key="k")
+        assert live is not None
+        with pytest.raises(DuplicateJobError):
+            queue.db.dead.redrive(ids[0])
+        assert queue.db.dead.redrive(queue=name) == [free]
+        assert queue.cancel(live)
+        # Of two dead with one key one comes back.
+        assert queue.db.dead.redrive(queue=name) == [ids[0]]
+        assert [job.id for job in queue.db.dead.list(name)] == [ids[1]]
+
+    def test_purge_forgets_for_good(self, queue: Queue, name: str, clock: SettableClock) -> None:
+        a, b, c = _bury(queue, ["old", "odd", "new"], clock)
+        assert queue.db.dead.purge(f"{name}-other") == 0
+        assert queue.db.dead.purge(name, older_than=2.5) == 1
+        with pytest.raises(JobNotFoundError):
+            queue.get(a)
+        assert queue.db.dead.purge(name, kind="odd") == 1
+        with pytest.raises(JobNotFoundError):
+            queue.get(b)
+        assert queue.get(c).state is State.DEAD
+        assert queue.db.dead.purge(name) == 1
+        assert queue.db.dead.list(name) == []

@@ -1,0 +1,164 @@
+"""A unique key: at most one live job has it, whatever the policy for the second one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from queue_db.errors import DuplicateJobError
+from queue_db.model import State, Verdict
+from queue_db.queue import Queue, QueueDB
+from queue_db.testing.clock import SettableClock
+
+__all__ = ["TestUniqueKey", "TestUniqueKeysOfMany"]
+
+
+WAYS_OUT: dict[str, Callable[[Queue, int], object]] = {
+    "complete": lambda queue, _: queue.claim()[0].complete(),
+    "cancel": lambda queue, job_id: queue.cancel(job_id),
+    "cancel by lease": lambda queue, _: queue.claim()[0].cancel(),
+    "bury": lambda queue, _: queue.claim()[0].bury("no use"),
+    "purge": lambda queue, _: queue.purge(),
+}
+
+
+class TestUniqueKey:
+    """One job at a time."""
+
+    def test_raise_names_the_key_and_the_live_job(self, queue: Queue) -> None:
+        first = queue.enqueue("mail", 1, unique_key="k")
+        with pytest.raises(DuplicateJobError) as caught:
+            queue.enqueue("mail", 2, unique_key="k")
+        assert (caught.value.unique_key, caught.value.existing_id) == ("k", first)
+        assert [job.payload for job in queue.peek()] == [1]
+
+    def test_skip_keeps_the_live_job(self, queue: Queue) -> None:
+        queue.enqueue("mail", 1, unique_key="k")
+        assert queue.enqueue("mail", 2, unique_key="k", on_duplicate="skip") is None
+        assert [job.payload for job in queue.peek()] == [1]
+
+    def test_replace_puts_the_new_content_in_the_old_place(self, queue: Queue, clock: SettableClock) -> None:
+        first = queue.enqueue("mail", 1, unique_key="k", priority=9, max_attempts=3, headers={"old": 1})
+        clock.advance(5)
+        again = queue.enqueue("post", 2, unique_key="k", on_duplicate="replace", priority=1, delay=7, headers={"new": 2})
+        assert first is not None
+        assert again == first
+        job = queue.get(first)
+        assert (job.kind, job.payload, job.priority, job.max_attempts, job.headers) == ("post", 2, 1, 25, {"new": 2})
+        assert (job.created_at, job.available_at) == (clock.now(), clock.now() + timedelta(seconds=7))
+        assert (job.version, job.attempts) == (1, 0)
+
+    def test_replace_of_a_running_job_fences_its_worker(self, queue: Queue, rival_queue: Queue) -> None:
+        queue.enqueue("mail", "old", unique_key="k")
+        (old,) = queue.claim()
+        assert rival_queue.enqueue("mail", "new", unique_key="k", on_duplicate="replace") == old.id
+        replaced = queue.get(old.id)
+        assert (replaced.state, replaced.worker, replaced.attempts) == (State.AVAILABLE, None, 0)
+        assert old.complete() is Verdict.LOST
+        assert old.extend(60) is Verdict.LOST
+        assert queue.get(old.id) == replaced
+        (new,) = rival_queue.claim()
+        assert (new.payload, new.attempts) == ("new", 1)
+        assert new.version > old.version
+        assert new.complete()
+
+    def test_replace_of_nothing_is_an_enqueue(self, queue: Queue) -> None:
+        assert queue.enqueue("mail", 1, unique_key="k", on_duplicate="replace") is not None
+        assert [job.payload for job in queue.peek()] == [1]
+
+    def test_the_key_is_taken_while_the_job_lives(self, queue: Queue) -> None:
+        queue.enqueue("mail", unique_key="k")
+        (job,) = queue.claim()
+        assert queue.enqueue("mail", unique_key="k", on_duplicate="skip") is None
+        assert job.fail("again", retry_in=60)
+        assert queue.enqueue("mail", unique_key="k", on_duplicate="skip") is None
+
+    def test_the_key_is_free_when_the_job_has_left(self, queue: Queue) -> None:
+        for way, leave in WAYS_OUT.items():
+            first = queue.enqueue("mail", 1, unique_key=way)
+            assert first is not None
+            assert leave(queue, first)
+            second = queue.enqueue("mail", 2, unique_key=way)
+            assert second is not None
+            assert second > first
+            assert [job.payload for job in queue.claim(limit=10)] == [2], way
+
+    def test_another_queue_has_keys_of_its_own(self, db: QueueDB, name: str) -> None:
+        ids = {db.queue(f"{name}-{number}").enqueue("mail", unique_key="k") for number in range(3)}
+        assert None not in ids
+        assert len(ids) == 3
+
+    def test_keys_are_told_apart_to_the_letter(self, queue: Queue) -> None:
+        keys = ["key", "Key", "këy", "key.", "clé", "🔑", "🗝"]
+        assert None not in [queue.enqueue("mail", key, unique_key=key, on_duplicate="skip") for key in keys]
+        assert sorted(job.payload for job in queue.peek()) == sorted(keys)
+        assert queue.enqueue("mail", unique_key="🗝", on_duplicate="skip") is None
+
+
+class TestUniqueKeysOfMany:
+    """Within one list, across its chunks, and against live jobs."""
+
+    def test_raise_enqueues_nothing(self, queue: Queue) -> None:
+        live = queue.enqueue("live", unique_key="k")
+        with pytest.raises(DuplicateJobError) as caught:
+            queue.enqueue_many([("new", 1), ("new", 2, {"unique_key": "k"}), ("new", 3)])
+        assert (caught.value.unique_key, caught.value.existing_id) == ("k", live)
+        with pytest.raises(DuplicateJobError):
+            queue.enqueue_many([("new", 1, {"unique_key": "n"}), ("new", 2, {"unique_key": "n"})])
+        assert [job.kind for job in queue.peek()] == ["live"]
+
+    def test_skip_says_none_at_the_place_of_each_that_was_skipped(self, queue: Queue) -> None:
+        queue.enqueue("live", "live", unique_key="k")
+        ids = queue.enqueue_many(
+            [
+                ("new", 0),
+                ("new", 1, {"unique_key": "k"}),
+                ("new", 2, {"unique_key": "a"}),
+                ("new", 3),
+                ("new", 4, {"unique_key": "a"}),
+                ("new", 5, {"unique_key": "b"}),
+            ],
+            on_duplicate="skip",
+        )
+        assert [job_id is None for job_id in ids] == [False, True, False, False, True, False]
+        for position in (0, 2, 3, 5):
+            job_id = ids[position]
+            assert job_id is not None
+            assert queue.get(job_id).payload == position
+        assert [job.payload for job in queue.peek()] == ["live", 0, 2, 3, 5]
+
+    def test_replace_lets_the_last_one_win(self, queue: Queue) -> None:
+        live = queue.enqueue("live", "live", unique_key="k")
+        ids = queue.enqueue_many(
+            [
+                ("new", 0, {"unique_key": "k"}),
+                ("new", 1, {"unique_key": "a"}),
+                ("new", 2),
+                ("new", 3, {"unique_key": "k"}),
+                ("new", 4, {"unique_key": "a"}),
+            ],
+            on_duplicate="replace",
+        )
+        assert ids[3] == live
+        assert sorted(job.payload for job in queue.peek()) == [2, 3, 4]
+
+    def test_a_key_of_another_chunk_is_seen(self, queue: Queue) -> None:
+        def jobs(last: str) -> list[tuple[str, object, dict[str, object]]]:
+            return [
+                ("new", "first", {"unique_key": "k"}),
+                *[("filler", n, {}) for n in range(1100)],
+                ("new", last, {"unique_key": "k"}),
+            ]
+
+        with pytest.raises(DuplicateJobError):
+            queue.enqueue_many(jobs("raised"))
+        assert queue.stats().available == 0
+        ids = queue.enqueue_many(jobs("skipped"), on_duplicate="skip")
+        assert ids[0] is not None
+        assert ids[-1] is None
+        assert queue.get(ids[0]).payload == "first"
+        again = queue.enqueue_many(jobs("last"), on_duplicate="replace")
+        assert again[-1] == ids[0]
+        assert queue.get(ids[0]).payload == "last"

@@ -1,0 +1,82 @@
+"""Read the files that a queue of ``enqueue_files.py`` names, and write size, lines and SHA-256 of each as Parquet.
+
+    export QUEUE_DB_URL=postgresql+psycopg2://user:password@host/database
+    spark-submit spark_jobs/drain_files.py --queue files --output /data/results
+
+Every executor must see the files and the output folder. Read the results with ``queue_db.spark.read_results``.
+"""
+
+import argparse
+import hashlib
+import os
+import sys
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+import pandas as pd
+from pyspark.sql import SparkSession
+from sqlalchemy import URL
+
+from queue_db.errors import QueueDBError
+from queue_db.spark import Drained, drain
+
+#: ``lines`` counts newline bytes, as ``wc -l`` does. A file that cannot be read has an ``error`` and nothing else.
+SCHEMA = "uri string, size long, lines long, sha256 string, error string"
+
+_BLOCK = 1 << 20
+
+
+def measure(jobs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each job's file."""
+    rows = [{"id": job_id} | measure_file(payload["uri"]) for job_id, payload in zip(jobs["id"], jobs["payload"], strict=True)]
+    # Objects: a column of numbers with a gap would become floats, which are not exact.
+    return pd.DataFrame(rows, columns=["id", "uri", "size", "lines", "sha256", "error"], dtype="object")
+
+
+def measure_file(uri: str) -> dict[str, str | int | None]:
+    """Size, lines and SHA-256 of a file; it is a result, not a failure, that a file is gone or closed to us."""
+    size = lines = 0
+    digest = hashlib.sha256()
+    try:
+        with Path(os.fsdecode(unquote_to_bytes(uri.removeprefix("file://")))).open("rb") as file:
+            while block := file.read(_BLOCK):
+                size += len(block)
+                lines += block.count(b"\n")
+                digest.update(block)
+    except OSError as error:
+        return {"uri": uri, "error": f"{type(error).__name__}: {error.strerror}"}
+    return {"uri": uri, "size": size, "lines": lines, "sha256": digest.hexdigest()}
+
+
+def drain_files(spark: SparkSession, url: str | URL, queue: str, output: Path, tasks: int, lease: float) -> Drained:
+    """Drain ``queue`` into ``output`` with the optimistic strategy."""
+    return drain(spark, url, queue, measure, SCHEMA, output, tasks=tasks, lease=lease, strategy="optimistic")
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="the database (default: $QUEUE_DB_URL, and that is where a URL with a password belongs)")
+    parser.add_argument("--queue", default="files", help="name of the queue (%(default)s)")
+    parser.add_argument("--output", required=True, type=Path, help="folder for the Parquet files")
+    parser.add_argument("--tasks", type=int, default=4, help="tasks that claim at the same time (%(default)s)")
+    parser.add_argument("--lease", type=float, default=60.0, help="seconds that a batch of 100 files may take (%(default)s)")
+    options = parser.parse_args()
+    # Spark copies the command line into its event log.
+    url = options.url or os.environ.get("QUEUE_DB_URL")
+    if not url:
+        parser.error("give --url or set QUEUE_DB_URL")
+    spark = SparkSession.builder.appName("drain_files").getOrCreate()
+    try:
+        done = drain_files(spark, url, options.queue, options.output, options.tasks, options.lease)
+    except QueueDBError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    print(f"{done.completed} jobs completed, {done.failed} attempts failed, {done.counters.lost} leases lost; {options.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

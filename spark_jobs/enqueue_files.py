@@ -1,0 +1,103 @@
+"""Enqueue one job for each file of a folder tree.
+
+    export QUEUE_DB_URL=postgresql+psycopg2://user:password@host/database
+    spark-submit spark_jobs/enqueue_files.py --queue files --dir /data
+
+Every executor must see the folder. Links and special files (pipes, sockets, devices) are left out. A second run adds only files
+that no live job stands for.
+"""
+
+import argparse
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import URL
+
+from queue_db.errors import QueueDBError
+from queue_db.spark import enqueue
+
+KIND = "file"
+
+
+def file_uri(path: str | Path) -> str:
+    """An absolute path as a ``file:`` URI. File names are bytes and jobs are text: percent-encoding carries any name."""
+    return "file://" + quote_from_bytes(os.fsencode(path))
+
+
+def file_path(uri: str) -> Path:
+    """The path that :func:`file_uri` was given."""
+    return Path(os.fsdecode(unquote_to_bytes(uri.removeprefix("file://"))))
+
+
+def walk(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """``folder, deep`` → ``uri, key``: the regular files in each folder, and, if ``deep``, in all below it."""
+    for folders in batches:
+        for start, deep in zip(folders["folder"], folders["deep"], strict=True):
+            for folder, below, names in os.walk(file_path(start)):
+                uris = [file_uri(path) for path in (Path(folder, name) for name in names) if _is_file(path)]
+                # The path may be longer than a key may be.
+                keys = [hashlib.sha256(uri.encode()).hexdigest() for uri in uris]
+                yield pd.DataFrame({"uri": uris, "key": keys}, dtype="str")
+                if not deep:
+                    below.clear()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:  # gone again
+        return False
+
+
+def list_files(spark: SparkSession, folder: Path, tasks: int, skip: frozenset[str] = frozenset()) -> DataFrame:
+    """``uri, key`` of the files below ``folder``, listed by ``tasks`` tasks; ``skip``: subfolders of it to leave out, by name."""
+    tops = [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False) and entry.name not in skip]
+    starts = [(file_uri(str(folder)), False), *((file_uri(top), True) for top in tops)]
+    return (
+        spark.createDataFrame(starts, "folder string, deep boolean").repartition(tasks).mapInPandas(walk, "uri string, key string")
+    )
+
+
+def enqueue_files(
+    spark: SparkSession, url: str | URL, queue: str, folder: Path, tasks: int, skip: frozenset[str] = frozenset()
+) -> int:
+    """Enqueue the files below ``folder`` and return how many jobs were added."""
+    files = list_files(spark, folder, tasks, skip)
+    return enqueue(files, url, queue, kind=KIND, payload=["uri"], unique_key="key")
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="the database (default: $QUEUE_DB_URL, and that is where a URL with a password belongs)")
+    parser.add_argument("--queue", default="files", help="name of the queue (%(default)s)")
+    parser.add_argument("--dir", required=True, type=Path, help="the folder")
+    parser.add_argument("--tasks", type=int, default=4, help="tasks that list and enqueue (%(default)s)")
+    options = parser.parse_args()
+    # Spark copies the command line into its event log.
+    url = options.url or os.environ.get("QUEUE_DB_URL")
+    if not url:
+        parser.error("give --url or set QUEUE_DB_URL")
+    if not options.dir.is_dir():
+        parser.error(f"--dir {options.dir}: there is no such folder")
+    spark = SparkSession.builder.appName("enqueue_files").getOrCreate()
+    try:
+        added = enqueue_files(spark, url, options.queue, options.dir.resolve(), options.tasks)
+    except QueueDBError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    print(f"{added} jobs added to queue {options.queue!r}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,419 @@
+"""What each command does."""
+
+import json
+import re
+import time
+
+import pytest
+
+from queue_db import State
+from queue_db.queue import QueueDB
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+# --- migrate ------------------------------------------------------------------------------------------------------------
+
+
+def test_migrate_up_check_and_down(ask_at, fresh_url):
+    missing = ask_at(fresh_url, "migrate", "--check", "--json", status=1)
+    assert missing.record["up_to_date"] is False
+    assert missing.record["found"] is None
+    assert "queue-db migrate --url" in missing.err
+    assert ask_at(fresh_url, "migrate").out == "table 'jobs' went from nothing to revision 0001\n"
+    assert ask_at(fresh_url, "migrate").out == "table 'jobs' is at revision 0001: nothing to do\n"
+    assert ask_at(fresh_url, "migrate", "--check").out == "table 'jobs' is at revision 0001, as required\n"
+    refused = ask_at(fresh_url, "migrate", "--revision", "base", status=2)
+    assert "dropped with the jobs in them" in refused.err
+    assert "--yes" in refused.err
+    down = ask_at(fresh_url, "migrate", "--revision", "base", "--yes", "--json")
+    assert down.record == {"table": "jobs", "schema": None, "before": "0001", "revision": None}
+
+
+def test_migrate_sql_prints_and_changes_nothing(ask_at, fresh_url):
+    assert re.search(r"CREATE TABLE (IF NOT EXISTS )?jobs \(", ask_at(fresh_url, "migrate", "--sql").out)
+    assert " other (" in ask_at(fresh_url, "migrate", "--sql", "--table", "other", "--json").record["sql"]
+    ask_at(fresh_url, "migrate", "--check", status=1)
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("--revision", "nonsense"), "Can't locate revision"),
+        (("--sql", "--revision", "nonsense"), "Can't locate revision"),
+        (("--sql", "--revision", "base"), "nothing"),
+        (("--sql", "--check"), "one of them"),
+        (("--table", "no;table"), "lower-case letters"),
+    ],
+)
+def test_migrate_refuses(ask_at, fresh_url, arguments, part):
+    assert part in ask_at(fresh_url, "migrate", *arguments, status=2).err
+
+
+@SQLITE
+def test_table_names_keep_two_queues_apart(ask_at, fresh_url):
+    for table in ("one", "two"):
+        ask_at(fresh_url, "migrate", "--table", table)
+    ask_at(fresh_url, "enqueue", "mail", "n", "--table", "one")
+    assert ask_at(fresh_url, "stats", "mail", "--table", "one", "--json").record["available"] == 1
+    assert ask_at(fresh_url, "stats", "mail", "--table", "two", "--json").record["available"] == 0
+
+
+# --- doctor -------------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_of_a_healthy_database(ask, kind):
+    found = ask("doctor", "--json").record
+    assert found["healthy"] is True
+    assert found["problems"] == found["warnings"] == []
+    assert found["server"].lower().startswith(kind)
+    assert found["revision"] == found["required_revision"]
+    assert found["isolation"] == ("SERIALIZABLE" if kind == "sqlite" else "READ COMMITTED")
+    assert abs(found["clock_skew"]) < 1
+    assert found["strategies"]["adaptive"] == []
+    assert found["strategies"]["skip_locked"] == (["SKIP LOCKED"] if kind == "sqlite" else [])
+    assert found["removals"].keys() == {"delete", "delete_mark", "lock_then_delete"}
+    expected = {"sqlite": ("journal_mode", "wal"), "postgresql": ("fillfactor of jobs", "50")}
+    fact, value = expected.get(kind, ("innodb_flush_log_at_trx_commit", None))
+    assert found["facts"][fact] in (value, "0", "1", "2")
+    people = ask("doctor").out
+    assert people.endswith("healthy\n")
+    assert "needed: " in people
+
+
+def test_doctor_says_what_to_do_about_missing_tables(ask_at, fresh_url):
+    answer = ask_at(fresh_url, "doctor", "--json", status=1)
+    assert answer.record["healthy"] is False
+    assert "queue-db migrate --url" in answer.record["problems"][0]
+    assert "not healthy" in ask_at(fresh_url, "doctor", status=1).out
+
+
+@SQLITE
+def test_doctor_mentions_a_clock_that_is_wrong(ask, monkeypatch):
+    real = time.time
+    monkeypatch.setattr("queue_db.cli.doctor.time.time", lambda: real() - 90)
+    answer = ask("doctor", "--json").record
+    assert answer["healthy"] is True
+    assert answer["clock_skew"] == pytest.approx(90, abs=1)
+    assert "90.0 s behind the database's: leases and delays are not affected" in answer["warnings"][0]
+
+
+# --- enqueue ------------------------------------------------------------------------------------------------------------
+
+
+def test_enqueue_prints_the_id(ask, queue):
+    printed = ask("enqueue", queue.name, "welcome", '{"to": "Grüße"}', "--priority", 3, "--header", "trace=a=b").out
+    job = queue.get(int(printed))
+    assert (job.kind, job.payload, job.priority, job.headers) == ("welcome", {"to": "Grüße"}, 3, {"trace": "a=b"})
+    record = ask("enqueue", queue.name, "bare", "--max-attempts", 2, "--json").record
+    job = queue.get(record["id"])
+    assert (job.payload, job.max_attempts) == (None, 2)
+
+
+def test_enqueue_for_later(ask, queue):
+    job_id = int(ask("enqueue", queue.name, "n", "--run-at", "2099-01-31T08:00:00+01:00").out)
+    assert queue.get(job_id).available_at.isoformat() == "2099-01-31T07:00:00+00:00"
+    job_id = int(ask("enqueue", queue.name, "n", "--delay", "1000").out)
+    assert queue.get(job_id).state is State.SCHEDULED
+
+
+def test_enqueue_of_a_duplicate(ask, queue):
+    first = int(ask("enqueue", queue.name, "n", "1", "--unique-key", "k").out)
+    raised = ask("enqueue", queue.name, "n", "2", "--unique-key", "k", "--json", status=1)
+    assert raised.record["error"]["type"] == "DuplicateJobError"
+    skipped = ask("enqueue", queue.name, "n", "3", "--unique-key", "k", "--on-duplicate", "skip")
+    assert (skipped.out, "skipped" in skipped.err) == ("", True)
+    assert ask("enqueue", queue.name, "n", "3", "--unique-key", "k", "--on-duplicate", "skip", "--json").record == {"id": None}
+    assert int(ask("enqueue", queue.name, "n", "4", "--unique-key", "k", "--on-duplicate", "replace").out) == first
+    assert queue.get(first).payload == 4
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ((), "Give KIND"),
+        (("n", "hello"), "not JSON"),
+        (("n", "[" * 100_000), "nested too deeply"),
+        (("n", "1", "--run-at", "tomorrow"), "must be a time like"),
+        (("n", "1", "--run-at", "2026-01-31T08:00:00"), "no time zone"),
+        (("n", "1", "--delay", "-1"), "delay=-1.0"),
+        (("n", "1", "--delay", "nan"), "finite"),
+        (("n", "1", "--delay", "soon"), "--delay"),
+        (("n", "1", "--header", "x"), "NAME=TEXT"),
+        (("n", "1", "--on-duplicate", "never"), "never"),
+        (("n", "1", "--max-attempts", "0"), "max_attempts"),
+        ((" n", "1"), "blank"),
+        (("n", json.dumps("x" * 5_000_000)), "bytes encoded"),
+        (("n", "--jsonl", "-"), "only --on-duplicate is for all"),
+        (("--jsonl", "-", "--delay", "1"), "only --on-duplicate is for all"),
+        (("--jsonl", "/no/such/file"), "No such file"),
+        (("--jsonl", "/"), "Is a directory"),
+    ],
+)
+def test_enqueue_refuses(ask, name, arguments, part):
+    assert part in ask("enqueue", name, *arguments, status=2).err
+
+
+def test_enqueue_lines_from_a_file(ask, queue, tmp_path):
+    lines = [
+        {"kind": "a", "payload": {"n": 1}},
+        {"kind": "b", "priority": -1, "headers": {"x": [1]}, "max_attempts": 3, "unique_key": "k", "delay": None},
+        {"kind": "c", "run_at": "2099-01-01T00:00:00Z"},
+    ]
+    file = tmp_path / "jobs.jsonl"
+    # A byte order mark, blank lines, Windows line ends and no end of the last line.
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join(json.dumps(line) for line in lines).encode())
+    answer = ask("enqueue", queue.name, "--jsonl", file)
+    jobs = [queue.get(int(printed)) for printed in answer.out.split()]
+    assert [job.kind for job in jobs] == ["a", "b", "c"]
+    assert jobs[0].payload == {"n": 1}
+    assert (jobs[1].payload, jobs[1].priority, jobs[1].headers, jobs[1].max_attempts) == (None, -1, {"x": [1]}, 3)
+    assert jobs[2].state is State.SCHEDULED
+    assert "enqueued 3 jobs" in answer.err
+
+
+def test_enqueue_many_lines_from_standard_input_all_or_none(ask, queue):
+    lines = [json.dumps({"kind": "n", "payload": number}) for number in range(2500)]
+    broken = [*lines[:2400], '{"kind": "n", "payload": }', *lines[2400:]]
+    answer = ask("enqueue", queue.name, "--jsonl", "-", "--json", input="\n".join(broken), status=2)
+    assert answer.record["error"]["message"].startswith("line 2401: the line is not JSON")
+    assert answer.record["error"]["message"].endswith("nothing was enqueued")
+    assert queue.stats().available == 0
+    answer = ask("enqueue", queue.name, "--jsonl", "-", "--json", input="\n".join(lines))
+    assert len({record["id"] for record in answer.records}) == 2500
+    assert queue.stats().available == 2500
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        (b"5", "must be a JSON object"),
+        (b'{"payload": 5}', "kind is missing"),
+        (b'{"kind": 5}', "must be a string"),
+        (b'{"kind": "n", "when": 5}', "unknown keys when"),
+        (b'{"kind": "n", "delay": -5}', "delay=-5"),
+        (b'{"kind": "n", "run_at": 5}', "must be a time"),
+        (b'{"kind": "n", "headers": "x"}', "headers"),
+        (b'{"kind": "n\xff"}', "not UTF-8"),
+        (b'{"kind": "n", "payload": "\\ud800"}', "cannot be encoded"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number(ask, queue, line, part):
+    answer = ask("enqueue", queue.name, "--jsonl", "-", input=b'{"kind": "n"}\n\n' + line + b"\n", status=2)
+    assert "line 3: " in answer.err
+    assert part in answer.err
+    assert queue.stats().available == 0
+
+
+@SQLITE
+def test_duplicates_among_lines(ask, queue):
+    lines = '{"kind": "n", "unique_key": "k"}\n{"kind": "n", "unique_key": "k"}\n'
+    ask("enqueue", queue.name, "--jsonl", "-", input=lines, status=1)
+    assert queue.stats().available == 0
+    answer = ask("enqueue", queue.name, "--jsonl", "-", "--on-duplicate", "skip", input=lines)
+    assert len(answer.out.split()) == 1
+    assert "enqueued 1 jobs, skipped 1" in answer.err
+
+
+# --- look ---------------------------------------------------------------------------------------------------------------
+
+
+def test_stats_of_one_queue_and_of_all(ask, queue):
+    queue.enqueue_many([("a", None), ("a", None), ("b", None, {"delay": 1000})])
+    queue.enqueue("gone", priority=-5)
+    (job,) = queue.claim()
+    job.bury("no")
+    queue.claim()
+    found = ask("stats", queue.name, "--json").record
+    assert {key: found[key] for key in ("queue", "available", "scheduled", "running", "dead")} == {
+        "queue": queue.name,
+        "available": 1,
+        "scheduled": 1,
+        "running": 1,
+        "dead": 1,
+    }
+    assert found["by_kind"]["a"] == {"available": 1, "scheduled": 0, "running": 1, "dead": 0}
+    assert found["oldest_available_age"] >= 0
+    assert found in [record | {"oldest_available_age": found["oldest_available_age"]} for record in ask("stats", "--json").records]
+    rows = [line.split() for line in ask("stats", queue.name).out.splitlines()]
+    assert rows[0] == ["queue", "kind", "available", "scheduled", "running", "dead", "waiting"]
+    assert rows[1][:5] == [queue.name, "1", "1", "1", "1"]
+    assert rows[2] == ["a", "1", "0", "1", "0"]
+
+
+def test_peek_in_claim_order(ask, queue):
+    queue.enqueue("second", {"n": 2})
+    queue.enqueue("first", {"n": 1}, priority=-1)
+    queue.enqueue("later", delay=1000)
+    assert [record["kind"] for record in ask("peek", queue.name, "--json").records] == ["first", "second"]
+    assert [record["kind"] for record in ask("peek", queue.name, "-n", 1, "--json").records] == ["first"]
+    people = ask("peek", queue.name).out.splitlines()
+    assert len(people) == 3
+    assert '{"n": 1}' in people[1]
+    assert ask("peek", f"{queue.name}-empty", "--json").out == ""
+
+
+JOB_KEYS = [
+    "id",
+    "queue",
+    "kind",
+    "state",
+    "payload",
+    "headers",
+    "priority",
+    "available_at",
+    "created_at",
+    "attempts",
+    "max_attempts",
+    "unique_key",
+    "worker",
+    "version",
+    "fence",
+    "last_error",
+]
+
+
+def test_show_finds_a_job_by_its_id_alone(ask, queue):
+    job_id = queue.enqueue("n", {"a": 1}, unique_key="k")
+    found = ask("show", job_id, "--json").record
+    assert list(found) == JOB_KEYS
+    assert (found["id"], found["queue"], found["state"], found["unique_key"]) == (job_id, queue.name, "available", "k")
+    assert found["created_at"].endswith("+00:00")
+    assert ask("show", job_id, "--queue", queue.name, "--json").record == found
+    people = ask("show", job_id).out
+    assert '{"a": 1}' in people
+    (job,) = queue.claim()
+    job.bury("first line\nsecond line")
+    assert ask("show", job_id, "--json").record["state"] == "dead"
+    assert "second line" in ask("show", job_id).out
+
+
+def test_show_of_no_job(ask, queue):
+    job_id = queue.enqueue("n")
+    answer = ask("show", job_id, "--queue", f"{queue.name}-other", "--json", status=1)
+    assert answer.record["error"]["type"] == "JobNotFoundError"
+    assert answer.err.startswith(f"queue-db: no job {job_id} in queue")
+    ask("show", 2**62, status=1)
+    ask("show", 2**63, status=2)
+    ask("show", "-1", status=2)
+
+
+@SQLITE
+def test_what_jobs_hold_cannot_command_the_terminal(ask, queue):
+    job_id = queue.enqueue("n", {"a": "[bold]\x1b[2J\u202e\x9b"})
+    (job,) = queue.claim()
+    job.fail("\x1b]0;title\x07", retry_in=0)
+    for people in (ask("show", job_id).out, ask("peek", queue.name).out):
+        assert "\x1b" not in people
+        assert "\u202e" not in people
+        assert "\x9b" not in people
+        assert "[bold]" in people
+        assert r"\x1b]0;title\x07" in people
+
+
+@SQLITE
+def test_json_of_what_utf8_has_no_form_for(ask, queue):
+    job_id = queue.enqueue("n", "x")
+    with queue.db.database.engine.begin() as connection:
+        jobs = queue.db.store.tables.jobs
+        connection.execute(jobs.update().where(jobs.c.id == job_id).values(payload='"\\ud800 \\u00fc"'))
+    answer = ask("show", job_id, "--json")
+    assert answer.record["payload"] == "\ud800 ü"
+    assert r"\ud800" in ask("show", job_id).out
+
+
+# --- remove -------------------------------------------------------------------------------------------------------------
+
+
+def test_cancel(ask, queue):
+    waiting, running = queue.enqueue("n"), queue.enqueue("n", priority=-1)
+    (job,) = queue.claim()
+    assert ask("cancel", waiting).out == f"cancelled job {waiting} of queue {queue.name!r}\n"
+    assert ask("cancel", running, "--json").record == {"id": running, "queue": queue.name, "cancelled": True}
+    assert not job.complete()
+    ask("cancel", running, status=1)
+
+
+def test_cancel_of_a_dead_job(ask, queue):
+    job_id = queue.enqueue("n")
+    (job,) = queue.claim()
+    job.bury("no")
+    assert "is dead" in ask("cancel", job_id, status=1).err
+
+
+def test_purge(ask, queue):
+    queue.enqueue_many([("n", None), ("n", None), ("n", None, {"delay": 1000})])
+    (job,) = queue.claim()
+    assert "--yes" in ask("purge", queue.name, status=2).err
+    assert ask("purge", queue.name, "--yes").out == f"deleted 2 jobs of queue {queue.name!r}\n"
+    assert ask("purge", queue.name, "--yes", "--json").record == {"queue": queue.name, "deleted": 0}
+    assert job.complete()
+
+
+@SQLITE
+@pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 1), ("\n", 1, 1)])
+def test_purge_asks_at_a_terminal(ask, queue, monkeypatch, answer, status, left):
+    queue.enqueue("n")
+    monkeypatch.setattr("queue_db.cli.commands._asks", lambda: True)
+    asked = ask("purge", queue.name, input=answer, status=status)
+    assert "will be deleted" in asked.err
+    assert queue.stats().available == left
+
+
+# --- dead ---------------------------------------------------------------------------------------------------------------
+
+
+def bury(queue, *kinds):
+    ids = queue.enqueue_many([(kind, kind) for kind in kinds])
+    for job in queue.claim(limit=len(kinds)):
+        job.bury(f"{job.kind} is bad")
+    return ids
+
+
+def test_dead_list(ask, queue):
+    ids = bury(queue, "a", "b", "a")
+    found = ask("dead", "list", "--queue", queue.name, "--json").records
+    assert sorted(record["id"] for record in found) == ids
+    assert all(list(record) == JOB_KEYS and record["state"] == "dead" for record in found)
+    assert len(ask("dead", "list", "--queue", queue.name, "--kind", "a", "--json").records) == 2
+    assert len(ask("dead", "list", "--queue", queue.name, "--limit", "1", "--json").records) == 1
+    assert "b is bad" in ask("dead", "list", "--queue", queue.name).out
+
+
+def test_dead_redrive(ask, queue):
+    first, second, third, fourth = bury(queue, "a", "a", "b", "b")
+    answer = ask("dead", "redrive", first)
+    assert (answer.out, answer.err) == (f"{first}\n", "brought back 1 jobs\n")
+    assert ask("dead", "redrive", "--queue", queue.name, "--kind", "b", "--limit", 1, "--json").records == [{"id": third}]
+    assert "Give ids" in ask("dead", "redrive", status=2).err
+    assert "Give ids" in ask("dead", "redrive", "--all", "--queue", queue.name, status=2).err
+    assert ask("dead", "redrive", first, "--json", status=1).record["error"]["type"] == "JobNotFoundError"
+    assert ask("dead", "redrive", "--queue", queue.name, "--json").records == [{"id": second}, {"id": fourth}]
+    assert queue.stats().available == 4
+
+
+def test_dead_redrive_of_a_duplicate(ask, queue):
+    job_id = queue.enqueue("n", unique_key="k")
+    (job,) = queue.claim()
+    job.bury("no")
+    queue.enqueue("n", unique_key="k")
+    assert ask("dead", "redrive", job_id, "--json", status=1).record["error"]["type"] == "DuplicateJobError"
+
+
+@SQLITE
+def test_dead_redrive_of_all(ask_at, fresh_url):
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        ids = bury(db.queue("one"), "a") + bury(db.queue("two"), "a")
+    assert [record["id"] for record in ask_at(fresh_url, "dead", "redrive", "--all", "--json").records] == ids
+
+
+def test_dead_purge(ask, queue):
+    bury(queue, "a", "b")
+    assert "--yes" in ask("dead", "purge", "--queue", queue.name, status=2).err
+    assert ask("dead", "purge", "--queue", queue.name, "--older-than", "3600", "--yes", "--json").record == {"deleted": 0}
+    assert ask("dead", "purge", "--queue", queue.name, "--kind", "a", "--yes", "--json").record == {"deleted": 1}
+    assert ask("dead", "purge", "--queue", queue.name, "--yes").out == "deleted 1 dead jobs\n"

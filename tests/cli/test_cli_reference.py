@@ -1,0 +1,93 @@
+"""Help texts: complete, true, and the documentation made of them."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from queue_db.cli import statuses
+from queue_db.cli.app import app
+from queue_db.cli.document import reference
+
+ROOT: Any = typer.main.get_command(app)
+DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(ROOT))
+
+
+def examples(command: Any) -> list[str]:
+    heading, *found = command.epilog.split("\n\n")
+    assert heading == "Examples:"
+    return found
+
+
+def test_the_document_is_what_the_help_says():
+    assert DOCUMENT.read_text(encoding="utf-8") == reference(), "write it anew: python -m queue_db.cli.document > docs/cli.md"
+
+
+def test_these_are_the_commands():
+    assert {" ".join(path) for path in COMMANDS} == {
+        "migrate",
+        "doctor",
+        "enqueue",
+        "stats",
+        "peek",
+        "show",
+        "cancel",
+        "purge",
+        "dead list",
+        "dead redrive",
+        "dead purge",
+        "work",
+    }
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(ask_at, path):
+    command = COMMANDS[path]
+    answer = ask_at(None, *path, "--help")
+    assert command.help
+    for parameter in command.params:
+        assert parameter.help, parameter.name
+    for option in ("--url", "--table", "--schema", "--json"):
+        assert option in answer.out
+    for example in examples(command):
+        assert example.split()[0] in answer.out
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_example_can_be_typed(path):
+    assert examples(COMMANDS[path])
+    for example in examples(COMMANDS[path]):
+        words = shlex.split(example)
+        words = words[words.index("queue-db") + 1 :]
+        for stop in ("|", "||", ">"):
+            words = words[: words.index(stop)] if stop in words else words
+        assert tuple(words[: len(path)]) == path
+        COMMANDS[path].make_context("queue-db", words[len(path) :])
+
+
+def test_the_main_help_lists_commands_and_statuses(ask_at):
+    help_text = ask_at(None, "--help").out
+    for path in COMMANDS:
+        assert path[0] in help_text
+    for status in statuses.MEANINGS:
+        assert f"{status}: " in help_text
+
+
+def test_version(ask_at):
+    from queue_db import __version__
+
+    assert ask_at(None, "--version").out == f"queue-db {__version__}\n"

@@ -1,0 +1,210 @@
+"""Exit statuses and error messages; and that no password is ever printed."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from queue_db.cli import statuses
+from queue_db.cli.masking import mask, secrets_in
+from queue_db.errors import (
+    ConfigurationError,
+    DuplicateJobError,
+    JobNotFoundError,
+    LeaseLostError,
+    PayloadError,
+    PermanentStorageError,
+    SchemaOutOfDateError,
+    TransientStorageError,
+)
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+SECRET = "hunter2-SeCrEt"
+
+
+@pytest.fixture(scope="module")
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (JobNotFoundError(1, "x"), 1),
+        (DuplicateJobError(unique_key="k", existing_id=1), 1),
+        (LeaseLostError(), 1),
+        (ConfigurationError(), 2),
+        (SchemaOutOfDateError(found=None, required="1"), 2),
+        (PayloadError(kind="n", reason="x"), 2),
+        (TransientStorageError(), 3),
+        (PermanentStorageError(), 3),
+    ],
+)
+def test_the_status_of_an_error(error, status):
+    assert statuses.status_of(error) == status
+    assert status in statuses.MEANINGS
+
+
+def test_usage(ask_at):
+    ask_at(None, status=2)
+    ask_at(None, "no-such-command", status=2)
+    ask_at(None, "peek", status=2)
+    ask_at(None, "stats", "--no-such-option", status=2)
+    answer = ask_at(None, "stats", "--json", status=2)
+    assert answer.err == "queue-db: which database? Give --url, or set QUEUE_DB_URL\n"
+    assert answer.record == {"error": {"type": "ConfigurationError", "message": "which database? Give --url, or set QUEUE_DB_URL"}}
+
+
+@SQLITE
+def test_missing_tables_are_a_matter_of_configuration(ask_at, fresh_url):
+    answer = ask_at(fresh_url, "stats", "--json", status=2)
+    assert answer.record["error"]["type"] == "SchemaOutOfDateError"
+    assert "queue-db migrate --url" in answer.err
+
+
+def test_a_wrong_password(ask_at, url, differs):
+    differs("no server")
+    wrong = make_url(url).set(password=SECRET).render_as_string(hide_password=False)
+    answer = ask_at(wrong, "stats", "--json", status=3)
+    assert answer.record["error"]["type"] == "PermanentStorageError"
+    assert SECRET not in answer.out + answer.err
+    assert ":***@" in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "status"),
+    [
+        ("postgresql://user:{secret}@127.0.0.1:{port}/db", 3),
+        ("postgresql://user@127.0.0.1:{port}/db?password={secret}", 3),
+        ("mysql://user:{secret}@127.0.0.1:{port}/db", 3),
+        ("mariadb+pymysql://user:{secret}@127.0.0.1:{port}/db", 3),
+        ("postgresql://user:a@{secret}@127.0.0.1:{port}/db", 2),
+        ("postgresql://user:a/{secret}@127.0.0.1:{port}/db", 3),
+        ("postgresql://user:a:{secret}@127.0.0.1:{port}/db", 3),
+        ("postgresql://user:{secret}@127.0.0.1:port/db", 2),
+        ("postgresql://user:{secret}@[::1/db", 2),
+        ("postgresql://user:{secret}@127.0.0.1:{port}/db?no_such_option=1", 3),
+        ("mysql://user:{secret}@127.0.0.1:{port}/db?no_such_option=1", 2),
+        ("oracle://user:{secret}@127.0.0.1/db", 2),
+        ("postgresql+no_such_driver://user:{secret}@127.0.0.1/db", 2),
+        ("sqlite:////no/such/folder/{secret}.db", 3),
+        ("{secret}", 2),
+        ("user:{secret}@host", 2),
+        ("://user:{secret}@host", 2),
+    ],
+)
+def test_no_password_is_printed(ask_at, closed_port, url, status):
+    url = url.format(secret=SECRET, port=closed_port)
+    for command in (("stats", "--json"), ("doctor",), ("migrate", "--sql"), ("work", "q", "--exec", "true"), ("enqueue", "q", "n")):
+        for answer in (
+            ask_at(url, *command, status=status),
+            ask_at(None, *command, "--url", url, status=status),
+        ):
+            # A file's name is no password.
+            assert SECRET not in answer.out + answer.err or url.startswith("sqlite")
+
+
+def test_no_password_is_printed_when_all_is_well(ask_at, url, queue, differs):
+    differs("no server")
+    password = make_url(url).password
+    queue.enqueue("n")
+    for command in (
+        ("doctor",),
+        ("doctor", "--json"),
+        ("stats",),
+        ("purge", queue.name),
+        ("work", queue.name, "--exec", "env", "--until-empty", "--verbose"),
+        ("stats", "--help"),
+    ):
+        answer = ask_at(url, *command, status=2 if command[0] == "purge" else 0)
+        assert password not in answer.out + answer.err
+
+
+def test_masking():
+    secrets = secrets_in("postgresql://user:p%40ss-word@host/db?sslpassword=other-one&application_name=mine")
+    assert secrets == ["p%40ss-word", "other-one", "p@ss-word"]
+    assert mask("p%40ss-word p@ss-word other-one mine", secrets) == "*** *** *** mine"
+    assert mask("at mysql://user:anything@host/db", []) == "at mysql://user:***@host/db"
+    assert secrets_in(None) == secrets_in("sqlite:///queue.db") == []
+
+
+@SQLITE
+def test_a_mistake_in_the_program_is_told_with_a_masked_traceback(url, name, monkeypatch):
+    from typer.testing import CliRunner
+
+    from queue_db.cli.app import app
+
+    def broken(*_, **__):
+        raise RuntimeError(f"cannot even with {SECRET}")
+
+    monkeypatch.setattr("queue_db.cli.commands.QueueDB", broken)
+    result = CliRunner().invoke(app, ["stats", "--url", f"postgresql://user:{SECRET}@host/db"])
+    assert result.exit_code == statuses.BUG
+    assert "RuntimeError: cannot even with ***" in result.stderr
+    assert SECRET not in result.output + result.stderr
+
+
+@SQLITE
+def test_ctrl_c(ask, queue, monkeypatch):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("queue_db.queue.Queue.stats", interrupted)
+    assert ask("stats", queue.name, status=130).err == "queue-db: interrupted\n"
+
+
+# --- as programs --------------------------------------------------------------------------------------------------------
+
+
+def program(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={"PATH": os.defpath, "PYTHONWARNINGS": "error"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@SQLITE
+def test_both_ways_to_call_it(url, queue):
+    script = str(Path(sys.executable).with_name("queue-db"))
+    for command in ([script], [sys.executable, "-m", "queue_db"]):
+        done = program(*command, "stats", queue.name, "--json", QUEUE_DB_URL=url)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith('{"queue": ')
+
+
+@SQLITE
+def test_a_reader_that_has_seen_enough(url, queue):
+    """``queue-db peek … | head``: no traceback."""
+    queue.enqueue_many([("n", "x" * 1000)] * 500)
+    done = program("/bin/sh", "-c", f"{sys.executable} -m queue_db peek {queue.name} -n 500 --json | head -c 10", QUEUE_DB_URL=url)
+    assert (done.stdout, done.stderr) == ('{"id": ' + done.stdout[7:], "")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_packages_it_says_how_to_get_them(missing):
+    hide = f"import sys; sys.modules[{missing!r}] = None; from queue_db.cli import main; main()"
+    done = program(sys.executable, "-c", hide)
+    assert done.returncode == 2
+    assert done.stderr == (f'queue-db: the command line needs {missing}, which is not installed: pip install "queue-db[cli]"\n')
+
+
+def test_the_library_does_not_import_the_command_line():
+    look = "import sys, queue_db; sys.exit(bool({'typer', 'rich', 'alembic'} & set(sys.modules)))"
+    assert program(sys.executable, "-c", look).returncode == 0
+
+
+def test_a_terminal_that_knows_only_ascii(tmp_path):
+    done = program(sys.executable, "-m", "queue_db", "doctor", "--url", f"sqlite:///{tmp_path}/q.db", PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    assert r"DELETE \u2026 RETURNING" in done.stdout

@@ -1,0 +1,127 @@
+"""``queue-db work``; what the worker itself does is tested beside it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from queue_db import State
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@pytest.fixture
+def handlers(tmp_path, monkeypatch):
+    """A module in the current folder."""
+    name = f"handlers_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "import logging\n"
+        "def work(job):\n"
+        "    logging.getLogger('mine').info('has %s', job.payload)\n"
+        "    if job.payload == 'bad': raise ValueError('a bad one')\n"
+        "by_kind = {'n': work}\n"
+        "class Holder:\n"
+        "    work = staticmethod(work)\n"
+        "number = 5\n"
+    )
+    (tmp_path / f"{name}_broken.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return name
+
+
+@pytest.mark.parametrize("attribute", ["work", "by_kind", "Holder.work"])
+@SQLITE
+def test_a_python_function(ask, queue, handlers, attribute):
+    queue.enqueue_many([("n", "good"), ("n", "bad")])
+    answer = ask("work", queue.name, "--handler", f"{handlers}:{attribute}", "--until-empty", "--json", "--workers", 2)
+    assert {name: number for name, number in answer.record.items() if number} == {
+        "queue": queue.name,
+        "completed": 1,
+        "failed": 1,
+    }
+    counts = ["completed", "failed", "snoozed", "cancelled", "dead", "released", "lost"]
+    assert list(answer.record) == ["queue", *counts, "signal"]
+    assert "has good" in answer.err
+    assert "ValueError: a bad one" in answer.err
+
+
+def test_a_program_on_every_database(queue, url, tmp_path):
+    """In a process of its own, as in earnest: 75, 65, another status, and success."""
+    ids = {word: queue.enqueue("n", word) for word in ("0", "75", "65", "9")}
+    command = [sys.executable, "-m", "queue_db", "work", queue.name, "--until-empty", "--json", "--workers", "3"]
+    script = 'read status; env | grep -c QUEUE_DB_URL; echo said $status >&2; eval exit "$status"'
+    done = subprocess.run(
+        [*command, "--shell", "--exec", script],
+        env={"QUEUE_DB_URL": url, "PATH": os.defpath},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"completed": 1, "failed": 2, "snoozed": 0, "cancelled": 0, "dead": 1' in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+    assert queue.get(ids["75"]).last_error.startswith("exit status 75: said")
+    assert queue.get(ids["65"]).state is State.DEAD
+    assert queue.get(ids["9"]).state is State.SCHEDULED
+
+
+@pytest.mark.parametrize(("options", "expected"), [((), "none"), (("--pass-url",), "given")])
+@SQLITE
+def test_the_url_is_given_to_a_program_only_on_request(ask, queue, url, tmp_path, options, expected):
+    queue.enqueue("n")
+    script = f'test -n "$QUEUE_DB_URL" && echo given > {tmp_path}/url || echo none > {tmp_path}/url'
+    ask("work", queue.name, "--exec", script, "--shell", "--until-empty", *options)
+    assert (tmp_path / "url").read_text().strip() == expected
+
+
+@SQLITE
+def test_strategy_and_removal(ask, queue):
+    queue.enqueue("n")
+    ask("work", queue.name, "--exec", "true", "--until-empty", "--strategy", "optimistic", "--removal", "delete_mark")
+    assert queue.stats().by_kind == {}
+    assert "SKIP LOCKED" in ask("work", queue.name, "--exec", "true", "--strategy", "skip_locked", status=2).err
+    assert "unknown removal" in ask("work", queue.name, "--exec", "true", "--removal", "burn", status=2).err
+
+
+@SQLITE
+def test_a_timeout_ends_the_program(ask, queue):
+    job_id = queue.enqueue("n")
+    ask("work", queue.name, "--exec", "sleep 1000", "--timeout", "0.2", "--until-empty")
+    assert queue.get(job_id).last_error == "ended after 0.2 s, killed by SIGTERM"
+
+
+@SQLITE
+def test_verbose_logs_every_job(ask, queue):
+    queue.enqueue("n")
+    assert "completed: <LeasedJob" in ask("work", queue.name, "--exec", "true", "--until-empty", "--verbose").err
+    queue.enqueue("n")
+    assert "completed: <LeasedJob" not in ask("work", queue.name, "--exec", "true", "--until-empty").err
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ((), "either --exec or --handler"),
+        (("--exec", "true", "--handler", "os:getcwd"), "either --exec or --handler"),
+        (("--handler", "os:getcwd", "--shell"), "belong to --exec"),
+        (("--handler", "os:getcwd", "--timeout", "5"), "belong to --exec"),
+        (("--handler", "getcwd"), "must be MODULE:NAME"),
+        (("--handler", "no.such.module:work"), "No module named"),
+        (("--handler", "{}:missing"), "there is no missing"),
+        (("--handler", "{}_broken:work"), "ZeroDivisionError"),
+        (("--handler", "{}:number"), "must be a function"),
+        (("--exec", "no-such-program-here"), "no program 'no-such-program-here'"),
+        (("--exec", "echo 'x"), "cannot be split"),
+        (("--exec", "true", "--timeout", "0"), "timeout=0"),
+        (("--exec", "true", "--lease", "0"), "lease=0"),
+        (("--exec", "true", "--workers", "0"), "--workers"),
+    ],
+)
+def test_work_refuses(ask, name, handlers, arguments, part):
+    arguments = [argument.replace("{}", handlers) for argument in arguments]
+    assert part in ask("work", name, *arguments, status=2).err

@@ -1,0 +1,90 @@
+"""Every database × strategy × removal, and what each promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from queue_db import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
+from queue_db.testing.suite import Statements
+
+KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
+
+STRATEGIES: dict[str, Any] = {
+    "adaptive": Adaptive,
+    "optimistic_head": lambda: Optimistic(pick="head"),
+    "optimistic_uniform": lambda: Optimistic(pick="uniform"),
+    "optimistic_geometric": lambda: Optimistic(pick="geometric"),
+    "optimistic_slice": lambda: Optimistic(pick="slice"),
+    "skip_locked": SkipLocked,
+    "pessimistic": Pessimistic,
+}
+
+REMOVALS = ("delete", "lock_then_delete", "delete_mark")
+
+#: What a database cannot serve: (database, strategy) → the capability that it lacks.
+LACKING = {("sqlite", "skip_locked"): "SKIP LOCKED"}
+
+# Claim; complete one; complete several.
+_COSTS: dict[str, dict[str, Statements]] = {
+    "sqlite": {
+        "delete": Statements(1, 1, 1),
+        "lock_then_delete": Statements(1, 2, 2),
+        "delete_mark": Statements(1, 1, 1),
+    },
+    "postgresql": {
+        "delete": Statements(1, 1, 1),
+        "lock_then_delete": Statements(1, 2, 2),
+        "delete_mark": Statements(1, 1, 1),
+    },
+    "mysql": {
+        "delete": Statements(3, 1, 2),
+        "lock_then_delete": Statements(3, 2, 3),
+        "delete_mark": Statements(3, 1, 2),
+    },
+    "mariadb": {
+        "delete": Statements(3, 1, 1),
+        "lock_then_delete": Statements(3, 2, 2),
+        "delete_mark": Statements(3, 1, 2),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One of the grid."""
+
+    kind: str
+    strategy: str
+    removal: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.strategy}-{self.removal}"
+
+    @property
+    def lacks(self) -> str | None:
+        """The capability for whose lack it is refused."""
+        return LACKING.get((self.kind, self.strategy))
+
+    @property
+    def costs(self) -> Statements:
+        return _COSTS[self.kind][self.removal]
+
+    @property
+    def displacement(self) -> int:
+        """A window of ten passes over nine jobs at most; the others take the head while nobody races."""
+        return 9 if self.strategy in ("optimistic_uniform", "optimistic_geometric", "optimistic_slice") else 0
+
+    def new_strategy(self) -> Strategy:
+        made: Strategy = STRATEGIES[self.strategy]()
+        return made
+
+
+GRID = [Combination(kind, strategy, removal) for kind in KINDS for strategy in STRATEGIES for removal in REMOVALS]
+SERVED = [combination for combination in GRID if combination.lacks is None]
+REFUSED = [combination for combination in GRID if combination.lacks is not None]
+
+# A strategy changes the claim and a removal the completion: what they do not touch is shown once with each of them, and where
+# the two meet in every cell of the grid.
+SHOWN_IN_FULL = [each for each in SERVED if each.removal == "delete" or each.strategy == "adaptive"]
+OTHERS = [each for each in SERVED if each not in SHOWN_IN_FULL]

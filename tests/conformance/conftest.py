@@ -1,0 +1,31 @@
+"""One pool of connections per database for the whole suite, and what opens the combination under test on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from queue_db import QueueDB
+from tests.conformance.combinations import Combination
+
+
+@pytest.fixture(scope="session")
+def pooled(shared_urls: Callable[[str], str]) -> Iterator[Callable[..., QueueDB]]:
+    """Open a combination; all of one database share their connections."""
+    pools: dict[str, QueueDB] = {}
+
+    def open_it(combination: Combination, options: dict[str, object]) -> QueueDB:
+        if combination.kind not in pools:
+            pools[combination.kind] = QueueDB(shared_urls(combination.kind))
+        given = {"strategy": combination.new_strategy(), "removal": combination.removal} | options
+        engine = pools[combination.kind].database.engine
+        db = QueueDB(engine, **given)  # type: ignore[arg-type]
+        # Made by us, it has our isolation level already; as a caller's it would set it anew for each transaction, which is
+        # most of the round trips on MySQL.
+        db.database.engine = engine
+        return db
+
+    yield open_it
+    for pool in pools.values():
+        pool.close()

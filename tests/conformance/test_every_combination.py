@@ -1,0 +1,32 @@
+"""The whole conformance suite on every database with each strategy and with each removal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from queue_db import QueueDB
+from queue_db.testing.suite import *  # noqa: F403
+from queue_db.testing.suite import OpenDB, Statements
+from tests.conformance.combinations import SHOWN_IN_FULL, Combination
+
+
+@pytest.fixture(scope="session", params=SHOWN_IN_FULL, ids=str)
+def combination(request: pytest.FixtureRequest) -> Combination:
+    return request.param
+
+
+@pytest.fixture
+def open_db(combination: Combination, pooled: Callable[..., QueueDB]) -> OpenDB:
+    return lambda **options: pooled(combination, options)
+
+
+@pytest.fixture
+def most_statements(combination: Combination) -> Statements:
+    return combination.costs
+
+
+@pytest.fixture
+def displacement(combination: Combination) -> int:
+    return combination.displacement

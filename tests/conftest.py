@@ -1,0 +1,144 @@
+"""Databases for the suite: every test that asks for ``kind``, ``url``, ``db`` or ``queue`` runs on all four.
+
+Servers are started once for each run (``tests/servers``); tests share one migrated database per kind and keep apart by the names
+of their queues. ``fresh_url`` gives a database of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queue_db import Queue, QueueDB
+from tests.known_differences import DIFFERENCES
+from tests.servers import Server, provide
+
+KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
+
+_SERVERS: dict[tuple[str, ...], Server] = {}
+_DESCRIBED: list[str] = []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kind" in metafunc.fixturenames and not any(
+        "kind" in str(mark.args[0]).replace(" ", "").split(",") for mark in metafunc.definition.iter_markers("parametrize")
+    ):
+        metafunc.parametrize("kind", KINDS, scope="session")
+
+
+def server_of(kind: str, *options: str) -> Server:
+    """The private server of this kind, started at its first use; with ``options`` another one."""
+    key = (kind, *options)
+    if key not in _SERVERS:
+        _SERVERS[key] = provide(kind, options=list(options)) if options else provide(kind)
+    return _SERVERS[key]
+
+
+@pytest.fixture(scope="session")
+def shared_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The URL of the database of a kind that all tests share, migrated."""
+    urls: dict[str, str] = {}
+
+    def url_of(kind: str) -> str:
+        if kind not in urls:
+            if kind == "sqlite":
+                urls[kind] = f"sqlite:///{tmp_path_factory.mktemp('sqlite')}/queue.db"
+            else:
+                urls[kind] = server_of(kind).create_database()
+            with QueueDB(urls[kind]) as db:
+                db.migrate()
+        return urls[kind]
+
+    return url_of
+
+
+@pytest.fixture
+def url(kind: str, shared_urls: Callable[[str], str]) -> str:
+    """A migrated database, shared with other tests: use queue names of your own."""
+    return shared_urls(kind)
+
+
+@pytest.fixture
+def fresh_url(kind: str, tmp_path: Path) -> Iterator[str]:
+    """An empty database of one's own, not migrated."""
+    if kind == "sqlite":
+        yield f"sqlite:///{tmp_path}/fresh.db"
+        return
+    server = server_of(kind)
+    url = server.create_database()
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture
+def name() -> str:
+    """A queue name that no other test uses."""
+    return f"q-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def open_db(url: str) -> Iterator[Callable[..., QueueDB]]:
+    """Open the shared database, as often as wanted: ``open_db(strategy="skip_locked")``; closed after the test."""
+    opened: list[QueueDB] = []
+
+    def open_it(**options: object) -> QueueDB:
+        opened.append(QueueDB(url, **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield open_it
+    for db in opened:
+        db.close()
+
+
+@pytest.fixture
+def db(open_db: Callable[..., QueueDB]) -> QueueDB:
+    """The shared database with the default strategy and removal."""
+    return open_db()
+
+
+@pytest.fixture
+def queue(db: QueueDB, name: str) -> Queue:
+    """An empty queue."""
+    return db.queue(name)
+
+
+@pytest.fixture
+def differs(kind: str) -> Callable[[str], None]:
+    """Skip for a listed reason: ``differs("no row locks")`` skips where ``tests/known_differences.py`` says so."""
+
+    def skip_if_listed(reason: str) -> None:
+        kinds, why = DIFFERENCES[reason]
+        if kind in kinds:
+            pytest.skip(f"{kind}: {reason}: {why}")
+
+    return skip_if_listed
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    described = [server.describe() for server in _SERVERS.values()]
+    if hasattr(session.config, "workeroutput"):  # one of several test processes: its parent prints the summary
+        session.config.workeroutput["servers"] = described
+    else:
+        _DESCRIBED.extend(described)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _DESCRIBED.extend(getattr(node, "workeroutput", {}).get("servers", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _DESCRIBED:
+        terminalreporter.section("databases")
+        for described in sorted(_DESCRIBED):
+            terminalreporter.write_line(described)
+    skipped = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    if skipped:
+        terminalreporter.section("known differences")
+        for reason, count in sorted(skipped.items()):
+            terminalreporter.write_line(f"{count:4d}  {reason}")

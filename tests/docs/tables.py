@@ -1,0 +1,63 @@
+"""The tables of docs/explanation.md, from the code. ``python -m tests.docs.tables`` prints the one that needs no server."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from sqlalchemy import event
+
+from queue_db import QueueDB
+from queue_db.dialects import registered
+from queue_db.model import Capability
+
+TITLES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB"}
+
+
+def capability_table() -> list[str]:
+    """One row for each database, one column for each capability."""
+    rows = ["| | " + " | ".join(capability.value for capability in Capability) + " |", "|---" * (len(Capability) + 1) + "|"]
+    for name, title in TITLES.items():
+        has = registered()[name]().capabilities(SimpleNamespace(is_mariadb=name == "mariadb"))  # type: ignore[arg-type]
+        rows.append(f"| {title} | " + " | ".join("yes" if capability in has else "–" for capability in Capability) + " |")
+    return rows
+
+
+def statement_row(kind: str, db: QueueDB, name: str) -> str:
+    """Statements of each verb on one database, counted: what is the same for 2, 10 and 100 jobs."""
+    counts = [statements(db, f"{name}-{number}", number) for number in (2, 10, 100)]
+    assert counts[0] == counts[1] == counts[2], f"the count depends on the number of jobs: {counts}"
+    return f"| {TITLES[kind]} | " + " | ".join(str(count) for count in counts[0]) + " |"
+
+
+def statements(db: QueueDB, name: str, number: int) -> list[int]:
+    """Statements for ``number`` jobs: claim, complete, fail, extend, enqueue one, enqueue_many."""
+    queue = db.queue(name)
+    seen: list[str] = []
+
+    def count(*args: Any) -> None:
+        seen.append(args[2])
+
+    def of(verb: Any) -> int:
+        seen.clear()
+        verb()
+        return len(seen)
+
+    queue.enqueue_many(("k", place) for place in range(3 * number))
+    event.listen(db.database.engine, "before_cursor_execute", count)
+    try:
+        jobs: list[Any] = []
+        claim = of(lambda: jobs.extend(queue.claim(number)))
+        complete = of(lambda: queue.complete_many(jobs))
+        extended = queue.claim(number)
+        extend = of(lambda: queue.extend_many(extended, 60))
+        fail = of(lambda: queue.fail_many(extended, "no"))
+        one = of(lambda: queue.enqueue("k", 1))
+        many = of(lambda: queue.enqueue_many(("k", place) for place in range(number)))
+    finally:
+        event.remove(db.database.engine, "before_cursor_execute", count)
+    return [claim, complete, fail, extend, one, many]
+
+
+if __name__ == "__main__":
+    print("\n".join(capability_table()))

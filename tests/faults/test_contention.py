@@ -1,0 +1,157 @@
+"""The database gives up on a transaction: ours are run again and counted, a caller's are the caller's to run again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+
+from queue_db import LeasedJob, Queue, QueueDB, TransientStorageError, Verdict
+
+SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+
+_INNODB = (
+    "SELECT trx_query FROM information_schema.innodb_trx JOIN information_schema.processlist ON id = trx_mysql_thread_id "
+    "WHERE trx_state = 'LOCK WAIT' AND db = DATABASE()"
+)
+
+#: Lists who waits for a lock, with the statement.
+WAITING = {
+    "postgresql": "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    "mysql": _INNODB,
+    "mariadb": _INNODB,
+}
+
+
+class Rival:
+    """Somebody else's transaction, which takes the second job and, once we wait for that, the first."""
+
+    def __init__(self, db: QueueDB, kind: str, jobs: list[LeasedJob]) -> None:
+        self._kind, self._jobs = kind, sorted(jobs, key=lambda job: job.id)
+        self._engine = create_engine(db.database.engine.url)
+        self._connection = self._engine.connect().execution_options(isolation_level="READ COMMITTED")
+        self._watch = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    def take_second(self) -> None:
+        # InnoDB gives up the transaction that has changed less: this one has changed more than ours will.
+        self._connection.execute(
+            text("UPDATE jobs SET worker = 'rival' WHERE queue = :queue AND id <> :id"),
+            {"queue": self._jobs[0].queue, "id": self._jobs[0].id},
+        )
+
+    def close_the_circle(self) -> None:
+        """Wait until somebody waits for us, ask for what he has, and give way when the server has chosen its victim."""
+        limit = time.monotonic() + 30
+        waiting = False
+        while not waiting:
+            assert time.monotonic() < limit, "nobody waits"
+            # InnoDB shows the same picture again to whoever asks within a tenth of a second of the last time, which may have been
+            # the test before this one.
+            threading.Event().wait(0.15)
+            waiting = any(" jobs " in (row[0] or "") for row in self._watch.execute(text(WAITING[self._kind])))
+        self._connection.execute(text("UPDATE jobs SET worker = 'rival' WHERE id = :id"), {"id": self._jobs[0].id})
+        self._connection.rollback()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._watch.close()
+        self._engine.dispose()
+
+
+@pytest.fixture
+def db(fresh_url: str) -> Iterator[QueueDB]:
+    """A database of its own: what other tests have left in a shared one changes the plans, and so who waits for whom."""
+    with QueueDB(fresh_url) as own:
+        own.migrate()
+        yield own
+
+
+@pytest.fixture
+def jobs(queue: Queue) -> list[LeasedJob]:
+    queue.enqueue_many([("k", number) for number in range(50)])
+    # All of them change hands with the rival; ours are the first and the last.
+    every = queue.claim(50)
+    return [every[0], every[-1]]
+
+
+@pytest.fixture
+def rival(db: QueueDB, kind: str, jobs: list[LeasedJob]) -> Iterator[Rival]:
+    other = Rival(db, kind, jobs)
+    yield other
+    other.close()
+
+
+def in_background(act: Callable[[], Any]) -> Future[Any]:
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(act)
+    pool.shutdown(wait=False)
+    return future
+
+
+@SERVERS
+def test_a_deadlock_in_our_transaction_is_run_again_and_counted(
+    db: QueueDB, queue: Queue, jobs: list[LeasedJob], rival: Rival
+) -> None:
+    rival.take_second()
+    verdicts = in_background(lambda: queue.complete_many(jobs))
+    rival.close_the_circle()
+    assert verdicts.result(60) == [Verdict.APPLIED, Verdict.APPLIED]
+    assert db.counters.retried == 1
+    assert db.counters.applied == 2
+
+
+@SERVERS
+def test_a_deadlock_in_a_callers_transaction_is_the_callers(db: QueueDB, queue: Queue, jobs: list[LeasedJob], rival: Rival) -> None:
+    def complete(connection: Connection) -> None:
+        queue.complete_many(jobs, using=connection)
+
+    with db.database.engine.connect() as connection:
+        rival.take_second()
+        outcome = in_background(lambda: complete(connection))
+        rival.close_the_circle()
+        with pytest.raises(TransientStorageError, match="^complete: .*(?i:deadlock)") as victim:
+            outcome.result(60)
+        assert victim.value.sqlstate in ("40P01", "1213")
+        connection.rollback()
+    assert db.counters.retried == 0
+    assert db.counters.applied == 0
+    # He may run it again.
+    assert all(queue.complete_many(jobs))
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_an_exhausted_pool_is_a_clear_error(url: str, name: str) -> None:
+    engine = create_engine(url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    with QueueDB(engine) as db:
+        queue = db.queue(name)
+        queue.enqueue("k")
+        with engine.connect(), pytest.raises(TransientStorageError, match="claim: no free connection in the pool") as refused:
+            queue.claim()
+        assert not refused.value.outcome_unknown
+        assert len(queue.claim(10)) == 1
+    engine.dispose()
+
+
+@SERVERS
+def test_a_connection_that_the_server_ended_is_replaced(db: QueueDB, url: str, kind: str, name: str) -> None:
+    own, end, gone = {
+        "postgresql": ("pg_backend_pid()", "SELECT pg_terminate_backend({})", "pg_stat_activity WHERE pid = {}"),
+    }.get(kind, ("CONNECTION_ID()", "KILL CONNECTION {}", "information_schema.processlist WHERE id = {}"))
+    with QueueDB(url) as other, db.database.engine.connect() as connection:
+        queue = other.queue(name)
+        queue.enqueue("k")
+        with other.database.engine.connect() as victim:
+            number = victim.execute(text(f"SELECT {own}")).scalar_one()
+        connection.execute(text(end.format(number)))
+        limit = time.monotonic() + 30
+        while connection.execute(text(f"SELECT count(*) FROM {gone.format(number)}")).scalar_one():
+            assert time.monotonic() < limit, "the connection does not end"
+            connection.rollback()
+        (job,) = queue.claim()
+        assert job.attempts == 1
+        assert other.counters.retried == 1

@@ -1,0 +1,247 @@
+"""The network breaks in the middle of a verb: the verb is done once or not at all, and says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, create_engine, event, make_url, text
+
+from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
+from tests.servers.proxy import Proxy
+
+pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+
+#: Short waits, so that a dead network shows soon. TLS off: the proxy must be able to read COMMIT.
+WAITS = {
+    "postgresql": {"connect_timeout": "2", "sslmode": "disable"},
+    "mysql": {"connect_timeout": "2", "read_timeout": "1", "ssl_disabled": "true"},
+    "mariadb": {"connect_timeout": "2", "read_timeout": "1", "ssl_disabled": "true"},
+}
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    with Proxy.before(url) as between:
+        yield between
+
+
+@pytest.fixture
+def far(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> Iterator[Queue]:
+    """A queue at the other end of a network that breaks."""
+    # `db` is there first: MySQL lets a password in without TLS only once it has seen it with TLS.
+    with QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind])) as remote:
+        remote.check()
+        yield remote.queue(name)
+
+
+class Once:
+    """Do something at the n-th occurrence of an event of an engine, and never again."""
+
+    def __init__(self, queue: Queue, happening: str, act: Callable[[], object], at: int = 1) -> None:
+        self.left = at
+        self._act = act
+        event.listen(queue.db.database.engine, happening, self._count)
+
+    def _count(self, *args: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self._act()
+
+    @property
+    def happened(self) -> bool:
+        return self.left <= 0
+
+
+def rows(db: QueueDB, queue: str) -> list[Any]:
+    with db.database.engine.connect() as connection:
+        return list(connection.execute(text("SELECT * FROM jobs WHERE queue = :queue ORDER BY id"), {"queue": queue}))
+
+
+def test_a_claim_cut_at_any_of_its_statements_is_made_again(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    near = db.queue(far.name)
+    at = 0
+    while True:
+        at += 1
+        job_id = near.enqueue("k", at)
+        cut = Once(far, "before_cursor_execute", proxy.cut, at)
+        (job,) = far.claim()
+        # Once, by the count of attempts too: what the cut-off transaction had done is undone.
+        assert (job.id, job.attempts, job.version) == (job_id, 1, 1)
+        assert job.complete()
+        if not cut.happened:
+            break
+        cut.left = 0
+    assert at > 1
+    assert far.db.counters.retried >= at - 1
+
+
+def test_a_pool_of_connections_that_all_died_is_no_error(far: Queue, proxy: Proxy) -> None:
+    engine = far.db.database.engine
+    for connection in [engine.connect() for _ in range(3)]:
+        connection.close()
+    assert proxy.cut() == 3
+    job_id = far.enqueue("k")
+    assert far.get(job_id or 0).state is State.AVAILABLE
+    (job,) = far.claim()
+    assert proxy.cut() >= 1
+    assert job.complete()
+
+
+def test_a_network_that_is_gone_for_longer_is_a_clear_error_and_loses_nothing(far: Queue, proxy: Proxy) -> None:
+    job_id = far.enqueue("k")
+    proxy.refuse()
+    proxy.cut()
+    with pytest.raises(StorageError, match=r"^claim: ") as down:
+        far.claim()
+    assert not down.value.outcome_unknown
+    assert down.value.__cause__ is not None
+    proxy.forward()
+    assert [job.id for job in far.claim()] == [job_id]
+
+
+def test_a_silent_network_is_noticed(kind: str, url: str, far: Queue, proxy: Proxy) -> None:
+    if kind == "postgresql":
+        # The kernel at the other end still answers for the silent one; libpq itself only limits how long a log-in takes.
+        proxy.silence()
+        with pytest.raises(StorageError, match="cannot open .*timeout expired"):
+            QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind]))
+        return
+    job_id = far.enqueue("k")
+    proxy.silence()
+    Once(far, "handle_error", proxy.forward)
+    (job,) = far.claim()
+    assert (job.id, job.attempts) == (job_id, 1)
+    assert far.db.counters.retried == 1
+
+
+SETTLED: dict[str, tuple[Callable[[LeasedJob], Verdict], State | None]] = {
+    "complete": (lambda job: job.complete(), None),
+    "cancel": (lambda job: job.cancel(), None),
+    "fail": (lambda job: job.fail("no luck", retry_in=60), State.SCHEDULED),
+    "fail for good": (lambda job: job.fail("no luck"), State.DEAD),
+    "bury": (lambda job: job.bury("no use"), State.DEAD),
+    "snooze": (lambda job: job.snooze(60), State.SCHEDULED),
+    "release": (lambda job: job.release(), State.AVAILABLE),
+    "extend": (lambda job: job.extend(600), State.RUNNING),
+}
+
+
+def claimed(far: Queue, verb: str) -> LeasedJob:
+    far.enqueue("k", max_attempts=1 if verb == "fail for good" else 25)
+    (job,) = far.claim(lease=60)
+    return job
+
+
+def check(db: QueueDB, job: LeasedJob, expected: State | None) -> None:
+    if expected is None:
+        assert rows(db, job.queue) == []
+        return
+    seen = db.queue(job.queue).get(job.id)
+    assert seen.state is expected
+    assert seen.version == 2, "it happened twice, or not at all"
+    if expected is State.RUNNING:
+        assert job.version == 2
+        assert job.lease_expires == seen.available_at
+        assert job.complete()
+
+
+@pytest.mark.parametrize("verb", SETTLED)
+def test_a_verdict_survives_a_lost_reply_to_commit(db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
+    settle, expected = SETTLED[verb]
+    job = claimed(far, verb)
+    proxy.swallow_commit()
+    assert settle(job) is Verdict.APPLIED
+    assert proxy.wait_swallowed()
+    check(db, job, expected)
+    assert (far.db.counters.applied, far.db.counters.lost) == (1, 0) if verb != "extend" else True
+
+
+@pytest.mark.parametrize("verb", SETTLED)
+def test_a_commit_that_never_arrived_is_made_again(db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
+    settle, expected = SETTLED[verb]
+    job = claimed(far, verb)
+    cut = Once(far, "commit", proxy.cut)
+    assert settle(job) is Verdict.APPLIED
+    assert cut.happened
+    check(db, job, expected)
+
+
+@pytest.mark.parametrize("verb", SETTLED)
+def test_a_lease_lost_while_a_commit_was_in_doubt_is_lost(db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
+    settle, _ = SETTLED[verb]
+    job = claimed(far, verb)
+
+    def steal() -> None:
+        proxy.cut()
+        # It waits until the server has noticed the cut and undone what was not committed.
+        with db.database.engine.begin() as connection:
+            connection.execute(text("UPDATE jobs SET version = version + 7 WHERE id = :id"), {"id": job.id})
+
+    Once(far, "commit", steal)
+    assert settle(job) is Verdict.LOST
+    (row,) = rows(db, job.queue)
+    assert row.version == 8
+    assert far.db.counters.lost == 1
+
+
+@pytest.mark.parametrize("reaches_the_server", [True, False])
+def test_an_enqueue_whose_commit_is_in_doubt_says_so_and_its_key_makes_it_safe(
+    db: QueueDB, far: Queue, proxy: Proxy, reaches_the_server: bool
+) -> None:
+    if reaches_the_server:
+        proxy.swallow_commit()
+    else:
+        Once(far, "commit", proxy.cut)
+    with pytest.raises(TransientStorageError, match="nobody knows whether it took effect") as doubt:
+        far.enqueue("k", "once", unique_key="order 7")
+    assert doubt.value.outcome_unknown
+    again = far.enqueue("k", "once", unique_key="order 7", on_duplicate="skip")
+    assert (again is None) == reaches_the_server
+    (row,) = rows(db, far.name)
+    assert row.payload == '"once"'
+
+
+def test_many_jobs_whose_commit_is_in_doubt_are_all_there_or_none(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    jobs = [("k", number, {"unique_key": str(number)}) for number in range(2500)]
+    proxy.swallow_commit()
+    with pytest.raises(StorageError) as doubt:
+        far.enqueue_many(jobs)
+    assert doubt.value.outcome_unknown
+    assert set(far.enqueue_many(jobs, on_duplicate="skip")) == {None}
+    assert db.queue(far.name).stats().available == 2500
+
+
+def test_a_claim_whose_commit_is_in_doubt_loses_no_job(db: QueueDB, far: Queue, proxy: Proxy, open_db: Any) -> None:
+    job_id = far.enqueue("k")
+    proxy.swallow_commit()
+    with pytest.raises(StorageError) as doubt:
+        far.claim(lease=60)
+    assert doubt.value.outcome_unknown
+    seen = far.get(job_id or 0)
+    assert (seen.state, seen.attempts) == (State.RUNNING, 1)
+    # Nobody has it, and nobody can take it before the lease is over; then it comes back.
+    assert far.claim() == []
+    with db.database.engine.connect() as connection:
+        now = connection.execute(db.store.dialect.clock_query()).scalar_one()
+    (job,) = open_db(clock=lambda: now + 61_000_000).queue(far.name).claim()
+    assert (job.id, job.attempts) == (job_id, 2)
+
+
+def test_in_a_callers_transaction_nothing_is_run_again(url: str, kind: str, proxy: Proxy, far: Queue) -> None:
+    far.enqueue("k")
+    (job,) = far.claim()
+    engine = create_engine(make_url(proxy.url(url)).update_query_dict(WAITS[kind]))
+
+    def write(connection: Connection) -> None:
+        proxy.cut()
+        job.complete(using=connection)
+
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+        with pytest.raises(TransientStorageError, match="^complete: "):
+            write(connection)
+    engine.dispose()
+    assert far.db.counters.retried == 0
+    assert job.complete()

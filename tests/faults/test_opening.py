@@ -1,0 +1,194 @@
+"""What is wrong before the first job: each refusal says what it is and what to do, and never the password."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from queue_db import (
+    Adaptive,
+    Capability,
+    ConfigurationError,
+    PermanentStorageError,
+    QueueDB,
+    QueueDBError,
+    SchemaOutOfDateError,
+    StorageError,
+    UnsupportedError,
+)
+
+SECRET = "hunter2-Zq"
+
+
+def with_secret(url: str) -> str:
+    return make_url(url).set(password=SECRET).render_as_string(hide_password=False)
+
+
+def told(error: BaseException) -> str:
+    """Everything that people get to see of an error."""
+    return "".join([str(error), repr(error), *traceback.format_exception(error)])
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("nosuch://host/database", "unknown database scheme 'nosuch'; use one of: .*postgresql"),
+        ("oracle://host/database", "'oracle'; use one of: .*postgresql"),
+        ("postgresql+nosuch://host/database", r"unknown driver in 'postgresql\+nosuch'; use postgresql\+psycopg2"),
+        ("queue.db", "not a database URL; write for example sqlite"),
+        ("", "not a database URL"),
+        (f"postgresql://u:{SECRET}@host:port/database", "not a database URL"),
+    ],
+)
+def test_a_url_that_nobody_serves(url: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says) as refused:
+        QueueDB(url)
+    assert SECRET not in told(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+def test_a_parameter_that_the_driver_does_not_know(kind: str, shared_urls: Callable[[str], str]) -> None:
+    with pytest.raises((ConfigurationError, StorageError), match=r"cannot open .*nosuch"):
+        QueueDB(make_url(shared_urls(kind)).update_query_dict({"nosuch": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "module", "extra"),
+    [
+        ("postgresql", "psycopg2", "postgresql"),
+        ("mysql", "pymysql", "mysql"),
+        ("mariadb", "pymysql", "mysql"),
+    ],
+)
+def test_a_driver_that_is_not_installed_is_named_with_its_extra(scheme: str, module: str, extra: str) -> None:
+    program = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "from queue_db import QueueDB, ConfigurationError\n"
+        f"try: QueueDB('{scheme}://u:{SECRET}@127.0.0.1/d')\n"
+        "except ConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert f'pip install "queue-db[{extra}]"' in done.stdout
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_server_that_is_down(kind: str, shared_urls: Callable[[str], str], differs: Callable[[str], None]) -> None:
+    differs("no server")
+    nobody_listens = make_url(shared_urls(kind)).set(port=1).set(password=SECRET)
+    with pytest.raises(StorageError, match=r"cannot open .*:\*\*\*@127\.0\.0\.1:1/") as refused:
+        QueueDB(nobody_listens)
+    assert SECRET not in told(refused.value)
+
+
+def test_a_wrong_password(
+    kind: str, shared_urls: Callable[[str], str], differs: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    differs("no server")
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(PermanentStorageError, match=r"(?i)password|denied") as refused:
+        QueueDB(with_secret(shared_urls(kind)))
+    assert SECRET not in told(refused.value)
+    assert SECRET not in caplog.text
+
+
+def test_a_database_that_is_not_there(kind: str, shared_urls: Callable[[str], str], tmp_path: Path) -> None:
+    missing = make_url(shared_urls(kind)).set(database=f"{tmp_path}/nowhere/queue.db" if kind == "sqlite" else "nowhere")
+    with pytest.raises(PermanentStorageError, match="nowhere"):
+        QueueDB(missing)
+
+
+def test_the_password_is_shown_nowhere(
+    kind: str, url: str, name: str, differs: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    differs("no server")
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "sqlalchemy")
+    password = make_url(url).password
+    assert password
+    with QueueDB(url) as db:
+        queue = db.queue(name)
+        queue.enqueue("k", {"n": 1})
+        shown = [repr(db), db.url, repr(queue), repr(queue.claim())]
+        assert "***" in db.url
+        with pytest.raises(QueueDBError) as refused:
+            db.queue("")
+        shown.append(told(refused.value))
+        with pytest.raises(StorageError) as broken:
+            db.database.run(lambda connection: connection.execute(text("SELECT nothing FROM nowhere")), name="test")
+        shown.append(told(broken.value))
+    assert password not in "".join(shown) + caplog.text
+
+
+@pytest.mark.parametrize("place", ["?password=", "?user=u&password="])
+def test_a_password_in_the_query_is_masked(place: str, kind: str, differs: Callable[[str], None]) -> None:
+    differs("no server")
+    driver = "postgresql+psycopg2" if kind == "postgresql" else f"{kind}+pymysql"
+    with pytest.raises(QueueDBError) as refused:
+        QueueDB(f"{driver}://127.0.0.1:1/d{place}{SECRET}")
+    assert SECRET not in told(refused.value)
+
+
+def test_an_old_schema_is_refused_with_the_command_that_mends_it(kind: str, fresh_url: str) -> None:
+    with QueueDB(fresh_url) as db:
+        for verb in (db.check, db.queues, db.sweep, db.queue("q").claim, db.queue("q").stats, lambda: db.queue("q").enqueue("k")):
+            with pytest.raises(SchemaOutOfDateError, match="queue-db migrate --url") as refused:
+                verb()
+            assert refused.value.found is None
+            assert refused.value.required
+            if kind != "sqlite":
+                assert str(make_url(fresh_url).password) not in told(refused.value)
+        db.migrate()
+        db.queue("q").enqueue("k")
+        with db.database.engine.begin() as connection:
+            connection.execute(text("UPDATE jobs_schema_version SET version_num = '0000'"))
+    with (
+        QueueDB(fresh_url) as db,
+        pytest.raises(SchemaOutOfDateError, match="at revision 0000, .* is required; run: queue-db migrate"),
+    ):
+        db.queue("q").claim()
+
+
+def test_an_unknown_strategy_or_removal() -> None:
+    with pytest.raises(ConfigurationError, match="unknown strategy 'fast'; known: adaptive, optimistic, pessimistic, skip_locked"):
+        QueueDB("sqlite://", strategy="fast")
+    with pytest.raises(ConfigurationError, match="unknown removal 'burn'; known: delete, delete_mark, lock_then_delete"):
+        QueueDB("sqlite://", removal="burn")
+    with pytest.raises(ConfigurationError, match="neither a name nor an object"):
+        QueueDB("sqlite://", strategy=42)  # type: ignore[arg-type]
+
+
+def test_a_strategy_that_the_database_cannot_serve(kind: str, url: str) -> None:
+    if kind != "sqlite":
+        with QueueDB(url, strategy="skip_locked") as db:
+            assert Capability.SKIP_LOCKED in db.database.capabilities
+        return
+    with pytest.raises(
+        UnsupportedError, match="strategy 'skip_locked' needs SKIP LOCKED, which SQLite [0-9.]+ does not have"
+    ) as refused:
+        QueueDB(url, strategy="skip_locked")
+    assert refused.value.capability == "SKIP LOCKED"
+    assert refused.value.dialect == "sqlite"
+
+
+@pytest.mark.parametrize("kind", ["mysql"], scope="session")
+def test_a_strategy_of_ones_own_is_held_to_what_it_needs(url: str) -> None:
+    greedy = Adaptive()
+    greedy.needs = frozenset({Capability.UPDATE_RETURNING})
+    with pytest.raises(UnsupportedError, match="UPDATE … RETURNING, which MySQL"):
+        QueueDB(url, strategy=greedy)
+
+
+def test_a_callers_engine_survives_a_refusal(url: str) -> None:
+    engine = create_engine(url)
+    with pytest.raises(ConfigurationError):
+        QueueDB(engine, strategy="fast")
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1
+    engine.dispose()

@@ -1,0 +1,118 @@
+"""What can be wrong with a file: full, read-only, in somebody else's hands, no database at all."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, event, text
+
+from queue_db import PermanentStorageError, QueueDB, TransientStorageError
+from queue_db.database import ATTEMPTS
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "queue.db"
+    with QueueDB(f"sqlite:///{path}") as db:
+        db.migrate()
+        db.queue("q").enqueue("first")
+    return path
+
+
+@pytest.fixture
+def writer(file: Path) -> Iterator[sqlite3.Connection]:
+    """Another program in the middle of a change."""
+    connection = sqlite3.connect(file, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    yield connection
+    connection.close()
+
+
+def test_a_full_disk_is_a_clear_error_and_nothing_is_half_done(file: Path) -> None:
+    engine = create_engine(f"sqlite:///{file}")
+
+    @event.listens_for(engine, "connect")
+    def small(connection: Any, record: Any) -> None:
+        connection.execute(f"PRAGMA max_page_count = {file.stat().st_size // 4096 + 100}")
+
+    with QueueDB(engine) as db:
+        queue = db.queue("q")
+        told = 1
+
+        def enqueue_for_ever() -> None:
+            nonlocal told
+            while True:
+                told += len(queue.enqueue_many([("k", "x" * 5000)] * 7))
+
+        with pytest.raises(PermanentStorageError, match="enqueue_many: database or disk is full") as full:
+            enqueue_for_ever()
+        assert full.value.sqlstate == str(sqlite3.SQLITE_FULL)
+        assert not full.value.outcome_unknown
+        assert told > 1
+        # The jobs that are there can be worked off, which makes room again.
+        jobs = queue.claim(1000)
+        assert len(jobs) == told
+        assert all(queue.complete_many(jobs))
+        assert queue.enqueue("k", "x" * 5000) is not None
+        with engine.connect() as connection:
+            assert connection.execute(text("PRAGMA integrity_check")).scalar_one() == "ok"
+    engine.dispose()
+
+
+def test_a_file_that_may_only_be_read(file: Path) -> None:
+    with QueueDB(f"sqlite:///file:{file}?mode=ro&uri=true") as db:
+        queue = db.queue("q")
+        assert queue.stats().available == 1
+        for verb in (lambda: queue.enqueue("k"), queue.claim):
+            with pytest.raises(PermanentStorageError, match="readonly database"):
+                verb()
+    with QueueDB(f"sqlite:///{file}") as db:
+        assert [job.kind for job in db.queue("q").claim(10)] == ["first"]
+
+
+def test_a_writer_that_stays_too_long_is_a_bounded_wait_and_a_clear_error(file: Path, writer: sqlite3.Connection) -> None:
+    with QueueDB(f"sqlite:///{file}?timeout=0.05") as db:
+        queue = db.queue("q")
+        assert queue.stats().available == 1  # readers do not wait for writers
+        with pytest.raises(TransientStorageError, match="enqueue: database is locked") as busy:
+            queue.enqueue("k")
+        assert busy.value.sqlstate == str(sqlite3.SQLITE_BUSY)
+        assert db.counters.retried == ATTEMPTS - 1
+        writer.execute("COMMIT")
+        assert queue.enqueue("k") is not None
+
+
+def test_a_writer_that_leaves_in_time_is_waited_for(file: Path, writer: sqlite3.Connection) -> None:
+    with QueueDB(f"sqlite:///{file}?timeout=0.05") as db:
+        refusals = []
+
+        @event.listens_for(db.database.engine, "begin")
+        def leave(connection: Any) -> None:
+            refusals.append(connection)
+            if len(refusals) == 3:
+                writer.execute("COMMIT")
+
+        (job,) = db.queue("q").claim()
+        assert job.kind == "first"
+        assert db.counters.retried >= 1
+
+
+def test_the_wait_is_taken_from_the_url(file: Path) -> None:
+    def wait(url: str) -> int:
+        with QueueDB(url) as db, db.database.engine.connect() as connection:
+            return int(connection.execute(text("PRAGMA busy_timeout")).scalar_one())
+
+    assert wait(f"sqlite:///{file}") == 30_000
+    assert wait(f"sqlite:///{file}?timeout=7") == 7_000
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear reader, " * 100)
+    with pytest.raises(PermanentStorageError, match="cannot open sqlite:///.*letter.txt: .*not a database"):
+        QueueDB(f"sqlite:///{path}")
+    assert path.read_text().startswith("Dear reader")

@@ -1,0 +1,92 @@
+"""What the tables must have that no query of the library would miss at first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from queue_db import QueueDB
+from tests.migrations.conftest import ask, run
+
+INNODB = pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_the_jobs_table_is_told_that_its_rows_change_often(empty: QueueDB) -> None:
+    empty.migrate()
+    options = set(ask(empty, "SELECT reloptions FROM pg_class WHERE relname = 'jobs' AND relkind = 'r'"))
+    assert {
+        "fillfactor=50",
+        "autovacuum_vacuum_scale_factor=0",
+        "autovacuum_vacuum_threshold=5000",
+        "autovacuum_vacuum_cost_delay=0",
+    } <= options
+    assert ask(empty, "SELECT indexdef FROM pg_indexes WHERE indexname = 'jobs_unique_key'").endswith("(unique_key IS NOT NULL)")
+
+
+@INNODB
+def test_innodb_and_a_binary_collation_also_where_the_servers_defaults_are_others(
+    kind: str, shared_urls: Callable[[str], str]
+) -> None:
+    shared = make_url(shared_urls(kind))
+    name = f"{shared.database}_latin"
+    admin = create_engine(shared, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} CHARACTER SET latin1"))
+        try:
+            with QueueDB(shared.set(database=name)) as db:
+                db.migrate()
+                facts = "table_name, engine, table_collation FROM information_schema.tables"
+                with db.database.engine.connect() as other:
+                    query = text(f"SELECT {facts} WHERE table_schema = :name AND table_name LIKE 'jobs%'")
+                    found = {row[0]: (row[1], row[2]) for row in other.execute(query, {"name": name})}
+                    assert found["jobs"] == found["jobs_dead"] == ("InnoDB", "utf8mb4_bin")
+                    query = text(
+                        "SELECT count(*) FROM information_schema.columns WHERE table_schema = :name "
+                        "AND table_name IN ('jobs', 'jobs_dead') AND collation_name <> 'utf8mb4_bin'"
+                    )
+                    assert other.execute(query, {"name": name}).scalar_one() == 0
+                face = "\N{GRINNING FACE}"
+                db.queue(face).enqueue(face, face, unique_key=face)
+                (job,) = db.queue(face).claim()
+                assert (job.kind, job.payload, job.unique_key) == (face, face, face)
+        finally:
+            connection.execute(text(f"DROP DATABASE {name}"))
+    admin.dispose()
+
+
+def test_names_and_keys_keep_their_case_and_accents(db: QueueDB, name: str) -> None:
+    mails = [f"{name}-{word}" for word in ("mail", "Mail", "MAIL", "maïl", "mail\N{COMBINING DIAERESIS}")]
+    for mail in mails:
+        assert db.queue(mail).enqueue("k", mail) is not None
+    for mail in mails:
+        assert [job.payload for job in db.queue(mail).claim(10)] == [mail]
+    queue = db.queue(name)
+    keys = ["key", "Key", "kéy", "ke\N{COMBINING ACUTE ACCENT}y", "straße", "strasse"]
+    ids = queue.enqueue_many([("k", key, {"unique_key": key}) for key in keys])
+    assert len(set(ids)) == len(keys)
+    assert [queue.enqueue("k", unique_key=key, on_duplicate="skip") for key in keys] == [None] * len(keys)
+
+
+def test_an_id_is_never_used_again(empty: QueueDB) -> None:
+    empty.migrate()
+    queue = empty.queue("q")
+    last = 0
+    for _ in range(3):
+        job_id = queue.enqueue("k")
+        assert job_id is not None
+        assert job_id > last
+        last = job_id
+        queue.claim()[0].complete().require()
+
+
+def test_an_insert_by_hand_needs_a_queue_and_a_payload_and_no_more(empty: QueueDB) -> None:
+    empty.migrate()
+    run(empty, "INSERT INTO jobs (queue, payload) VALUES ('q', 'null'), ('q', '7')")
+    first, second = empty.queue("q").claim(10)
+    assert (first.payload, second.payload) == (None, 7)
+    assert first.kind == second.kind == "default"
+    assert first.complete()
+    assert second.fail("later")

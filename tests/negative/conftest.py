@@ -1,0 +1,35 @@
+"""A stage for checks of the other suites, which run once as they are and once with a part of the library taken away."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from queue_db import Queue, QueueDB
+from queue_db.testing import SettableClock
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Two processes with one clock on an empty queue."""
+
+    clock: SettableClock
+    queue: Queue
+    rival: Queue
+
+
+@pytest.fixture
+def stage(open_db: Callable[..., QueueDB]) -> Callable[..., Stage]:
+    """Make one; ``options`` are those of QueueDB."""
+
+    def make(**options: object) -> Stage:
+        clock = SettableClock()
+        name = f"negative-{uuid.uuid4().hex[:12]}"
+        own = open_db(**{"strategy": "optimistic", "clock": clock, "worker": "first"} | options)
+        other = open_db(**{"strategy": "optimistic", "clock": clock, "worker": "rival"} | options)
+        return Stage(clock, own.queue(name), other.queue(name))
+
+    return make

@@ -1,0 +1,291 @@
+"""Negative controls: take a guarantee away, and the check that stands for it must fail.
+
+Each control first runs the check on the library as it is, so that it fails for what was taken away and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.stateful import run_state_machine_as_test
+from sqlalchemy import ColumnElement, Connection, Table, delete, text, true
+
+from queue_db import Queue, QueueDB
+from queue_db.dialects import mysql, postgresql
+from queue_db.model import Claim
+from queue_db.removal import Delete
+from queue_db.store import Marks, Store, lease, settle
+from queue_db.testing.suite import claiming, leases, settling
+from tests.conftest import server_of
+from tests.negative.conftest import Stage
+from tests.properties import test_marks
+from tests.properties.machine import QueueMachine
+from tests.races import test_claim_loses, test_enqueue_loses
+
+StageOf = Callable[..., Stage]
+
+SERVERS_WITHOUT_RETURNING = pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+
+
+def never(_reason: str) -> None:
+    """In place of the fixture ``differs``: the kinds are chosen here."""
+
+
+def machine(pool: QueueDB, examples: int = 500) -> None:
+    """The state machine, quickly and always the same."""
+    run_state_machine_as_test(
+        lambda: QueueMachine(pool, ["head"]),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],  # that it fails is enough; nobody reads the shortest way
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def match_by_id(_dialect: object, jobs: Table, pairs: Sequence[tuple[int, int]]) -> ColumnElement[bool]:
+    return jobs.c.id.in_([job_id for job_id, _ in pairs])
+
+
+class TestWithoutTheVersionCheck:
+    """Rows are found by their ids alone."""
+
+    def test_a_settle_after_a_takeover_is_noticed(self, stage: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+        def check(on: Stage) -> None:
+            settling.TestFence().test_lost_after_another_worker_took_over(on.queue, on.rival, on.clock)
+
+        check(stage())
+        broken = stage()
+        monkeypatch.setattr(type(broken.queue.db.database.dialect), "match", match_by_id)
+        with pytest.raises(AssertionError):
+            check(broken)
+
+    @SERVERS_WITHOUT_RETURNING
+    def test_a_claim_with_an_old_look_is_noticed(self, kind: str, stage: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+        def check(on: Stage) -> None:
+            test_claim_loses.test_claim_loses_between_its_look_and_its_update(kind, never, on.clock, on.queue, on.rival, "claim")
+
+        check(stage())
+        monkeypatch.setattr(mysql.MySQL, "match", match_by_id)
+        with pytest.raises(AssertionError):
+            check(stage())
+
+    @pytest.mark.parametrize("kind", ["postgresql"])
+    def test_a_list_settled_after_a_takeover_is_noticed(self, kind: str, stage: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+        def check(on: Stage) -> None:
+            settling.TestFence().test_mixed_verdicts_stand_by_position(on.queue, on.rival, on.clock)
+
+        check(stage())
+        monkeypatch.setattr(postgresql, "tuple_", lambda *_: SimpleNamespace(in_=lambda _: true()))
+        with pytest.raises(AssertionError):
+            check(stage())
+
+    @pytest.mark.parametrize("kind", ["sqlite"])
+    def test_the_machine_notices(self, kind: str, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(type(db.database.dialect), "match", match_by_id)
+        with pytest.raises(AssertionError):
+            machine(db)
+
+
+@dataclass(frozen=True)
+class DeleteByIdAlone(Delete):
+    """An acknowledgement that anybody may give."""
+
+    def remove(self, connection: Connection, store: Store, pairs: Sequence[tuple[int, int]]) -> set[int]:
+        jobs = store.tables.jobs
+        ids = [job_id for job_id, _ in pairs]
+        return set(ids) if connection.execute(delete(jobs).where(jobs.c.id.in_(ids))).rowcount else set()
+
+
+class TestWithoutTheFenceOfComplete:
+    """Completion deletes whoever has the job now."""
+
+    def test_a_late_completion_is_noticed(self, stage: StageOf) -> None:
+        def check(on: Stage) -> None:
+            settling.TestFence().test_lost_after_another_worker_took_over(on.queue, on.rival, on.clock)
+
+        check(stage())
+        with pytest.raises(AssertionError):
+            check(stage(removal=DeleteByIdAlone()))
+
+
+def extend_without_a_new_version(
+    connection: Connection, store: Store, pairs: Sequence[tuple[int, int]], micros: int
+) -> dict[int, int]:
+    jobs = store.tables.jobs
+    assert store.clock is not None
+    end = store.clock() + micros
+    changed = store.dialect.change(connection, jobs, pairs, {"available_at": end}, {})
+    return dict.fromkeys(changed, end)
+
+
+class TestWithoutTheNewVersionOfExtend:
+    """A heartbeat that leaves the version as it is."""
+
+    def test_the_same_pair_for_two_leases_is_noticed(self, stage: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+        def check(on: Stage) -> None:
+            leases.TestExtend().test_the_lease_ends_later_under_a_new_version(on.queue, on.clock)
+
+        check(stage())
+        monkeypatch.setattr(settle, "extend", extend_without_a_new_version)
+        with pytest.raises(AssertionError):
+            check(stage())
+
+    @SERVERS_WITHOUT_RETURNING
+    def test_a_claim_that_steals_a_renewed_lease_is_noticed(
+        self, kind: str, stage: StageOf, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def check(on: Stage) -> None:
+            test_claim_loses.test_claim_loses_between_its_look_and_its_update(kind, never, on.clock, on.queue, on.rival, "extend")
+
+        check(stage())
+        monkeypatch.setattr(settle, "extend", extend_without_a_new_version)
+        with pytest.raises(AssertionError):
+            check(stage())
+
+    @pytest.mark.parametrize("kind", ["sqlite"])
+    def test_the_machine_notices(self, kind: str, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(settle, "extend", extend_without_a_new_version)
+        with pytest.raises(AssertionError):
+            machine(db)
+
+
+class TestWithoutTheCountAtClaim:
+    """Attempts are not counted when they begin."""
+
+    @pytest.fixture
+    @staticmethod
+    def uncounted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+        assignments = lease._assignments
+
+        def take_away() -> None:
+            monkeypatch.setattr(
+                lease, "_assignments", lambda *given: [pair for pair in assignments(*given) if pair[0].name != "attempts"]
+            )
+
+        return take_away
+
+    def test_a_job_that_kills_its_workers_for_ever_is_noticed(self, stage: StageOf, uncounted: Callable[[], None]) -> None:
+        def check(on: Stage) -> None:
+            leases.TestVanishedWorkers().test_attempts_count_although_nobody_reported(on.queue, on.clock)
+
+        check(stage())
+        uncounted()
+        with pytest.raises(AssertionError):
+            check(stage())
+
+    @pytest.mark.parametrize("kind", ["sqlite"])
+    def test_the_machine_notices(self, kind: str, db: QueueDB, uncounted: Callable[[], None]) -> None:
+        uncounted()
+        with pytest.raises(AssertionError):
+            machine(db)
+
+
+class TestWithoutTheUniqueIndex:
+    """Only the look before the insert keeps a second job of a key out."""
+
+    @SERVERS_WITHOUT_RETURNING
+    def test_a_key_that_came_between_is_noticed(self, kind: str, fresh_url: str) -> None:
+        with QueueDB(fresh_url) as one, QueueDB(fresh_url) as other:
+            one.migrate()
+
+            def check(name: str) -> None:
+                test_enqueue_loses.test_enqueue_loses_between_its_look_and_its_insert(
+                    never, one.queue(name), other.queue(name), "skip"
+                )
+
+            check("whole")
+            with one.database.engine.begin() as connection:
+                connection.execute(text("DROP INDEX jobs_unique_key ON jobs"))
+            with pytest.raises(AssertionError):
+                check("broken")
+
+
+class TestWithIdsTakenForConsecutive:
+    """A server that numbers rows 1, 3, 5 …"""
+
+    @SERVERS_WITHOUT_RETURNING
+    def test_ids_of_other_jobs_are_noticed(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        url = server_of(kind, "--auto-increment-increment=2").create_database()
+
+        def check(name: str) -> None:
+            with QueueDB(url) as db:
+                queue = db.queue(name)
+                ids = queue.enqueue_many([("mail", number) for number in range(30)])
+                claimed = {job.id: job.payload for job in queue.claim(limit=100)}
+                assert claimed == dict(zip(ids, range(30), strict=True))
+
+        with QueueDB(url) as db:
+            db.migrate()
+        check("whole")
+        monkeypatch.setattr(mysql, "_increment", lambda _: 1)
+        with pytest.raises(AssertionError):
+            check("broken")
+
+
+class TestWithoutTheOrder:
+    """Claims take what they find."""
+
+    @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+    def test_a_batch_out_of_order_is_noticed(self, kind: str, stage: StageOf) -> None:
+        class Disorderly:
+            """Takes the last ones of the window first."""
+
+            name = "disorderly"
+            needs = frozenset[Any]()
+
+            def claim(self, connection: Connection, store: Store, want: Any) -> Claim:
+                return lease.claim(connection, store, want, lease.Draw(lease.Order.SLICE, read=12, start=12 - want.limit))
+
+            def observe(self, claim: Claim) -> None:
+                pass
+
+        def check(on: Stage) -> None:
+            claiming.TestOrder().test_single_claims_pass_over_no_more_than_the_window(on.queue, on.clock, displacement=0)
+
+        check(stage(strategy="skip_locked" if kind == "postgresql" else "pessimistic"))
+        with pytest.raises(AssertionError):
+            check(stage(strategy=Disorderly()))
+
+
+class TestWithoutTheSlackOfTheMarks:
+    """A process that remembers the time of its last claim as the beginning of the queue."""
+
+    def test_a_job_of_a_slower_producer_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        @settings(derandomize=True, database=None, deadline=None, phases=[Phase.generate], max_examples=300)
+        @given(test_marks.steps)
+        def check(taken: list[tuple[str, Any]]) -> None:
+            test_marks.live_through(taken, test_marks.nothing_in_time_is_below)
+
+        check()
+        learn = Marks.learn
+
+        def forgetful(self: Marks, claim: Claim, *, now: int | None, swept: bool, seconds: float) -> None:
+            learn(self, claim, now=now, swept=swept, seconds=seconds)
+            if now is not None:
+                self._floors.update(dict.fromkeys(claim.heads, now))
+
+        monkeypatch.setattr(Marks, "learn", forgetful)
+        with pytest.raises(AssertionError):
+            check()
+
+
+def test_the_machine_finds_nothing_in_the_whole_library(tmp_path: Any) -> None:
+    with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
+        db.migrate()
+        machine(db, examples=60)
+
+
+def test_a_stage_is_empty(stage: StageOf, kind: str) -> None:
+    on = stage()
+    queues: list[Queue] = [on.queue, on.rival]
+    assert [queue.claim() for queue in queues] == [[], []]

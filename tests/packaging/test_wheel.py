@@ -1,0 +1,112 @@
+"""What users install: the wheel alone, away from the sources, makes the tables and does a job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import queue_db
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Programs outside the project are written against these.
+PROMISED = {
+    *("QueueDB", "Queue", "Job", "LeasedJob", "Verdict", "State"),
+    *("Snooze", "Retry", "Cancel", "Dead", "Strategy", "QueueDBError"),
+}
+
+ROUND_TRIP = """
+import queue_db, sys
+from pathlib import Path
+
+assert Path(queue_db.__file__).is_relative_to(sys.prefix), queue_db.__file__
+with queue_db.QueueDB("sqlite:///wheel.db") as db:
+    db.migrate()
+    db.check()
+    queue = db.queue("mail")
+    job_id = queue.enqueue("welcome", {"user": 7})
+    (job,) = queue.claim()
+    assert (job.id, job.payload) == (job_id, {"user": 7})
+    assert job.complete()
+    assert "CREATE TABLE jobs" in db.migration_sql()
+print("one job round trip")
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "QUEUE_DB"))}
+    done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wheel and sdist, built from a copy of the sources, which is gone afterwards."""
+    source = tmp_path_factory.mktemp("source") / "copy"
+    unwanted = shutil.ignore_patterns(".git", ".venv", "__pycache__", "demo-output", "dist", "build", ".*_cache", "*.egg-info")
+    shutil.copytree(ROOT, source, ignore=unwanted)
+    out = tmp_path_factory.mktemp("dist")
+    # The build tools are pinned in the environment: nothing is fetched.
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, cwd=out)
+    shutil.rmtree(source)
+    return out
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel; its dependencies are seen where they are installed already, ours is not."""
+    home = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
+    (wheel,) = built.glob("*.whl")
+    python = home / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=home)
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=home).strip()
+    # A path file adds the folder but does not run the editable install's path file in it.
+    (Path(site) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def test_the_wheel_carries_the_migrations_and_its_types(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    scripts = {path.relative_to(ROOT) for path in (ROOT / "migrations").rglob("*.py")}
+    assert {f"queue_db/{script}" for script in scripts} <= names
+    assert "queue_db/py.typed" in names
+    assert not {name for name in names if name.startswith(("tests/", "tools/", "spark_jobs/"))}
+
+
+def test_the_sdist_is_built(built: Path) -> None:
+    assert len(list(built.glob("*.tar.gz"))) == 1
+
+
+def test_the_wheel_does_a_job_without_the_sources(installed: Path, tmp_path: Path) -> None:
+    assert run(installed, "-c", ROUND_TRIP, cwd=tmp_path) == "one job round trip\n"
+
+
+def test_the_wheel_has_the_command(installed: Path, tmp_path: Path) -> None:
+    assert queue_db.__version__ in run(installed.parent / "queue-db", "--version", cwd=tmp_path)
+    assert queue_db.__version__ in run(installed, "-m", "queue_db", "--version", cwd=tmp_path)
+
+
+def test_importing_the_library_needs_only_sqlalchemy_and_the_retry_library(tmp_path: Path) -> None:
+    program = (
+        "import sys; before = set(sys.modules); import queue_db\n"
+        "from importlib.metadata import packages_distributions as owners\n"
+        "top = {name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)\n"
+        "print(*sorted({owner for name in top for owner in owners().get(name, [])}))\n"
+    )
+    loaded = {name.lower() for name in run(sys.executable, "-c", program, cwd=tmp_path).split()}
+    assert loaded <= {"queue-db", "sqlalchemy", "stamina", "tenacity", "typing_extensions", "typing-extensions", "greenlet"}
+
+
+def test_the_promised_names_are_there() -> None:
+    assert set(queue_db.__all__) >= PROMISED
+    assert all(hasattr(queue_db, name) for name in queue_db.__all__)

@@ -1,0 +1,37 @@
+"""What the planner knows of a table, put into the states that a queue meets in its life."""
+
+from sqlalchemy import text
+
+from queue_db import QueueDB
+
+#: Analysed when there was next to nothing in it · left alone since it was made · analysed as it is.
+STATES = ("analysed while empty", "never analysed", "analysed")
+
+
+def keep_still(db: QueueDB) -> None:
+    """Stop the server from analysing the table when it sees fit: the tests say when."""
+    still = "ALTER TABLE {t} STATS_PERSISTENT = 1 STATS_AUTO_RECALC = 0"
+    _run(db, {"postgresql": "ALTER TABLE {t} SET (autovacuum_enabled = false)", "mysql": still, "mariadb": still})
+
+
+def analyse(db: QueueDB) -> None:
+    """Let the planner learn what is in the table now."""
+    keep_still(db)
+    innodb = "ANALYZE TABLE {t}"
+    _run(db, {"postgresql": "ANALYZE {t}", "sqlite": "ANALYZE {t}", "mysql": innodb, "mariadb": innodb})
+
+
+def forget(db: QueueDB) -> None:
+    """Throw away what an ANALYZE found: InnoDB then looks at a few pages by itself, as it does for a table never analysed."""
+    transient = "ALTER TABLE {t} STATS_PERSISTENT = 0"
+    _run(db, {"mysql": transient, "mariadb": transient})
+
+
+def _run(db: QueueDB, statements: dict[str, str]) -> None:
+    engine = db.database.engine
+    statement = statements.get(engine.dialect.name)
+    if statement is None:
+        return
+    with engine.begin() as connection:
+        connection.execute(text(statement.format(t=db.store.tables.jobs))).close()
+    engine.dispose()  # SQLite reads its statistics when a connection is opened

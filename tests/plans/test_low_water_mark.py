@@ -1,0 +1,52 @@
+"""Claims start where the last one found its first job, not at the beginning of an index full of entries that cannot go away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import text
+
+from queue_db.store import Marks
+from queue_db.store.marks import BEGINNING
+from tests.plans.conftest import Crowd
+from tests.plans.filling import MILLION, fill
+from tests.plans.touched import watch
+
+#: Jobs that come and go while somebody's snapshot is open. Deleting is slow on InnoDB.
+CHURN = {"sqlite": 100_000, "postgresql": MILLION, "mysql": 150_000, "mariadb": 300_000}
+
+#: By how much the dead entries must weigh less. PostgreSQL goes to the row of each, InnoDB steps over those of a page together.
+GAIN = {"postgresql": 1_000, "mysql": 5, "mariadb": 5}
+
+
+def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Callable[[], Crowd]) -> None:
+    crowd = make_table()
+    with crowd.open() as db, crowd.open() as other, other.database.engine.connect() as opened:
+        queue = db.queue("churned")
+        queue._marks = marks = Marks(clock=lambda: 0.0)  # no sweep but the first claim, however long this takes
+        fill(db, queue.name, 1_000, due_in=-7200)
+        queue.claim(1)
+        clean = watch(db, lambda: queue.claim(1))
+
+        reader = opened if kind == "sqlite" else opened.execution_options(isolation_level="REPEATABLE READ")
+        if kind == "sqlite":
+            reader.exec_driver_sql("BEGIN")  # the driver begins no transaction for a query
+        seen = reader.execute(text(f"SELECT count(*) FROM {crowd.table}")).scalar_one()
+        fill(db, queue.name, CHURN[kind], due_in=-3600)
+        with db.database.engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {crowd.table}"))
+        fill(db, queue.name, 1_000, due_in=-60)
+        assert reader.execute(text(f"SELECT count(*) FROM {crowd.table}")).scalar_one() == seen == 1_000
+
+        queue._marks = marks = Marks(clock=lambda: 0.0)
+        begun = watch(db, lambda: queue.claim(1))
+        remembered = watch(db, lambda: queue.claim(1))
+        if kind == "sqlite":
+            # What is deleted is gone from the index at once, for a snapshot has pages of its own: there is nothing to remember.
+            assert not marks.raised
+            assert begun.rows <= clean.rows + 10
+            return
+        assert all(known.floor > BEGINNING for known in marks.ranges())
+        burden = begun.pages - clean.pages
+        assert burden > CHURN[kind] / 500, "the dead entries are not in the way: this shows nothing"
+        assert remembered.pages - clean.pages < burden / GAIN[kind]

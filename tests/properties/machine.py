@@ -1,0 +1,320 @@
+"""A model of one queue, two workers and the time, and a machine that does the same things to the model and to the real queue."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sqlalchemy import delete, select
+
+from queue_db import (
+    Adaptive,
+    DuplicateJobError,
+    JobNotFoundError,
+    LeasedJob,
+    Optimistic,
+    Pessimistic,
+    QueueDB,
+    SkipLocked,
+    State,
+    Verdict,
+)
+from queue_db.model import to_micros
+from queue_db.testing import SettableClock
+
+SECOND = 1_000_000
+KEYS = (None, "a", "b")
+
+# The same steps must do the same when they are tried again: chance is seeded, and the strategy that lets the database roll the dice
+# (uniform) is left to the conformance suite.
+STRATEGIES = {
+    "adaptive": lambda: Adaptive(rng=random.Random(1)),
+    "head": lambda: Optimistic(pick="head"),
+    "geometric": lambda: Optimistic(window=3, pick="geometric", rng=random.Random(2)),
+    "slice": lambda: Optimistic(window=3, pick="slice", rng=random.Random(3)),
+    "skip_locked": SkipLocked,
+    "pessimistic": Pessimistic,
+}
+
+workers = st.integers(0, 1)
+seconds = st.integers(0, 12)
+
+
+@dataclass
+class ModelJob:
+    """What must be true of one job."""
+
+    version: int
+    attempts: int
+    max_attempts: int
+    priority: int
+    available_at: int
+    key: str | None
+    held: bool = False
+    dead: bool = False
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Everything that two workers, a producer and an operator may do, in any order.
+
+    ``pool`` is an open database; ``only`` the strategies that it can serve.
+    """
+
+    def __init__(self, pool: QueueDB, only: list[str]) -> None:
+        super().__init__()
+        self.pool = pool
+        self.only = only
+        self.name = f"machine-{uuid.uuid4().hex[:12]}"
+        self.clock = SettableClock(datetime(2030, 1, 1, tzinfo=UTC))
+        self.jobs: dict[int, ModelJob] = {}
+        self.gone: dict[int, int] = {}
+        self.leases: list[tuple[int, LeasedJob]] = []
+        self.given: set[tuple[int, int]] = set()
+
+    @initialize(data=st.data(), removal=st.sampled_from(["delete", "lock_then_delete", "delete_mark"]))
+    def open(self, data: st.DataObject, removal: str) -> None:
+        strategy = data.draw(st.sampled_from(self.only), label="strategy")
+        self.queues = [
+            QueueDB(
+                self.pool.database.engine,
+                STRATEGIES[strategy](),
+                removal,
+                clock=self.clock,
+                worker=f"worker-{number}",
+                retry_after=lambda attempt: 3.0 * attempt,
+            ).queue(self.name)
+            for number in range(2)
+        ]
+
+    def teardown(self) -> None:
+        tables = self.pool.store.tables
+        with self.pool.database.engine.begin() as connection:
+            for table in (tables.jobs, tables.dead):
+                connection.execute(delete(table).where(table.c.queue == self.name))
+
+    # --- the model's own questions ----------------------------------------------------------------------------------
+
+    def live(self) -> dict[int, ModelJob]:
+        return {job_id: job for job_id, job in self.jobs.items() if not job.dead}
+
+    def due(self) -> list[int]:
+        now = self.clock()
+        found = [(job.priority, job.available_at, job_id) for job_id, job in self.live().items() if job.available_at <= now]
+        return [job_id for _, _, job_id in sorted(found)]
+
+    def keyed(self, key: str | None) -> int | None:
+        return next((job_id for job_id, job in self.live().items() if key is not None and job.key == key), None)
+
+    def leave(self, job_id: int) -> None:
+        self.gone[job_id] = self.jobs.pop(job_id).version
+
+    def bury(self, job: ModelJob) -> None:
+        job.dead, job.held, job.version = True, False, job.version + 1
+
+    # --- producers --------------------------------------------------------------------------------------------------
+
+    @rule(
+        worker=workers,
+        key=st.sampled_from(KEYS),
+        policy=st.sampled_from(["raise", "skip", "replace"]),
+        priority=st.sampled_from([0, 0, -1, 2]),
+        delay=st.sampled_from([0, 0, 5]),
+        max_attempts=st.sampled_from([1, 2, 25]),
+    )
+    def enqueue(self, worker: int, key: str | None, policy: str, priority: int, delay: int, max_attempts: int) -> None:
+        def add() -> int | None:
+            return self.queues[worker].enqueue(
+                "kind", unique_key=key, on_duplicate=policy, priority=priority, delay=delay, max_attempts=max_attempts
+            )
+
+        existing = self.keyed(key)
+        fresh = ModelJob(0, 0, max_attempts, priority, self.clock() + delay * SECOND, key)
+        if existing is None:
+            job_id = add()
+            assert job_id is not None
+            assert job_id not in self.jobs, "an id was used again"
+            assert job_id not in self.gone, "an id was used again"
+            self.jobs[job_id] = fresh
+        elif policy == "raise":
+            with pytest.raises(DuplicateJobError) as caught:
+                add()
+            assert caught.value.existing_id == existing
+        elif policy == "skip":
+            assert add() is None
+        else:
+            assert add() == existing
+            fresh.version = self.jobs[existing].version + 1
+            self.jobs[existing] = fresh
+
+    @rule(worker=workers, count=st.integers(0, 4), priority=st.sampled_from([0, 1]))
+    def enqueue_many(self, worker: int, count: int, priority: int) -> None:
+        ids = self.queues[worker].enqueue_many([("kind", number, {"priority": priority}) for number in range(count)])
+        assert len(set(ids)) == count
+        for job_id in ids:
+            assert job_id is not None
+            self.jobs[job_id] = ModelJob(0, 0, 25, priority, self.clock(), None)
+
+    # --- workers ----------------------------------------------------------------------------------------------------
+
+    @rule(worker=workers, limit=st.integers(1, 4), lease=st.integers(1, 10))
+    def claim(self, worker: int, limit: int, lease: int) -> None:
+        due = self.due()
+        exhausted = [job_id for job_id in due if self.jobs[job_id].attempts >= self.jobs[job_id].max_attempts]
+        won = self.queues[worker].claim(limit=limit, lease=lease)
+        ids = [job.id for job in won]
+        assert set(ids) <= set(due) - set(exhausted), "a job that is not due was given away"
+        assert len(ids) == len(set(ids)) == min(limit, len(due) - len(exhausted))
+        for job in won:
+            model = self.jobs[job.id]
+            model.version, model.attempts, model.held = model.version + 1, model.attempts + 1, True
+            model.available_at = self.clock() + lease * SECOND
+            assert (job.version, job.attempts) == (model.version, model.attempts)
+            assert to_micros(job.lease_expires) == model.available_at
+            assert (job.id, job.version) not in self.given, "one (id, version) was given away twice"
+            self.given.add((job.id, job.version))
+            self.leases.append((worker, job))
+        for job_id in exhausted:
+            # A claim that was filled before it came to them leaves some; one that was not has met them all.
+            if self.queues[worker].get(job_id).state is State.DEAD:
+                self.jobs[job_id].version += 1
+                self.jobs[job_id].attempts += 1
+                self.bury(self.jobs[job_id])
+            else:
+                assert len(won) == limit, "a job whose attempts are used up was left"
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), verb=st.sampled_from(["complete", "cancel", "fail", "backoff", "snooze", "release", "extend", "bury"]))
+    def settle(self, data: st.DataObject, verb: str) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(range(len(self.leases))), min_size=1, max_size=4), label="leases")
+        worker = self.leases[chosen[0]][0]
+        queue = self.queues[worker]
+        jobs = [self.leases[place][1] for place in chosen if self.leases[place][0] == worker]
+        wait = data.draw(seconds, label="seconds") + (verb == "extend")
+        holding = [job.id in self.live() and self.jobs[job.id].version == job.version for job in jobs]
+        verbs: dict[str, Callable[[], list[Verdict]]] = {
+            "complete": lambda: queue.complete_many(jobs),
+            "cancel": lambda: queue.cancel_many(jobs),
+            "fail": lambda: queue.fail_many(jobs, "failed", retry_in=wait),
+            "backoff": lambda: queue.fail_many(jobs, "failed"),
+            "snooze": lambda: queue.snooze_many(jobs, wait),
+            "release": lambda: queue.release_many(jobs),
+            "extend": lambda: queue.extend_many(jobs, wait),
+            "bury": lambda: queue.bury_many(jobs, "buried"),
+        }
+        assert [bool(verdict) for verdict in verbs[verb]()] == holding
+        for job in {job.id: job for job, holds in zip(jobs, holding, strict=True) if holds}.values():
+            self._settled(job, verb, wait)
+
+    def _settled(self, job: LeasedJob, verb: str, wait: int) -> None:
+        model = self.jobs[job.id]
+        if verb in ("complete", "cancel"):
+            self.leave(job.id)
+        elif verb == "bury" or (verb in ("fail", "backoff") and model.attempts >= model.max_attempts):
+            self.bury(model)
+        else:
+            waits = {"fail": wait, "backoff": 3 * job.attempts, "snooze": wait, "release": 0, "extend": wait}
+            model.version += 1
+            model.available_at = self.clock() + waits[verb] * SECOND
+            model.held = verb == "extend"
+            if verb in ("snooze", "release"):
+                model.attempts -= 1
+            if verb == "extend":
+                assert job.version == model.version
+                self.given.add((job.id, job.version))
+
+    # --- the operator -----------------------------------------------------------------------------------------------
+
+    @rule(by=st.one_of(seconds, st.floats(0, 3, allow_nan=False)))
+    def time_passes(self, by: float) -> None:
+        self.clock.advance(by)
+
+    @precondition(lambda self: self.jobs or self.gone)
+    @rule(worker=workers, data=st.data())
+    def cancel(self, worker: int, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(sorted([*self.jobs, *self.gone])), label="job")
+        if job_id in self.live():
+            assert self.queues[worker].cancel(job_id) is Verdict.APPLIED
+            self.leave(job_id)
+        else:
+            with pytest.raises(JobNotFoundError):
+                self.queues[worker].cancel(job_id)
+
+    @rule(worker=workers)
+    def purge(self, worker: int) -> None:
+        waiting = [job_id for job_id, job in self.live().items() if not job.held or job.available_at <= self.clock()]
+        assert self.queues[worker].purge() == len(waiting)
+        for job_id in waiting:
+            self.leave(job_id)
+
+    @precondition(lambda self: len(self.live()) < len(self.jobs))
+    @rule(worker=workers, limit=st.sampled_from([None, None, 1]))
+    def redrive(self, worker: int, limit: int | None) -> None:
+        expected = []
+        keys = {job.key for job in self.live().values()} - {None}
+        for job_id in sorted(self.jobs):
+            job = self.jobs[job_id]
+            if job.dead and job.key not in keys and (limit is None or len(expected) < limit):
+                expected.append(job_id)
+                keys |= {job.key} - {None}
+        assert self.queues[worker].db.dead.redrive(queue=self.name, limit=limit) == expected
+        for job_id in expected:
+            job = self.jobs[job_id]
+            job.dead, job.version, job.attempts, job.available_at = False, job.version + 1, 0, self.clock()
+
+    @precondition(lambda self: len(self.live()) < len(self.jobs))
+    @rule(worker=workers)
+    def purge_dead(self, worker: int) -> None:
+        dead = [job_id for job_id, job in self.jobs.items() if job.dead]
+        assert self.queues[worker].db.dead.purge(self.name) == len(dead)
+        for job_id in dead:
+            self.leave(job_id)
+
+    @rule(worker=workers)
+    def sweep(self, worker: int) -> None:
+        self.queues[worker].db.sweep()
+
+    # --- what always holds ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def counts_add_up(self) -> None:
+        now, live = self.clock(), self.live().values()
+        stats = self.queues[0].stats()
+        assert (stats.available, stats.scheduled, stats.running, stats.dead) == (
+            sum(job.available_at <= now for job in live),
+            sum(job.available_at > now and not job.held for job in live),
+            sum(job.available_at > now and job.held for job in live),
+            len(self.jobs) - len(live),
+        )
+        waits = [now - job.available_at for job in live if job.available_at <= now]
+        assert stats.oldest_available_age == (max(waits) / SECOND if waits else None)
+
+    @invariant()
+    def nothing_is_lost_and_the_order_holds(self) -> None:
+        assert [job.id for job in self.queues[1].peek(limit=1000)] == self.due()
+        jobs = self.pool.store.tables.jobs
+        query = select(jobs.c.id, jobs.c.version, jobs.c.attempts).where(jobs.c.queue == self.name, jobs.c.delete_mark == 0)
+        with self.pool.database.engine.connect() as connection:
+            stored = {job_id: (version, attempts) for job_id, version, attempts in connection.execute(query)}
+        assert stored == {job_id: (job.version, job.attempts) for job_id, job in self.live().items()}
+        dead = {job.id: job.version for job in self.queues[1].db.dead.list(self.name, limit=1000)}
+        assert dead == {job_id: job.version for job_id, job in self.jobs.items() if job.dead}
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data())
+    def look(self, data: st.DataObject) -> None:
+        job_id = data.draw(st.sampled_from(sorted(self.jobs)), label="job")
+        model, seen = self.jobs[job_id], self.queues[1].get(job_id)
+        assert (seen.version, seen.attempts, seen.priority, seen.unique_key) == (
+            model.version,
+            model.attempts,
+            model.priority,
+            model.key,
+        )
+        if not model.dead:
+            assert seen.available_at - self.clock.now() == timedelta(microseconds=model.available_at - self.clock())

@@ -1,0 +1,127 @@
+"""The marks of a queue in one process: no due job that came in time lies below one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queue_db.model import Claim
+from queue_db.store import Marks, marks
+
+SECOND = 1_000_000
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("wait"), st.integers(0, 5 * SECOND)),
+        # (priority, due after, committed so long after the due time was written)
+        st.tuples(
+            st.just("enqueue"),
+            st.tuples(st.sampled_from([-1, 0, 0, 3]), st.sampled_from([0, 0, SECOND, 4 * SECOND]), st.integers(0, 3 * marks.SLACK)),
+        ),
+        st.tuples(st.just("claim"), st.integers(1, 3)),
+    ),
+    max_size=60,
+)
+
+
+@dataclass
+class Job:
+    """A row of the table: visible to others from ``seen_at`` on."""
+
+    priority: int
+    due: int
+    seen_at: int
+    written_at: int
+
+    @property
+    def in_time(self) -> bool:
+        """Whether its producer's transaction was shorter than the slack."""
+        return self.seen_at - self.written_at <= marks.SLACK
+
+
+class Process:
+    """One process that claims by its marks from a table that others fill."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+        self.marks = Marks(lambda: self.seconds)
+        self.now = 10**15
+        self.jobs: list[Job] = []
+
+    def visible(self) -> list[Job]:
+        return [job for job in self.jobs if job.seen_at <= self.now]
+
+    def claim(self, limit: int) -> list[Job]:
+        sweep = self.marks.sweep_due()
+        taken: list[Job] = []
+        for _ in range(10):
+            ranges = {known.priority: known.floor for known in self.marks.ranges(sweep=sweep)}
+            unseen = sorted({job.priority for job in self.visible()} - set(ranges))
+            due = [job for job in self.visible() if job.due <= self.now and ranges.get(job.priority, self.now + 1) <= job.due]
+            due = [job for job in due if not unseen or job.priority < unseen[0]]
+            batch = sorted(due, key=lambda job: (job.priority, job.due))[: limit - len(taken)]
+            heads: dict[int, int] = {}
+            for job in batch:
+                heads[job.priority] = min(job.due, heads.get(job.priority, job.due))
+            rows: Any = [None] * len(batch)
+            claim = Claim("q", limit, tuple(rows), heads=heads, unseen=tuple(unseen))
+            self.marks.learn(claim, now=self.now if batch else None, swept=sweep, seconds=0.001)
+            for job in batch:
+                self.jobs.remove(job)
+                taken.append(job)
+            if not unseen or len(taken) == limit:
+                break
+        return taken
+
+    def below(self) -> list[Job]:
+        """Due jobs that the next claim would not see."""
+        floors = {known.priority: known.floor for known in self.marks.ranges()}
+        return [job for job in self.visible() if job.due <= self.now and job.priority in floors and job.due < floors[job.priority]]
+
+
+def live_through(taken: list[tuple[str, Any]], after_each: Callable[[Process], None] = lambda _: None) -> Process:
+    """Do all the steps and return the process as it is then."""
+    process = Process()
+    for what, value in taken:
+        if what == "wait":
+            process.now += value
+        elif what == "enqueue":
+            priority, after, late = value
+            process.jobs.append(Job(priority, process.now + after, process.now + late, process.now))
+        else:
+            process.claim(value)
+        after_each(process)
+    return process
+
+
+def nothing_in_time_is_below(process: Process) -> None:
+    assert [job for job in process.below() if job.in_time] == []
+
+
+@settings(max_examples=300)
+@given(steps)
+def test_no_job_that_came_in_time_lies_below_its_mark(taken: list[tuple[str, Any]]) -> None:
+    live_through(taken, nothing_in_time_is_below)
+
+
+@settings(max_examples=300)
+@given(steps)
+def test_a_job_that_came_late_is_found_by_the_next_sweep(taken: list[tuple[str, Any]]) -> None:
+    process = live_through(taken)
+    waiting = [job for job in process.visible() if job.due <= process.now]
+    process.seconds += marks.LONGEST_SWEEP_INTERVAL
+    assert len(process.claim(1000)) == len(waiting)
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=200))
+def test_beyond_the_most_ranges_one_plain_range_is_read(priorities: list[int]) -> None:
+    found = Marks()
+    for priority in priorities:
+        found.add(priority)
+    known = {0, *priorities}
+    ranges = [each.priority for each in found.ranges()]
+    assert ranges == (sorted(known) if len(known) <= marks.MOST_RANGES else [])

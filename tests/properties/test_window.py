@@ -1,0 +1,163 @@
+"""The adaptive window against the exact optimum of workers in lock-step, and the offsets that are drawn from a window."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queue_db import Adaptive, ArgumentError, Optimistic
+from queue_db.model import Claim
+from queue_db.store.lease import Order
+from queue_db.strategies.adaptive import best_window
+from queue_db.strategies.optimistic import draw
+
+COST_RATIO = 100.0  # K/b
+
+
+def attempts_per_claim(workers: int, window: float) -> float:
+    """Workers in lock-step on one window of which each picks one place at random: A = N / (W (1 - (1 - 1/W)^N))."""
+    return workers / (window * (1.0 - (1.0 - 1.0 / window) ** workers))
+
+
+def cost(workers: int, window: float) -> float:
+    """Of a claim: attempts, each of the fixed round trips and the rows read."""
+    return attempts_per_claim(workers, window) * (COST_RATIO + window)
+
+
+def optimum(workers: int) -> float:
+    """The cheapest window, by ternary search: the cost falls and then rises."""
+    low, high = 1.0, 10_000.0
+    for _ in range(200):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        if cost(workers, left) < cost(workers, right):
+            high = right
+        else:
+            low = left
+    return (low + high) / 2
+
+
+def settled(workers: int) -> float:
+    """Where the rule comes to rest when it sees the misses of its own window."""
+    window = 1.0
+    for _ in range(500):
+        missed = 1.0 - 1.0 / attempts_per_claim(workers, max(window, 1.0))
+        window += 0.1 * (best_window(window, missed, COST_RATIO) - window)
+        window = max(window, 1.0)
+    return window
+
+
+@pytest.mark.parametrize("workers", range(2, 101))
+def test_the_rule_comes_to_rest_within_1_1_percent_of_the_exact_optimum(workers: int) -> None:
+    assert cost(workers, settled(workers)) <= 1.011 * cost(workers, optimum(workers))
+
+
+def test_a_fixed_window_would_not_do() -> None:
+    # What the rule is measured against can tell good from bad.
+    assert cost(100, 1.0) > 1.5 * cost(100, optimum(100))
+    assert cost(2, optimum(100)) > 1.2 * cost(2, optimum(2))
+
+
+@given(st.floats(1, 10_000), st.floats(0, 1), st.floats(1e-3, 1e6))
+def test_the_rule_gives_a_positive_number_whatever_was_measured(window: float, ratio: float, cost_ratio: float) -> None:
+    assert 0 < best_window(window, ratio, cost_ratio) < float("inf")
+
+
+@given(st.floats(1, 1000), st.floats(0, 0.9), st.floats(0, 0.9))
+def test_more_misses_never_make_the_window_smaller(window: float, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert best_window(window, low, COST_RATIO) <= best_window(window, high, COST_RATIO)
+
+
+def claim_of(won: int, missed: int, limit: int = 1) -> Claim:
+    rows: Any = (None,) * won
+    return Claim(queue="q", limit=limit, rows=rows, missed=missed)
+
+
+@given(st.integers(1, 200), st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=300), st.integers(1, 100))
+def test_the_controller_stays_within_its_bounds(most: int, seen: list[tuple[int, int]], limit: int) -> None:
+    strategy = Adaptive(max_window=most)
+    for won, missed in seen:
+        strategy.observe(claim_of(won, missed, limit))
+        assert 1 <= strategy.window("q") <= most
+    assert strategy.window("another queue") == 1
+
+
+def test_the_controller_falls_back_to_one_when_nothing_is_missed() -> None:
+    strategy = Adaptive()
+    for _ in range(500):
+        strategy.observe(claim_of(0, 1))
+    assert strategy.window("q") == 64
+    for _ in range(3000):
+        strategy.observe(claim_of(1, 0))
+    assert strategy.window("q") == 1
+
+
+def test_an_empty_queue_teaches_nothing() -> None:
+    strategy = Adaptive()
+    for _ in range(500):
+        strategy.observe(claim_of(0, 1))
+    for _ in range(5000):
+        strategy.observe(claim_of(0, 0))
+    assert strategy.window("q") == 64
+
+
+@pytest.mark.parametrize("workers", [2, 5, 10, 30, 60])
+def test_the_controller_finds_the_optimum_from_what_it_sees(workers: int) -> None:
+    rng = random.Random(workers)
+    strategy = Adaptive(cost_ratio=COST_RATIO, max_window=200)
+    windows = []
+    for step in range(12_000):
+        window = strategy.window("q")
+        missed = rng.random() < 1.0 - 1.0 / attempts_per_claim(workers, window)
+        strategy.observe(claim_of(0 if missed else 1, 1 if missed else 0))
+        if step >= 4000:
+            windows.append(window)
+    mean = sum(cost(workers, window) for window in windows) / len(windows)
+    # The estimate of the ratio swings about the true one; the whole windows about it cost little more.
+    assert mean <= 1.05 * cost(workers, optimum(workers))
+
+
+@given(st.sampled_from(["head", "uniform", "geometric", "slice"]), st.integers(1, 500), st.integers(1, 1000), st.integers(0, 2**32))
+def test_a_draw_stays_within_its_window(pick: Any, window: int, limit: int, seed: int) -> None:
+    drawn = draw(pick, window, limit, random.Random(seed))
+    assert limit <= drawn.read <= window * limit
+    assert 0 <= drawn.start <= (window - 1) * limit
+    if window == 1 or pick == "head":
+        assert (drawn.order, drawn.read, drawn.start) == (Order.HEAD, limit, 0)
+    elif pick == "uniform":
+        assert (drawn.order, drawn.read) == (Order.SHUFFLE, window * limit)
+    else:
+        assert (drawn.order, drawn.read) == (Order.SLICE, drawn.start + limit)
+    if pick == "geometric":
+        assert drawn.start % limit == 0
+
+
+def test_every_offset_of_a_slice_is_drawn_and_the_geometric_ones_by_their_shares() -> None:
+    rng = random.Random(1)
+    starts = [draw("slice", 4, 3, rng).start for _ in range(2000)]
+    assert set(starts) == set(range(10))
+    places = [draw("geometric", 10, 5, rng).start // 5 for _ in range(30_000)]
+    shares = [places.count(place) / len(places) for place in range(10)]
+    beyond = (2 / 3) ** 10
+    for place, share in enumerate(shares):
+        assert share == pytest.approx(1 / 3 * (2 / 3) ** place + (beyond if place == 0 else 0), abs=0.015)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Optimistic(window=0),
+        lambda: Optimistic(window=10_001),
+        lambda: Optimistic(pick="tail"),  # type: ignore[arg-type]
+        lambda: Adaptive(max_window=0),
+        lambda: Adaptive(cost_ratio=0),
+        lambda: Adaptive(cost_ratio=float("nan")),
+    ],
+)
+def test_windows_out_of_range_are_refused(make: Any) -> None:
+    with pytest.raises(ArgumentError):
+        make()

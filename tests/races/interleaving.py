@@ -1,0 +1,123 @@
+"""Put two transactions into the order that a race needs, with events and locks and never with time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, event, text
+
+from queue_db import LeasedJob, Queue, QueueDB
+
+_T = TypeVar("_T")
+
+# Seconds after which a test that waits for something that never comes gives up; no test that passes comes near.
+PATIENCE = 60.0
+
+
+@contextmanager
+def open_transaction(db: QueueDB) -> Iterator[Connection]:
+    """A transaction as the library begins it, left open until the block commits or rolls it back."""
+    with db.database.engine.connect() as connection:
+        connection.begin()
+        db.database.dialect.begin(connection)
+        yield connection
+
+
+@contextmanager
+def between(engine: Engine, start: str, action: Callable[[], object]) -> Iterator[list[object]]:
+    """Run ``action`` once, right before the first statement on ``engine`` that begins with ``start``.
+
+    The statement's transaction has read what it read; what the action commits comes after that and before the statement.
+    """
+    done: list[object] = []
+
+    def before(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if not done and statement.lstrip().upper().startswith(start):
+            done.append(None)
+            done[0] = action()
+
+    event.listen(engine, "before_cursor_execute", before)
+    try:
+        yield done
+    finally:
+        event.remove(engine, "before_cursor_execute", before)
+
+
+def other_handle(job: LeasedJob, queue: Queue) -> LeasedJob:
+    """The same lease in another process's hands."""
+    handle = LeasedJob(job._row, queue, queue.db.codec, job.token)
+    handle.version = job.version
+    return handle
+
+
+def at_once(*works: Callable[[], _T]) -> list[_T | Exception]:
+    """Run all of them in threads that start together; what each returned or raised, by position."""
+    barrier = threading.Barrier(len(works))
+
+    def run(work: Callable[[], _T]) -> _T | Exception:
+        barrier.wait(PATIENCE)
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 - the test says which ones are right
+            return error
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return [future.result(PATIENCE) for future in [pool.submit(run, work) for work in works]]
+
+
+class Loser:
+    """A verb that runs in a thread while another transaction holds what it wants."""
+
+    def __init__(self, kind: str, db: QueueDB, work: Callable[[], Any]) -> None:
+        self._kind = kind
+        self._observer = db.database.engine
+        self._begun = threading.Event()
+        self._done = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        begin = db.database.dialect.begin
+
+        def begun(connection: Connection) -> None:
+            self._begun.set()
+            begin(connection)
+
+        db.database.dialect.begin = begun  # type: ignore[method-assign]
+
+        def run() -> Any:
+            try:
+                return work()
+            finally:
+                self._done.set()
+
+        self._future: Future[Any] = self._pool.submit(run)
+
+    def until_it_waits(self) -> bool:
+        """Return when it waits for a lock (True) or has come to its end without (False)."""
+        if self._kind == "sqlite":
+            # There is no view of who waits; it stands before the one lock that there is.
+            assert self._begun.wait(PATIENCE)
+            return not self._done.is_set()
+        for _ in range(int(PATIENCE / 0.005)):
+            if self._done.wait(0.005):
+                return False
+            if self._waits():
+                return True
+        raise AssertionError("it neither waits nor ends")
+
+    def _waits(self) -> bool:
+        with self._observer.connect() as connection:
+            if self._kind == "postgresql":
+                query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                return bool(connection.execute(text(query)).scalar_one())
+            status: str = connection.execute(text("SHOW ENGINE INNODB STATUS")).one()[2]
+            return "LOCK WAIT" in status
+
+    def result(self) -> Any:
+        """What it came to, once nobody is in its way."""
+        try:
+            return self._future.result(PATIENCE)
+        finally:
+            self._pool.shutdown()

@@ -1,0 +1,135 @@
+"""What stands open must not keep others out: claims under way, empty claims, producers that commit late."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Connection
+
+from queue_db import Queue, QueueDB
+from queue_db.model import Want
+from queue_db.store import Marks, lease, marks
+from queue_db.testing import SettableClock
+from tests.races.interleaving import open_transaction
+
+DRAWS = {
+    "optimistic": lease.Draw(lock=lease.Lock.NONE),
+    "skip_locked": lease.Draw(lock=lease.Lock.SKIP),
+    "pessimistic": lease.Draw(lock=lease.Lock.WAIT),
+}
+
+
+def claim_on(connection: Connection, queue: Queue, draw: lease.Draw) -> list[int]:
+    """A claim whose transaction stays open."""
+    store = queue.db.store
+    want = Want(queue.name, 1, 60_000_000, "open", secrets.token_hex(16), queue._marks.ranges(), store.clock and store.clock())
+    return [row.id for row in lease.claim(connection, store, want, draw).rows]
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("jobs", [0, 1, 3])
+def test_producer_does_not_wait_for_an_open_claim(
+    differs: Callable[[str], None], ours: Queue, theirs: Queue, draw: str, jobs: int
+) -> None:
+    differs("one writer")
+    ours.enqueue_many([("mail", number) for number in range(jobs)])
+    with open_transaction(ours.db) as connection:
+        assert len(claim_on(connection, ours, DRAWS[draw])) == min(jobs, 1)
+        # On a server that locks the gap this ends in a lock timeout.
+        assert theirs.enqueue("new", priority=0) is not None
+        assert theirs.enqueue("new", priority=-1, unique_key="k") is not None
+        assert None not in theirs.enqueue_many([("new", number) for number in range(3)])
+        connection.commit()
+    assert theirs.db.counters.retried == 0
+    assert len(theirs.claim(limit=100)) == jobs + 5 - min(jobs, 1)
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_skip_locked_claim_does_not_wait_for_an_open_claim(
+    differs: Callable[[str], None], open_db: Callable[..., QueueDB], clock: SettableClock, ours: Queue, name: str, draw: str
+) -> None:
+    differs("no SKIP LOCKED")
+    first, second, third = ours.enqueue_many([("mail", number) for number in range(3)])
+    theirs = open_db(strategy="skip_locked", clock=clock).queue(name)
+    with open_transaction(ours.db) as connection:
+        assert claim_on(connection, ours, DRAWS[draw]) == [first]
+        assert [job.id for job in theirs.claim()] == [second]
+        assert [job.id for job in theirs.claim(limit=10)] == [third]
+        assert theirs.claim() == []
+        connection.rollback()
+    assert [job.id for job in theirs.claim()] == [first]
+    assert theirs.db.counters.missed == 0
+
+
+def test_settle_does_not_wait_for_an_open_claim(differs: Callable[[str], None], ours: Queue, theirs: Queue) -> None:
+    differs("one writer")
+    theirs.enqueue_many([("mail", number) for number in range(6)])
+    jobs = theirs.claim(limit=5)
+    for draw in DRAWS.values():
+        with open_transaction(ours.db) as connection:
+            assert len(claim_on(connection, ours, draw)) == 1
+            assert jobs.pop().complete()
+            connection.rollback()
+    assert theirs.db.counters.retried == 0
+
+
+class Monotonic:
+    """The process's own clock, which decides when a claim looks from the beginning."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.mark.parametrize("priority", [0, 4])
+def test_claim_finds_a_job_whose_producer_committed_late(
+    kind: str, differs: Callable[[str], None], clock: SettableClock, ours: Queue, theirs: Queue, priority: int
+) -> None:
+    differs("one writer")
+    monotonic = Monotonic()
+    ours._marks = Marks(monotonic)
+    with open_transaction(theirs.db) as connection:
+        late = theirs.enqueue("late", priority=priority, using=connection)
+        # Meanwhile the consumer moves on, well past the time at which the late job became due.
+        for _ in range(3):
+            clock.advance(60)
+            ours.enqueue("mail", priority=priority)
+            assert ours.claim()[0].complete()
+        connection.commit()
+    assert theirs.get(late).available_at < clock.now()  # type: ignore[arg-type]
+    assert any(known.floor > clock() - 120_000_000 for known in ours._marks.ranges()), "the mark did not pass the late job"
+    monotonic.seconds += marks.SHORTEST_SWEEP_INTERVAL
+    assert [job.id for job in ours.claim()] == [late]
+
+
+def test_claim_finds_a_job_at_once_whose_producer_was_quicker_than_the_slack(
+    differs: Callable[[str], None], clock: SettableClock, ours: Queue, theirs: Queue
+) -> None:
+    differs("one writer")
+    ours._marks = Marks(Monotonic())
+    with open_transaction(theirs.db) as connection:
+        late = theirs.enqueue("late", using=connection)
+        for _ in range(3):
+            clock.advance(marks.SLACK / 4_000_000)
+            ours.enqueue("mail")
+            assert ours.claim()[0].complete()
+        connection.commit()
+    assert [job.id for job in ours.claim()] == [late]
+
+
+def test_sweep_comes_no_later_than_its_longest_interval() -> None:
+    monotonic = Monotonic()
+    found = Marks(monotonic)
+    found.learn(_nothing(), now=None, swept=True, seconds=1e6)
+    monotonic.seconds += marks.LONGEST_SWEEP_INTERVAL - 0.001
+    assert not found.sweep_due()
+    monotonic.seconds += 0.001
+    assert found.sweep_due()
+
+
+def _nothing() -> lease.Claim:
+    return lease.Claim(queue="any", limit=1)

@@ -1,0 +1,186 @@
+"""How each kind of server makes a data folder, and the command line that runs it."""
+
+import signal
+import subprocess
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+from tests.servers import folders, processes
+from tests.servers.errors import ServerFailed
+
+USER = "tester"
+
+
+class Engine(ABC):
+    """The programs of one server, and how to use them."""
+
+    kind: ClassVar[str]
+    driver: ClassVar[str]
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    @abstractmethod
+    def make_data(self, folder: Path, password: str) -> None:
+        """Make folder/data, and see to it that the user gets this password."""
+
+    @abstractmethod
+    def command(self, folder: Path, port: int) -> list[str]:
+        """Return the command line of the server, listening on loopback only."""
+
+
+class PostgreSQL(Engine):
+    """PostgreSQL, from a folder with `initdb` and `postgres`."""
+
+    kind = "postgresql"
+    driver = "postgresql+psycopg2"
+    stop_signal = signal.SIGINT  # "fast": does not wait for clients to leave
+
+    def __init__(self, source: str, programs: Path) -> None:
+        super().__init__(source)
+        self._programs = programs
+
+    def make_data(self, folder: Path, password: str) -> None:
+        secret = folder / "password"
+        secret.write_text(password)
+        _run(
+            [
+                str(self._programs / "initdb"),
+                f"--pgdata={folder}/data",
+                f"--username={USER}",
+                f"--pwfile={secret}",
+                "--auth=scram-sha-256",
+                "--encoding=UTF8",
+                "--no-locale",
+                "--no-sync",
+            ],
+            folder,
+        )
+        secret.unlink()
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": port,
+            "unix_socket_directories": "",
+            "max_connections": 200,
+            "shared_buffers": "64MB",
+        }
+        command = [str(self._programs / "postgres"), "-D", f"{folder}/data"]
+        return command + [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+
+
+class _MySQLFamily(Engine):
+    """What MySQL and MariaDB have in common: one program, a template data folder, and a first statement file."""
+
+    def __init__(self, source: str, program: Path, command: list[str] | None = None, share: Path | None = None) -> None:
+        super().__init__(source)
+        self._program = program
+        self._share = share
+        self._base = [*(command or [str(program)]), "--no-defaults"]
+        if share:
+            self._base += [f"--lc-messages-dir={share}", f"--character-sets-dir={share}/charsets"]
+
+    def make_data(self, folder: Path, password: str) -> None:
+        data = folder / "data"
+        folders.from_template(self.kind, self._program, self._base, data, lambda: self._initialize(folder, data))
+        # The template knows no password. The server runs this file before it lets the first client in.
+        (folder / "first.sql").write_text(
+            f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n"
+            f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{password}';\n"
+        )
+
+    @abstractmethod
+    def _initialize(self, folder: Path, data: Path) -> None:
+        """Make the data folder that is kept as the template."""
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        first = folder / "first.sql"
+        return [
+            *self._base,
+            f"--datadir={folder}/data",
+            f"--port={port}",
+            "--bind-address=127.0.0.1",
+            f"--socket={folder}/s",
+            f"--pid-file={folder}/data/pid",
+            "--skip-name-resolve",
+            "--skip-log-bin",
+            "--performance-schema=OFF",
+            "--max-connections=300",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-flush-log-at-trx-commit=1",
+            *([f"--init-file={first}"] if first.exists() else []),
+        ]
+
+
+class MySQL(_MySQLFamily):
+    """MySQL, from its `mysqld`."""
+
+    kind = "mysql"
+    driver = "mysql+pymysql"
+    # Packages compile in a folder for server-side files that need not exist here; a small redo log copies faster.
+    _settings: ClassVar[list[str]] = ["--secure-file-priv=NULL", "--innodb-redo-log-capacity=64M"]
+
+    def _initialize(self, folder: Path, data: Path) -> None:
+        _run([*self._base, "--initialize-insecure", f"--datadir={data}", *self._settings], folder)
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        return [*super().command(folder, port), *self._settings, "--mysqlx=OFF"]
+
+
+class MariaDB(_MySQLFamily):
+    """MariaDB, from its `mariadbd` and the folder with its system tables' SQL."""
+
+    kind = "mariadb"
+    driver = "mariadb+pymysql"
+
+    def __init__(self, source: str, program: Path, share: Path, command: list[str] | None = None) -> None:
+        super().__init__(source, program, command, share)
+        self._tables = share
+
+    def _initialize(self, folder: Path, data: Path) -> None:
+        # What mariadb-install-db does, without its shell script: that one cannot start a program of an unpacked tree.
+        data.mkdir()
+        processes.hand_over(data)
+        script = ["CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"]
+        for part in ("system_tables", "performance_tables", "system_tables_data"):
+            script += [path.read_text() for path in sorted(self._tables.glob(f"m*_{part}.sql"))]
+        _run(
+            [
+                *self._base,
+                "--bootstrap",
+                f"--datadir={data}",
+                "--innodb-log-file-size=32M",
+                "--enforce-storage-engine=",
+                "--log-warnings=0",
+                "--max-allowed-packet=8M",
+            ],
+            folder,
+            "".join(script),
+        )
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        return [*super().command(folder, port), "--innodb-log-file-size=32M"]
+
+
+def _run(command: list[str], folder: Path, text: str = "") -> None:
+    """Run a program to its end as the servers' account."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            **processes.account(),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServerFailed(f"{command[0]}: {error}") from error
+    if done.returncode:
+        lines = (done.stdout + done.stderr).strip().splitlines()[-15:]
+        raise ServerFailed(f"{Path(command[0]).name} could not make a data folder:\n" + "\n".join(lines))

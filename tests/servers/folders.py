@@ -1,0 +1,88 @@
+"""Where servers keep things: a cache that lasts, and short-lived folders that never outlive their owner for long."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from tests.servers import processes
+
+PREFIX = "queue-db-servers"
+
+
+def cache_folder() -> Path:
+    """Return the folder for what is worth keeping between runs: unpacked packages and template data folders."""
+    if named := os.environ.get("QUEUE_DB_CACHE"):
+        return Path(named) / "servers"
+    if os.geteuid() == 0:
+        return Path("/var/cache/queue-db/servers")  # root's home is closed to the account that runs the servers
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "queue-db" / "servers"
+
+
+def new_run_folder(kind: str) -> Path:
+    """Return a new empty folder for one server's data, log and notes."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=_owner_folder(os.getpid())))
+    folder.chmod(0o755)
+    return folder
+
+
+@cache  # by pid: a forked child has its own folder
+def _owner_folder(pid: int) -> Path:
+    """Return this process's folder, named after the process so that others can tell when it is gone."""
+    sweep()
+    folder = _temporary() / f"{PREFIX}.{pid}.{processes.start_time(pid)}"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    return folder
+
+
+def remove_owner_folder() -> None:
+    """Remove this process's folder if no server's folder is left in it."""
+    with contextlib.suppress(OSError):
+        _owner_folder(os.getpid()).rmdir()
+    _owner_folder.cache_clear()
+
+
+def note_process(folder: Path, pid: int) -> None:
+    """Write down which process works in a run folder, for a later sweep."""
+    (folder / "process").write_text(f"{pid} {processes.start_time(pid)}")
+
+
+def sweep() -> None:
+    """End and remove what killed runs left behind: the servers and folders of owners that are gone."""
+    for owner_folder in _temporary().glob(f"{PREFIX}.*.*"):
+        _, pid, started = owner_folder.name.split(".", 2)
+        ours = pid.isdigit() and owner_folder.lstat().st_uid == os.geteuid()
+        if not ours or processes.start_time(int(pid)) == started:
+            continue
+        for note in owner_folder.glob("*/process"):
+            server, _, server_started = note.read_text().partition(" ")
+            if server_started and processes.start_time(int(server)) == server_started:
+                processes.kill_at_once(int(server))
+        shutil.rmtree(owner_folder, ignore_errors=True)
+
+
+def from_template(kind: str, program: Path, flags: list[str], data: Path, make: Callable[[], None]) -> None:
+    """Fill a data folder by copying what `make` once made with the same program and flags; make it the first time."""
+    facts = program.stat()
+    key = hashlib.sha256(repr((str(program), facts.st_mtime_ns, facts.st_size, flags)).encode()).hexdigest()[:16]
+    template = cache_folder() / "templates" / f"{kind}-{key}"
+    if template.is_dir():
+        shutil.copytree(template, data, symlinks=True)
+        processes.hand_over(data)
+        return
+    make()
+    template.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=template.parent) as unfinished:
+        shutil.copytree(data, Path(unfinished) / "data", symlinks=True)
+        with contextlib.suppress(OSError):  # another run was faster
+            (Path(unfinished) / "data").rename(template)
+
+
+def _temporary() -> Path:
+    folder = Path(tempfile.gettempdir())
+    return folder if processes.usable(folder) else Path("/tmp")

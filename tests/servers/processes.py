@@ -1,0 +1,68 @@
+"""Processes and the account they run as: the few questions that the servers ask the operating system."""
+
+import os
+import pwd
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+
+def account() -> dict[str, Any]:
+    """Return what makes `subprocess` leave root behind (database servers refuse to run as root)."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def hand_over(folder: Path) -> None:
+    """Give a folder and all in it to the account that the servers run as."""
+    to = account()
+    if to:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, to["user"], to["group"], follow_symlinks=False)
+
+
+def usable(path: Path) -> bool:
+    """Tell whether the servers' account reaches and may use a file or folder."""
+    path = path.resolve()
+    if not account():
+        return os.access(path, os.X_OK)
+    return path.exists() and all(step.stat().st_mode & 0o005 == 0o005 for step in (path, *path.parents))
+
+
+def start_time(pid: int) -> str:
+    """Return when a process started, in the system's own unit, or "". With the pid it names one for good."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if after_name[0] == "Z" else after_name[19]
+    except OSError:
+        if Path("/proc/self").exists():
+            return ""
+    listed = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return "-".join(listed.stdout.split())
+
+
+def kill_at_once(pid: int) -> None:
+    """Kill a server and its children as a power cut would, with no time for any of them to react."""
+    try:
+        os.kill(pid, signal.SIGSTOP)  # so that it neither starts another child nor sees one end
+        for victim in (pid, *_children(pid)):
+            os.kill(victim, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _children(pid: int) -> list[int]:
+    if Path("/proc/self").exists():
+        pairs = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                pairs.append((entry.name, (entry / "stat").read_text().rpartition(")")[2].split()[1]))
+            except OSError:
+                continue  # it ended while we looked
+    else:
+        listed = subprocess.run(["ps", "-ax", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        pairs = [(words[0], words[1]) for words in map(str.split, listed.splitlines())]
+    return [int(child) for child, parent in pairs if parent == str(pid)]

@@ -1,0 +1,225 @@
+"""A network that breaks on demand: a TCP proxy on loopback between a client and a server.
+
+    with Proxy.before(url) as proxy:
+        engine = create_engine(proxy.url(url))
+        proxy.cut()              # reset every open connection
+        proxy.refuse()           # nobody listens any more (open connections stay)
+        proxy.silence()          # a black hole: everything stays open, nothing arrives
+        proxy.forward()          # all is well again, for new and for silenced connections
+        proxy.swallow_commit()   # the next COMMIT is carried out, and the client never hears of it
+
+The COMMIT must be readable in the stream: a client of MySQL or MariaDB connects with `ssl_disabled=True`.
+"""
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import make_url
+
+TICK = 0.02  # how soon a change of mind is noticed; data itself does not wait for it
+
+# A whole message of the client that says COMMIT and nothing else: PostgreSQL's simple query, MySQL's COM_QUERY.
+COMMITS = (b"Q\x00\x00\x00\x0bCOMMIT\x00", b"\x07\x00\x00\x00\x03COMMIT")
+
+
+class Proxy:
+    """Forward connections to one server until told to break them."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._lock = threading.Lock()
+        self._links: set[_Link] = set()
+        self._closed = threading.Event()
+        self._refusing = threading.Event()
+        self.silent = threading.Event()
+        self.armed = threading.Event()
+        self._swallowed = threading.Event()
+        self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._accepting = threading.Thread(target=self._accept, name=f"proxy {self.port}", daemon=True)
+        self._accepting.start()
+
+    @classmethod
+    def before(cls, url: str) -> Self:
+        """Return a proxy to the server that an SQLAlchemy URL names."""
+        parts = make_url(url)
+        if parts.host is None or parts.port is None:
+            raise ValueError("The URL must name a host and a port.")
+        return cls(parts.host, parts.port)
+
+    def url(self, url: str) -> str:
+        """Return the same URL, but through this proxy."""
+        return make_url(url).set(host="127.0.0.1", port=self.port).render_as_string(hide_password=False)
+
+    def forward(self) -> None:
+        """End every disturbance: listen again, let the bytes flow, let commits be answered."""
+        self.armed.clear()
+        self.silent.clear()
+        with self._lock:
+            self._refusing.clear()
+            if self._listener is None:
+                self._listener = socket.create_server(("127.0.0.1", self.port))
+
+    def cut(self) -> int:
+        """Reset every open connection, on both sides; return how many there were."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.reset()
+        return len(links)
+
+    def refuse(self) -> None:
+        """Refuse new connections; the open ones stay."""
+        self._refusing.set()
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener:
+            listener.close()
+
+    def silence(self) -> None:
+        """Carry no more bytes either way. Connections stay open; new ones are accepted and get no answer."""
+        self.silent.set()
+
+    def swallow_commit(self) -> None:
+        """Let the next COMMIT reach the server, wait for its reply, then reset the connection without passing it on."""
+        self._swallowed.clear()
+        self.armed.set()
+
+    def wait_swallowed(self, timeout: float = 10.0) -> bool:
+        """Wait until `swallow_commit` has done its work; tell whether it has."""
+        return self._swallowed.wait(timeout)
+
+    def close(self) -> None:
+        """Stop for good: reset what is open and refuse what comes."""
+        self._closed.set()
+        self.refuse()
+        self.cut()
+        self._accepting.join()
+
+    def ended(self, link: "_Link", swallowed: bool) -> None:
+        """Note that a connection is closed, and whether a commit went with it."""
+        with self._lock:
+            self._links.discard(link)
+        if swallowed:
+            self._swallowed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            listener = self._listener
+            if listener is None or not _ready(reading=listener):
+                time.sleep(TICK if listener is None else 0)
+                continue
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                continue  # refuse() closed it meanwhile
+            try:
+                server = socket.create_connection(self._target, timeout=10)
+            except OSError:
+                _reset(client)  # the server is down: the client learns it as it would without a proxy between
+                continue
+            link = _Link(self, client, server)
+            with self._lock:
+                self._links.add(link)
+                link.start()
+
+
+class _Link:
+    """One client's connection, carried on to the server by a thread for each direction."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._ended = threading.Event()
+        self._swallowing = threading.Event()
+        self._leaving = threading.Lock()
+        self._pumping = 2
+        for end in (client, server):
+            end.setblocking(False)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._threads = [
+            threading.Thread(target=self._pump, args=(client, server), name=f"proxy {proxy.port} up", daemon=True),
+            threading.Thread(target=self._pump, args=(server, client), name=f"proxy {proxy.port} down", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def reset(self) -> None:
+        """End the connection with a reset on both sides, and return when that is done."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        """Carry bytes one way until a side closes or somebody ends it; the last of the two directions closes both."""
+        try:
+            while not self._ended.is_set() and self._carry(source, sink):
+                pass
+        except OSError:
+            self._ended.set()  # one side was reset: so is the other
+        with self._leaving:
+            self._pumping -= 1
+            if self._pumping:
+                return
+        for end in (self._client, self._server):
+            if self._ended.is_set():
+                _reset(end)
+            else:
+                end.close()
+        self._proxy.ended(self, self._swallowing.is_set())
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> bool:
+        """Carry what there is; tell whether there may be more."""
+        if not _ready(reading=source):
+            return True
+        if self._proxy.silent.is_set():
+            self._ended.wait(TICK)
+            return True
+        data = source.recv(65536)
+        if source is self._server and self._swallowing.is_set():
+            self._ended.set()  # the server has answered, so the commit is done: that is all anybody shall know
+            return False
+        if not data:
+            sink.shutdown(socket.SHUT_WR)
+            return False  # the other direction may still have something to say
+        if source is self._client and data.endswith(COMMITS) and self._proxy.armed.is_set():
+            self._proxy.armed.clear()
+            self._swallowing.set()
+        self._send(sink, data)
+        return True
+
+    def _send(self, sink: socket.socket, data: bytes) -> None:
+        while data and not self._ended.is_set():
+            if _ready(writing=sink):
+                data = data[sink.send(data) :]
+
+
+def _ready(reading: socket.socket | None = None, writing: socket.socket | None = None) -> bool:
+    """Wait a tick for a socket to have something, or to have room."""
+    try:
+        found = select.select([reading] if reading else [], [writing] if writing else [], [], TICK)
+    except (OSError, ValueError):
+        return False  # closed meanwhile
+    return bool(found[0] or found[1])
+
+
+def _reset(end: socket.socket) -> None:
+    """Close a socket with a reset instead of a farewell."""
+    with contextlib.suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    end.close()

@@ -1,0 +1,19 @@
+"""The code in docs/spark.md runs, on the Spark of these tests."""
+
+import re
+import subprocess
+import sys
+
+from tests.spark.conftest import ROOT
+
+
+def test_the_code_runs(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = re.findall(r"^~~~python\n(.*?)^~~~", (ROOT / "docs" / "spark.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(code) == 2
+    exec("\n".join(code), {"__name__": "__docs__"})  # noqa: S102 - that is the point
+
+
+def test_the_package_alone_imports_no_spark():
+    check = "import sys, queue_db; sys.exit(any(name in sys.modules for name in ('pyspark', 'pandas', 'pyarrow', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -1,0 +1,276 @@
+"""Draining: every job's result once under the reader's rule, whatever dies, and no more repeated than was held."""
+
+import os
+import time
+from collections import Counter
+
+import pandas as pd
+import pytest
+from pyspark.errors import PySparkException
+from sqlalchemy import make_url
+
+from queue_db import Optimistic, QueueDB, backoff
+from queue_db.errors import ArgumentError, SchemaOutOfDateError
+from queue_db.removal import Delete
+from queue_db.spark import drain, read_results
+
+TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
+ONE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+SCHEMA = "n long, twice long"
+
+
+@pytest.fixture
+def fill(url, name):
+    """Enqueue jobs with the numbers 0 … count."""
+
+    def enqueue(count, **options):
+        with QueueDB(url) as db:
+            db.queue(name).enqueue_many(("double", {"n": n}, options) for n in range(count))
+
+    return enqueue
+
+
+@pytest.fixture
+def stats(url, name):
+    def look():
+        with QueueDB(url) as db:
+            return db.queue(name).stats()
+
+    return look
+
+
+@pytest.fixture
+def doubling(tmp_path):
+    """A function for drain that notes every job it works on; ``accident`` happens once, in the middle of a batch."""
+    diary = tmp_path / "worked"
+    diary.touch()
+    marker = tmp_path / "happened"
+
+    def make(accident=None):
+        def double(jobs):
+            rows = []
+            for place, (job_id, payload) in enumerate(zip(jobs["id"], jobs["payload"], strict=True)):
+                with diary.open("a") as file:
+                    file.write(f"{payload['n']}\n")
+                rows.append({"id": job_id, "n": payload["n"], "twice": 2 * payload["n"]})
+                if accident and place == len(jobs) // 2 and not marker.exists():
+                    marker.touch()
+                    accident()
+            return pd.DataFrame(rows)
+
+        return double
+
+    make.worked = lambda: Counter(int(line) for line in diary.read_text().split())
+    make.happened = marker.exists
+    return make
+
+
+def raw_rows(spark, path):
+    return [(row.n, row.version) for row in spark.read.parquet(str(path)).collect()]
+
+
+def results(spark, path):
+    return sorted((row.n, row.twice) for row in read_results(spark, path, SCHEMA).collect())
+
+
+def expected(count):
+    return [(n, 2 * n) for n in range(count)]
+
+
+@TWO
+def test_all_is_drained(spark, url, name, fill, stats, doubling, tmp_path):
+    fill(500)
+    done = drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, batch=40)
+    assert (done.completed, done.failed, done.counters.claimed, done.counters.lost) == (500, 0, 500, 0)
+    assert results(spark, tmp_path / "out") == expected(500)
+    assert set(doubling.worked().values()) == {1}
+    assert (stats().available, stats().running, stats().dead) == (0, 0, 0)
+
+
+@TWO
+def test_a_task_killed_at_work(spark, url, name, fill, stats, doubling, tmp_path):
+    fill(120)
+    drain(spark, url, name, doubling(lambda: os._exit(1)), SCHEMA, tmp_path / "out", tasks=2, batch=20, lease=3.0)
+    assert doubling.happened()
+    assert results(spark, tmp_path / "out") == expected(120)
+    assert len(raw_rows(spark, tmp_path / "out")) == 120  # it had not published
+    again = [n for n, times in doubling.worked().items() if times > 1]
+    assert 0 < len(again) <= 20  # at most the batch that it held
+    assert (stats().available, stats().running, stats().dead) == (0, 0, 0)
+
+
+@TWO
+def test_a_task_killed_between_publishing_and_completing(spark, url, name, fill, stats, doubling, tmp_path):
+    marker = tmp_path / "died"
+
+    class Killing(Delete):
+        def remove(self, connection, store, pairs):
+            if not marker.exists():
+                marker.touch()
+                os._exit(1)
+            return super().remove(connection, store, pairs)
+
+    fill(120)
+    settings = {"removal": Killing()}
+    drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, batch=20, lease=3.0, database=settings)
+    raw = raw_rows(spark, tmp_path / "out")
+    assert len(raw) == 140  # its batch is there twice
+    assert results(spark, tmp_path / "out") == expected(120)
+    latest = {row.n: row.version for row in read_results(spark, tmp_path / "out", SCHEMA).collect()}
+    assert latest == {n: max(version for other, version in raw if other == n) for n in range(120)}
+    assert (stats().available, stats().running, stats().dead) == (0, 0, 0)
+
+
+@TWO
+def test_a_task_that_raises_gives_its_jobs_back_at_once(spark, url, name, fill, doubling, tmp_path):
+    marker = tmp_path / "failed"
+
+    class Failing(Delete):
+        def remove(self, connection, store, pairs):
+            if not marker.exists():
+                marker.touch()
+                raise RuntimeError("the database is on fire")
+            return super().remove(connection, store, pairs)
+
+    fill(60)
+    began = time.monotonic()
+    settings = {"removal": Failing()}
+    drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, batch=20, lease=600.0, database=settings)
+    assert marker.exists()
+    assert time.monotonic() - began < 60
+    assert results(spark, tmp_path / "out") == expected(60)
+
+
+@TWO
+def test_a_lease_lost_in_mid_batch(spark, url, name, fill, stats, doubling, tmp_path):
+    fill(60)
+    slow = doubling(lambda: time.sleep(4.0))
+    done = drain(spark, url, name, slow, SCHEMA, tmp_path / "out", tasks=2, batch=20, lease=1.5)
+    assert done.counters.lost == 20
+    assert done.completed == 60
+    assert len(raw_rows(spark, tmp_path / "out")) == 80
+    assert results(spark, tmp_path / "out") == expected(60)
+    assert (stats().available, stats().running, stats().dead) == (0, 0, 0)
+
+
+@ONE
+def test_when_spark_gives_up_the_rest_is_in_the_queue(spark, url, name, fill, stats, doubling, tmp_path):
+    class Failing(Delete):
+        def remove(self, connection, store, pairs):
+            raise RuntimeError("the database is on fire")
+
+    fill(50)
+    with pytest.raises(PySparkException, match="on fire"):
+        drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=1, batch=20, database={"removal": Failing()})
+    assert (stats().available, stats().running) == (50, 0)
+    drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2)
+    assert results(spark, tmp_path / "out") == expected(50)
+
+
+@TWO
+def test_a_job_whose_function_raises_fails_alone(spark, url, name, fill, doubling, tmp_path):
+    def picky(jobs):
+        if any(payload["n"] == 7 for payload in jobs["payload"]):
+            raise ValueError("not seven")
+        return pd.DataFrame(
+            {"id": jobs["id"], "n": [p["n"] for p in jobs["payload"]], "twice": [2 * p["n"] for p in jobs["payload"]]}
+        )
+
+    fill(40, max_attempts=3)
+    settings = {"retry_after": backoff.constant(0.1)}
+    done = drain(spark, url, name, picky, SCHEMA, tmp_path / "out", tasks=2, batch=20, database=settings)
+    assert (done.completed, done.failed) == (39, 3)
+    assert results(spark, tmp_path / "out") == [pair for pair in expected(40) if pair[0] != 7]
+    with QueueDB(url) as db:
+        assert db.queue(name).stats().dead == 1
+        (dead,) = db.dead.list(name)
+        assert (dead.payload, dead.attempts, dead.last_error) == ({"n": 7}, 3, "ValueError: not seven")
+
+
+@ONE
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda jobs: pd.DataFrame({"id": [], "n": [], "twice": []}), "the function returned no row for this job"),
+        (lambda jobs: pd.DataFrame({"id": jobs["id"]}), "KeyError"),
+        (lambda jobs: pd.DataFrame({"id": [-1], "n": [1], "twice": [2]}), "ValueError: the function must return at most one row"),
+        (lambda jobs: pd.DataFrame({"id": jobs["id"], "n": 1.5, "twice": 2}), "ArrowInvalid"),
+        (lambda jobs: None, "TypeError"),
+    ],
+    ids=["no row", "no column", "another's row", "another type", "nothing"],
+)
+def test_an_answer_that_does_not_fit_fails_the_job(spark, url, name, fill, tmp_path, answer, reason):
+    fill(1, max_attempts=1)
+    done = drain(spark, url, name, answer, SCHEMA, tmp_path / "out", tasks=1)
+    assert (done.completed, done.failed) == (0, 1)
+    with QueueDB(url) as db:
+        assert reason in db.dead.list(name)[0].last_error
+
+
+@ONE
+def test_an_empty_queue(spark, url, name, doubling, tmp_path):
+    done = drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2)
+    assert (done.completed, done.counters.claimed) == (0, 0)
+    read = read_results(spark, tmp_path / "out", SCHEMA)
+    assert read.count() == 0
+    assert read.columns == ["id", "version", "n", "twice"]
+
+
+@ONE
+def test_until_idle_leaves_what_is_scheduled(spark, url, name, fill, stats, doubling, tmp_path):
+    fill(10)
+    fill(5, delay=3600)
+    done = drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, until="idle")
+    assert (done.completed, stats().scheduled) == (10, 5)
+
+
+@ONE
+def test_a_strategy_is_made_in_each_task(spark, url, name, fill, doubling, tmp_path):
+    fill(50)
+    drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, strategy=lambda: Optimistic(window=3))
+    assert results(spark, tmp_path / "out") == expected(50)
+
+
+@ONE
+def test_odd_folder_names(spark, url, name, fill, doubling, tmp_path):
+    out = tmp_path / "a b%20{c} [d]*"
+    fill(10)
+    drain(spark, url, name, doubling(), SCHEMA, out, tasks=2)
+    assert results(spark, out) == expected(10)
+
+
+@ONE
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"until": "later"}, "must be empty or idle"),
+        ({"tasks": 0}, "tasks=0"),
+        ({"batch": 0}, "batch=0"),
+        ({"lease": 0}, "lease=0"),
+        ({"schema": "ID long, n long"}, "columns id are added by drain"),
+        ({"schema": "long"}, "must be the columns"),
+        ({"strategy": Optimistic()}, "give its name, or a function"),
+    ],
+)
+def test_wrong_arguments(spark, url, name, tmp_path, change, message):
+    given = {"function": lambda jobs: jobs, "schema": SCHEMA, "path": tmp_path / "out"} | change
+    with pytest.raises(ArgumentError, match=message):
+        drain(spark, url, name, **given)
+
+
+def test_a_database_without_tables_is_found_out_before_spark_starts(spark, name, tmp_path):
+    with pytest.raises(SchemaOutOfDateError):
+        drain(spark, f"sqlite:///{tmp_path}/empty.db", name, lambda jobs: jobs, SCHEMA, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_the_password_is_in_no_error_and_no_log(spark, event_log, url, name, fill, tmp_path):
+    def leave(jobs):
+        raise SystemExit(1)
+
+    fill(1)
+    with pytest.raises(PySparkException) as caught:
+        drain(spark, url, name, leave, SCHEMA, tmp_path / "out", tasks=1, lease=0.2)
+    written = [path.read_text() for path in event_log.rglob("events_*")]
+    assert any("MapInArrow" in text for text in written)
+    assert not any(make_url(url).password in text for text in [str(caught.value), *written])

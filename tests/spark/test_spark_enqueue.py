@@ -1,0 +1,92 @@
+"""A DataFrame's rows as jobs, also when a partition is run twice."""
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.errors import PySparkException
+from sqlalchemy import make_url
+
+from queue_db import QueueDB
+from queue_db.codecs import JSONCodec
+from queue_db.errors import ArgumentError, SchemaOutOfDateError
+from queue_db.spark import enqueue
+
+TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
+ONE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+
+
+@TWO
+def test_every_row_becomes_a_job(spark, url, name):
+    df = spark.range(0, 2500, 1, 3).selectExpr("id AS n", "concat('ü', id) AS text", "array(id, id) AS pair")
+    assert enqueue(df, url, name, kind="count") == 2500
+    with QueueDB(url) as db:
+        payloads = [job.payload for job in db.queue(name).claim(2500)]
+        assert {job["n"] for job in payloads} == set(range(2500))
+        assert all(job == {"n": job["n"], "text": f"ü{job['n']}", "pair": [job["n"]] * 2} for job in payloads)
+
+
+@ONE
+def test_columns_become_options(spark, url, name):
+    rows = [("b", 5, datetime(2001, 1, 1, tzinfo=UTC)), ("a", 1, datetime(2101, 1, 1, tzinfo=UTC)), ("c", None, None)]
+    df = spark.createDataFrame(rows, "key string, rank int, due timestamp")
+    options = {"priority": "rank", "run_at": "due"}
+    assert enqueue(df, url, name, kind="k", payload=["key"], unique_key="key", columns=options) == 3
+    with QueueDB(url) as db:
+        queue = db.queue(name)
+        assert [(job.payload, job.priority, job.unique_key) for job in queue.peek()] == [
+            ({"key": "c"}, 0, "c"),
+            ({"key": "b"}, 5, "b"),
+        ]
+        assert queue.stats().scheduled == 1
+
+
+@TWO
+def test_a_live_key_is_skipped(spark, url, name):
+    df = spark.range(0, 30, 1, 2).selectExpr("cast(id AS string) AS key")
+    assert enqueue(df.where("id < 10"), url, name, kind="k", unique_key="key") == 10
+    assert enqueue(df, url, name, kind="k", unique_key="key") == 20
+    with QueueDB(url) as db:
+        assert db.queue(name).stats().available == 30
+
+
+@TWO
+@pytest.mark.parametrize("unique", [True, False])
+def test_a_partition_that_dies_midway_is_loaded_again(spark, url, name, tmp_path, unique):
+    marker = tmp_path / "died"
+
+    class Killing(JSONCodec):
+        def encode(self, payload):
+            if payload["key"] == "1700" and not marker.exists():
+                marker.touch()
+                os._exit(1)
+            return super().encode(payload)
+
+    df = spark.range(0, 2000, 1, 1).selectExpr("cast(id AS string) AS key")
+    added = enqueue(df, url, name, kind="k", unique_key="key" if unique else None, database={"codec": Killing()})
+    assert marker.exists()
+    with QueueDB(url) as db:
+        keys = [job.payload["key"] for job in db.queue(name).claim(4000)]
+    # The first thousand was committed before the task died.
+    assert sorted(set(keys), key=int) == [str(n) for n in range(2000)]
+    assert (len(keys), added) == ((2000, 1000) if unique else (3000, 2000))
+
+
+@ONE
+def test_what_is_wrong_is_said_before_spark_starts(spark, url, name, tmp_path):
+    df = spark.range(1).selectExpr("id AS n")
+    with pytest.raises(ArgumentError, match="column 'm' must be in the DataFrame once; it has n"):
+        enqueue(df, url, name, kind="k", unique_key="m")
+    with pytest.raises(SchemaOutOfDateError):
+        enqueue(df, f"sqlite:///{tmp_path}/empty.db", name, kind="k")
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_the_password_is_in_no_error_and_no_log(spark, event_log, url, name):
+    df = spark.range(2).selectExpr("'same' AS key")
+    with pytest.raises(PySparkException) as caught:
+        enqueue(df, url, name, kind="k", unique_key="key", on_duplicate="raise")
+    assert "DuplicateJobError" in str(caught.value)
+    written = [path.read_text() for path in event_log.rglob("events_*")]
+    assert any("MapInArrow" in text for text in written)
+    assert not any(make_url(url).password in text for text in [str(caught.value), *written])

@@ -1,0 +1,102 @@
+"""The heartbeat: leases that last as long as their handlers, and lost ones."""
+
+import threading
+import time
+
+from queue_db import State
+from queue_db.queue import QueueDB
+from queue_db.worker import Worker
+
+PATIENCE = 20.0
+
+
+def test_a_handler_may_run_longer_than_its_lease(queue, open_db, running, monkeypatch):
+    job_id = queue.enqueue("slow")
+    beats = threading.Semaphore(0)
+    extend = queue.extend_many
+
+    def counted(jobs, seconds):
+        verdicts = extend(jobs, seconds)
+        assert all(verdicts)
+        beats.release()
+        return verdicts
+
+    monkeypatch.setattr(queue, "extend_many", counted)
+    rival = open_db().queue(queue.name)
+    began = time.monotonic()
+    versions = []
+
+    def handler(job):
+        for _ in range(4):  # a third of the lease each: one lease and a third
+            assert beats.acquire(timeout=PATIENCE)
+            versions.append(job.version)
+            assert rival.claim() == []
+        done.set()
+
+    done = threading.Event()
+    with running(Worker(queue, handler, lease=0.6), until_empty=True) as thread:
+        assert done.wait(PATIENCE)
+        assert time.monotonic() - began > 0.6
+        thread.join(PATIENCE)
+    assert versions == [2, 3, 4, 5]
+    assert rival.stats().by_kind == {}
+    assert job_id is not None
+
+
+def test_a_lost_lease_is_told_and_the_result_does_not_count(queue, open_db, running, log):
+    job_id = queue.enqueue("stolen")
+    started, go = threading.Event(), threading.Event()
+
+    def handler(job):
+        started.set()
+        assert go.wait(PATIENCE)
+
+    worker = Worker(queue, handler, lease=0.5)
+    with running(worker, until_empty=True) as thread:
+        assert started.wait(PATIENCE)
+        # For a claimer an hour ahead the lease is over.
+        later = open_db(clock=lambda: time.time_ns() // 1000 + 3600 * 1_000_000).queue(queue.name)
+        (theirs,) = later.claim(lease=3600)
+        assert theirs.id == job_id
+        log.wait("lost the lease of")
+        go.set()
+        thread.join(PATIENCE)
+    assert (worker.summary.completed, worker.summary.lost) == (0, 1)
+    assert queue.get(job_id).version == theirs.version
+    assert theirs.complete()
+
+
+def test_a_job_that_is_settled_while_the_heart_beats_is_not_called_lost(url, name, running, log):
+    """Beats as fast as they come, jobs as short as they are."""
+    with QueueDB(url) as db:
+        queue = db.queue(name)
+        queue.enqueue_many([("short", number) for number in range(100)])
+        worker = Worker(queue, lambda job: None, workers=3, lease=5.0)
+        beating = threading.Event()
+
+        def beat(heartbeat):
+            while not beating.wait(0.001):
+                heartbeat.beat()
+
+        from queue_db.worker.held import Heartbeat
+
+        with running(worker, until_empty=True) as thread:
+            extra = threading.Thread(target=beat, args=(Heartbeat(queue, worker._held, 5.0, lost=lambda: None),))
+            extra.start()
+            thread.join(PATIENCE)
+            beating.set()
+            extra.join(PATIENCE)
+        assert (worker.summary.completed, worker.summary.lost) == (100, 0)
+        assert not log.has("lost the lease")
+        assert queue.stats().by_kind == {}
+
+
+def test_a_job_comes_back_when_its_worker_is_gone(queue, open_db):
+    """What is left of a worker without heartbeat: a lease."""
+    job_id = queue.enqueue("n")
+    queue.claim(lease=5.0)
+    later = open_db(clock=lambda: time.time_ns() // 1000 + 60 * 1_000_000).queue(queue.name)
+    assert later.get(job_id).state is State.AVAILABLE
+    (again,) = later.claim()
+    assert (again.id, again.attempts) == (job_id, 2)
+    assert again.complete()

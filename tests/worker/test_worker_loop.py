@@ -1,0 +1,302 @@
+"""What a worker does with jobs, and when it ends."""
+
+import threading
+
+import pytest
+
+from queue_db import ArgumentError, Cancel, Dead, JobNotFoundError, Retry, SchemaOutOfDateError, Snooze, State, StorageError
+from queue_db.queue import QueueDB
+from queue_db.worker import Worker
+from queue_db.worker.pauses import Pause
+
+PATIENCE = 20.0
+
+
+def test_every_job_is_handled_once_and_leaves(queue):
+    ids = queue.enqueue_many([("n", number) for number in range(30)])
+    seen = []
+    summary = Worker(queue, lambda job: seen.append(job.id), workers=3).run(until_empty=True)
+    assert sorted(seen) == ids
+    assert summary.completed == 30
+    assert queue.stats().by_kind == {}
+
+
+def test_outcomes_are_what_the_handler_returned(queue):
+    outcomes = {
+        "done": None,
+        "snooze": Snooze(1000),
+        "retry": Retry("not yet", 1000),
+        "cancel": Cancel(),
+        "dead": Dead("no way"),
+        "wrong": "ok",
+        "raise": ZeroDivisionError("by zero"),
+        "exit": SystemExit(3),
+    }
+    ids = {kind: queue.enqueue(kind) for kind in outcomes}
+
+    def handler(job):
+        outcome = outcomes[job.kind]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    summary = Worker(queue, handler).run(until_empty=True)
+    assert (summary.completed, summary.snoozed, summary.cancelled, summary.dead) == (1, 1, 1, 1)
+    assert (summary.failed, summary.lost, summary.released) == (4, 0, 0)
+    for kind in ("done", "cancel"):
+        with pytest.raises(JobNotFoundError):
+            queue.get(ids[kind])
+    snoozed = queue.get(ids["snooze"])
+    assert (snoozed.state, snoozed.attempts) == (State.SCHEDULED, 0)
+    assert queue.get(ids["retry"]).last_error == "not yet"
+    assert queue.get(ids["dead"]).state is State.DEAD
+    assert queue.get(ids["raise"]).last_error == "ZeroDivisionError: by zero"
+    assert queue.get(ids["exit"]).last_error == "SystemExit: 3"
+    wrong = queue.get(ids["wrong"])
+    assert wrong.last_error.startswith("ArgumentError: a handler returned 'ok'")
+    assert wrong.attempts == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_mapping_has_a_handler_for_each_kind(queue):
+    queue.enqueue("known", 5)
+    stranger = queue.enqueue("stranger")
+    seen = []
+    summary = Worker(queue, {"known": lambda job: seen.append(job.payload)}).run(until_empty=True)
+    assert seen == [5]
+    assert (summary.completed, summary.failed) == (1, 1)
+    assert queue.get(stranger).last_error == "UnknownKindError: no handler for job kind 'stranger'; known kinds: known"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_impossible_values_are_refused_at_once(queue):
+    for options in ({"workers": 0}, {"lease": 0}, {"batch": 0}, {"poll": -1}, {"grace": -1}, {"workers": 1.5}):
+        with pytest.raises(ArgumentError, match=next(iter(options))):
+            Worker(queue, print, **options)
+    for handler in (5, {"kind": 5}):
+        with pytest.raises(ArgumentError, match="handler"):
+            Worker(queue, handler)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_without_tables_it_does_not_begin(fresh_url, name):
+    with QueueDB(fresh_url) as db, pytest.raises(SchemaOutOfDateError, match="queue-db migrate"):
+        Worker(db.queue(name), print).run(until_empty=True)
+
+
+def test_until_empty_waits_for_what_running_handlers_add(queue, monkeypatch):
+    """Four threads: three find nothing while one works, and must be there for the jobs that it adds."""
+    queue.enqueue("parent")
+    children = threading.Barrier(3, timeout=PATIENCE)
+    looks = threading.Semaphore(0)
+    peek = queue.peek
+
+    def counted(limit):
+        found = peek(limit)
+        looks.release()
+        return found
+
+    monkeypatch.setattr(queue, "peek", counted)
+
+    def handler(job):
+        if job.kind == "parent":
+            for _ in range(9):  # the others have looked in vain again and again
+                assert looks.acquire(timeout=PATIENCE)
+            queue.enqueue_many([("child", None)] * 3)
+        else:
+            children.wait()  # passes only when three threads are here at once
+
+    summary = Worker(queue, handler, workers=4, poll=0.05).run(until_empty=True)
+    assert summary.completed == 4
+
+
+def test_until_empty_leaves_what_is_not_due(queue):
+    queue.enqueue("later", delay=1000)
+    assert Worker(queue, print).run(until_empty=True).completed == 0
+    assert queue.stats().scheduled == 1
+
+
+def test_a_batch_is_handled_by_the_thread_that_claimed_it(queue):
+    queue.enqueue_many([("n", number) for number in range(7)])
+    seen = []
+    summary = Worker(queue, lambda job: seen.append(job.payload), batch=5).run(until_empty=True)
+    assert seen == list(range(7))
+    assert summary.completed == 7
+
+
+def test_stop_releases_the_rest_of_a_batch_unworked(queue, running, log):
+    ids = queue.enqueue_many([("n", number) for number in range(5)])
+    started, go = threading.Event(), threading.Event()
+
+    def handler(job):
+        started.set()
+        assert go.wait(PATIENCE)
+
+    worker = Worker(queue, handler, batch=5)
+    with running(worker) as thread:
+        assert started.wait(PATIENCE)
+        worker.stop()
+        worker._stopping.wait(PATIENCE)
+        go.set()
+        thread.join(PATIENCE)
+    assert (worker.summary.completed, worker.summary.released) == (1, 4)
+    assert [(job.id, job.attempts) for job in queue.peek()] == [(job_id, 0) for job_id in ids[1:]]
+
+
+def test_stop_lets_running_handlers_finish(queue, running):
+    queue.enqueue("n")
+    started, go = threading.Event(), threading.Event()
+
+    def handler(job):
+        started.set()
+        assert go.wait(PATIENCE)
+
+    worker = Worker(queue, handler, workers=2)
+    with running(worker) as thread:
+        assert started.wait(PATIENCE)
+        worker.stop()
+        worker._stopping.wait(PATIENCE)
+        go.set()
+        thread.join(PATIENCE)
+    assert worker.summary.completed == 1
+    assert queue.stats().by_kind == {}
+
+
+def test_after_the_grace_time_jobs_are_released_and_the_late_result_does_not_count(queue, running, log):
+    job_id = queue.enqueue("n")
+    started, go = threading.Event(), threading.Event()
+
+    def handler(job):
+        started.set()
+        assert go.wait(PATIENCE)
+
+    worker = Worker(queue, handler)
+    with running(worker) as thread:
+        assert started.wait(PATIENCE)
+        worker.stop(grace=0)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        job = queue.get(job_id)
+        assert (job.state, job.attempts) == (State.AVAILABLE, 0)
+        go.set()
+        log.wait("the result does not count")
+    assert (worker.summary.completed, worker.summary.released) == (0, 1)
+    assert queue.get(job_id).version == job.version
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_handler_that_can_end_its_calls_is_told_before_their_jobs_are_released(queue, running):
+    job_id = queue.enqueue("n")
+    states = []
+
+    class Handler:
+        def __init__(self):
+            self.started, self.ended = threading.Event(), threading.Event()
+
+        def __call__(self, job):
+            self.started.set()
+            assert self.ended.wait(PATIENCE)
+            return Dead("ended")
+
+        def stop(self):
+            states.append(queue.get(job_id).state)
+            self.ended.set()
+
+    handler = Handler()
+    worker = Worker(queue, handler)
+    with running(worker) as thread:
+        assert handler.started.wait(PATIENCE)
+        worker.stop(grace=0)
+        thread.join(PATIENCE)
+    assert states == [State.RUNNING]
+    assert queue.get(job_id).state is State.AVAILABLE
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_stop_before_run_ends_it_at_once(queue):
+    queue.enqueue("n")
+    worker = Worker(queue, print)
+    worker.stop()
+    assert worker.run().completed in (0, 1)
+
+
+def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running, monkeypatch):
+    monkeypatch.setattr("queue_db.worker.worker.SWEEP_EVERY", 0.02)
+    db = open_db(removal="delete_mark")
+    queue = db.queue(name)
+    queue.enqueue_many([("n", number) for number in range(3)])
+    Worker(queue, lambda job: None).run(until_empty=True)
+    swept = threading.Semaphore(0)
+    original = db.sweep
+
+    def sweep(limit=None):
+        gone = original(limit)
+        swept.release()
+        return gone
+
+    monkeypatch.setattr(db, "sweep", sweep)
+    with running(Worker(queue, lambda job: None)):
+        for _ in range(3):
+            assert swept.acquire(timeout=PATIENCE)
+    with db.database.engine.connect() as connection:
+        jobs = db.store.tables.jobs
+        assert connection.execute(jobs.select().where(jobs.c.queue == name)).all() == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_claim_that_fails_is_tried_again_after_growing_pauses(queue, log, monkeypatch):
+    failures = iter(range(4))
+    claim = queue.claim
+
+    def broken(*arguments):
+        if next(failures, None) is not None:
+            raise StorageError("the disk is on fire")
+        return claim(*arguments)
+
+    monkeypatch.setattr(queue, "claim", broken)
+    monkeypatch.setattr("queue_db.worker.worker.TROUBLE", (0.001, 0.01))
+    queue.enqueue("n")
+    assert Worker(queue, lambda job: None).run(until_empty=True).completed == 1
+    assert log.wait("next try in 0.0 s: the disk is on fire")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_settle_that_fails_is_tried_again(queue, log, monkeypatch):
+    failures = iter(range(3))
+    complete = queue.complete_many
+
+    def broken(jobs, **options):
+        if next(failures, None) is not None:
+            raise StorageError("the disk is on fire")
+        return complete(jobs, **options)
+
+    monkeypatch.setattr(queue, "complete_many", broken)
+    monkeypatch.setattr("queue_db.worker.worker.TROUBLE", (0.001, 0.01))
+    queue.enqueue("n")
+    calls = []
+    summary = Worker(queue, calls.append).run(until_empty=True)
+    assert (len(calls), summary.completed, summary.lost) == (1, 1, 0)
+    log.wait("trying again: the disk is on fire")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_settle_that_always_fails_leaves_the_job_to_its_lease(queue, log, monkeypatch):
+    def broken(jobs, **options):
+        raise StorageError("the disk is on fire")
+
+    monkeypatch.setattr(queue, "complete_many", broken)
+    monkeypatch.setattr("queue_db.worker.worker.SETTLE_FOR", 0.0)
+    job_id = queue.enqueue("n")
+    summary = Worker(queue, lambda job: None).run(until_empty=True)
+    assert (summary.completed, summary.lost) == (0, 1)
+    assert queue.get(job_id).state is State.RUNNING
+
+
+def test_pauses_grow_to_the_longest_and_are_spread():
+    steady = Pause(0.01, 1.0, rng=lambda: 1.0)
+    assert [round(steady.next(), 2) for _ in range(9)] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
+    steady.reset()
+    assert steady.next() == 0.01
+    spread = Pause(0.01, 1.0, rng=lambda: 0.0)
+    assert spread.next() == 0.005
+    assert Pause(5.0, 1.0, rng=lambda: 1.0).next() == 1.0
