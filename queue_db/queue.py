@@ -23,6 +23,7 @@ from queue_db import arguments, backoff, intake, migrate
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.database import ATTEMPTS, Database
 from queue_db.dead import DeadJobs, job_from_row
+from queue_db.dialects.base import savepoint
 from queue_db.errors import ArgumentError, JobNotFoundError, StorageError
 from queue_db.leased import LeasedJob
 from queue_db.model import Claim, Counters, Job, QueueStats, State, Verdict, Want, from_micros
@@ -292,7 +293,7 @@ class Queue:
 
         if using is not None:
             # In the caller's transaction a savepoint makes it all or none.
-            with self.db.database.joined(using, "enqueue_many") as connection, connection.begin_nested():
+            with self.db.database.joined(using, "enqueue_many") as connection, savepoint(connection):
                 return insert(connection)
         # A second chunk means that the iterable is being used up: it cannot be run again.
         return self.db.database.run(insert, name="enqueue_many", attempts=ATTEMPTS if second is None else 1)

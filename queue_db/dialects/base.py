@@ -6,19 +6,22 @@ database with row counts that tell matched rows, though in more statements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
     URL,
     ColumnElement,
     Connection,
+    Delete,
     Engine,
     Row,
     Select,
     Table,
+    Update,
     and_,
     case,
     delete,
@@ -46,6 +49,8 @@ Pairs = Sequence[tuple[int, int]]
 
 Rows = Sequence[Mapping[str, Any]]
 """New jobs: the columns :data:`COPIED`, and ``after`` and ``not_before`` (microseconds), from which the due time follows."""
+
+Statement = TypeVar("Statement", Select[Any], Update, Delete)
 
 #: Columns of a new job that are inserted as they are given.
 COPIED = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key")
@@ -166,6 +171,10 @@ class Dialect:
         # The ids alone drive the primary key; not every planner sees a range in the pairs.
         return and_(jobs.c.id.in_([job_id for job_id, _ in pairs]), tuple_(jobs.c.id, jobs.c.version).in_(list(pairs)))
 
+    def by_id(self, statement: Statement, jobs: Table) -> Statement:
+        """The same, told to find its rows by primary key where the planner might not. Default: planners do."""
+        return statement
+
     def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
         """Take the candidates: read them, update those that still have their version, read back by claim token."""
         jobs = taking.jobs
@@ -178,14 +187,14 @@ class Dialect:
             return Taken((), 0, heads, unseen)
         # In id order: two claims that overlap wait for each other in one direction only.
         pairs = sorted((row.id, row.version) for row in candidates)
-        change = update(jobs).where(self.match(jobs, pairs)).ordered_values(*taking.values)
+        change = self.by_id(update(jobs).where(self.match(jobs, pairs)).ordered_values(*taking.values), jobs)
         assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
         if connection.execute(change, assigned).rowcount == 0:
             return Taken((), len(pairs), heads, unseen)
         mine = select(*taking.returning).where(
             jobs.c.id.in_([job_id for job_id, _ in pairs]), jobs.c.claim_token == parameters["token"]
         )
-        return Taken(connection.execute(mine).all(), len(pairs), heads, unseen)
+        return Taken(connection.execute(self.by_id(mine, jobs)).all(), len(pairs), heads, unseen)
 
     def change(
         self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]
@@ -196,7 +205,7 @@ class Dialect:
             pairs = self.hold(connection, jobs, pairs)
         if not pairs:
             return set()
-        statement = update(jobs).where(self.match(jobs, pairs)).values(values)
+        statement = self.by_id(update(jobs).where(self.match(jobs, pairs)).values(values), jobs)
         changed = connection.execute(statement, parameters).rowcount
         return {job_id for job_id, _ in pairs} if changed else set()
 
@@ -214,7 +223,7 @@ class Dialect:
         if not changed:
             return ()
         after = [(job_id, version + 1) for job_id, version in pairs if job_id in changed]
-        return connection.execute(select(*returning).where(self.match(jobs, after))).all()
+        return connection.execute(self.by_id(select(*returning).where(self.match(jobs, after)), jobs)).all()
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
         """Delete the rows that match ``pairs`` and return their ids."""
@@ -222,13 +231,14 @@ class Dialect:
             pairs = self.hold(connection, jobs, pairs)
         if not pairs:
             return set()
-        deleted = connection.execute(delete(jobs).where(self.match(jobs, pairs))).rowcount
+        deleted = connection.execute(self.by_id(delete(jobs).where(self.match(jobs, pairs)), jobs)).rowcount
         return {job_id for job_id, _ in pairs} if deleted else set()
 
     def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
         """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``."""
         query = select(jobs.c.id, jobs.c.version).where(self.match(jobs, sorted(pairs))).order_by(jobs.c.id)
-        return [(row.id, row.version) for row in connection.execute(self.lock_rows(query, skip=False))]
+        locking = self.lock_rows(self.by_id(query, jobs), skip=False)
+        return [(row.id, row.version) for row in connection.execute(locking)]
 
     # --- new rows ---------------------------------------------------------------------------------------------------
 
@@ -341,6 +351,20 @@ class ReturningDialect(Dialect):
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
         return set(connection.execute(delete(jobs).where(self.match(jobs, pairs)).returning(jobs.c.id)).scalars())
+
+
+@contextmanager
+def savepoint(connection: Connection) -> Iterator[None]:
+    """All or nothing within a transaction that goes on."""
+    nested = connection.begin_nested()
+    try:
+        yield
+    except BaseException:
+        # A deadlock or a refused snapshot has rolled back everything, the savepoint too: the first error is the one to tell.
+        with suppress(DBAPIError):
+            nested.rollback()
+        raise
+    nested.commit()
 
 
 _REGISTRY: dict[str, type[Dialect]] = {}

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Table, delete, func, insert, text
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, Update, delete, func, insert, text
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects.base import Dialect, Pairs, Rows
+from queue_db.dialects.base import Dialect, Pairs, Rows, Statement, savepoint
 from queue_db.model import Capability
 
 
@@ -79,12 +79,28 @@ class MySQL(Dialect):
     def random(self) -> ColumnElement[float]:
         return func.rand()
 
+    def by_id(self, statement: Statement, jobs: Table) -> Statement:
+        # While the table is small they would rather read all of it. That waits for rows that others have locked, and two workers
+        # with different jobs wait for each other in a circle.
+        if isinstance(statement, Select):
+            return statement.with_hint(jobs, _FORCE)
+        return statement.with_hint(_FORCE) if isinstance(statement, Update) else statement
+
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
-        if not connection.dialect.delete_returning:
-            return super().delete_returning(connection, jobs, pairs)
+        sql = connection.dialect
+        returns = _is_mariadb(sql) and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
+        if len(pairs) > 1 and not returns:
+            pairs = self.hold(connection, jobs, pairs)
+        if not pairs:
+            return set()
         # In id order, so that two settles cannot wait for each other in a circle.
-        ordered = sorted(pairs)
-        return set(connection.execute(delete(jobs).where(self.match(jobs, ordered)).returning(jobs.c.id)).scalars())
+        statement = delete(jobs).where(self.match(jobs, sorted(pairs)))
+        if returns:
+            hinted = statement if len(pairs) == 1 else statement.with_hint(_FORCE)
+            return set(connection.execute(hinted.returning(jobs.c.id)).scalars())
+        # Where a DELETE takes no hint, the form for several tables does.
+        several = statement.with_hint(f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}")
+        return {job_id for job_id, _ in pairs} if connection.execute(several).rowcount else set()
 
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver tells the
@@ -93,7 +109,7 @@ class MySQL(Dialect):
         step = _increment(connection) if len(rows) > 1 else 1
         parts = _parts(self.dated(connection, rows, now))
         # A part that meets a key which somebody else enqueued meanwhile must undo the parts before it too.
-        with connection.begin_nested() if len(parts) > 1 else nullcontext():
+        with savepoint(connection) if len(parts) > 1 else nullcontext():
             for part in parts:
                 statement = insert(jobs) if len(part) > 1 else insert(jobs).values(part[0])
                 first = connection.execute(statement, part if len(part) > 1 else {}).lastrowid
@@ -108,6 +124,11 @@ class MySQL(Dialect):
         args: tuple[Any, ...] = getattr(error.orig, "args", ())
         return str(args[1]) if len(args) > 1 else str(error.orig)
 
+
+_FORCE = "FORCE INDEX (PRIMARY)"
+
+# MariaDB takes hints in a DELETE from one table, the only form that can return rows.
+_HINTS_IN_DELETE = (11, 8)
 
 # PyMySQL's limit for joining rows into one statement is 1,024,000 bytes after escaping, which may double a text.
 _STATEMENT_BYTES = 1_000_000

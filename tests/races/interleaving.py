@@ -113,7 +113,8 @@ class Loser:
                 query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
                 return bool(connection.execute(text(query)).scalar_one())
             status: str = connection.execute(text("SHOW ENGINE INNODB STATUS")).one()[2]
-            return "LOCK WAIT" in status
+            # The part before it may tell of the last deadlock on this server, whenever that was, and of who waited then.
+            return "LOCK WAIT" in status.partition("\nTRANSACTIONS\n")[2]
 
     def result(self) -> Any:
         """What it came to, once nobody is in its way."""

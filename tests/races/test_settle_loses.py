@@ -133,6 +133,26 @@ def test_settles_of_overlapping_lists_in_opposite_order_lose_and_do_not_deadlock
     assert (ours.db.counters.retried, theirs.db.counters.retried) == (0, 0)
 
 
+@pytest.mark.parametrize("verb", MANY)
+def test_settles_of_different_jobs_of_a_small_table_do_not_wait_for_each_other(
+    kind: str, differs: Callable[[str], None], fresh_url: str, verb: str
+) -> None:
+    # A planner that would rather read a small table from end to end than look its ids up waits for everybody's rows.
+    differs("one writer")
+    with QueueDB(fresh_url) as ours, QueueDB(fresh_url) as theirs:
+        ours.migrate()
+        ours.queue("small").enqueue_many([("mail", number) for number in range(60)])
+        mine, others = ours.queue("small").claim(limit=30), theirs.queue("small").claim(limit=30)
+        with ours.database.engine.connect() as connection:
+            analyze = "ANALYZE jobs" if kind == "postgresql" else "ANALYZE TABLE jobs"
+            connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(analyze)
+        with open_transaction(ours) as connection:
+            assert all(ours.queue("small").complete_many(mine, using=connection))
+            late = Loser(kind, theirs, partial(MANY[verb], theirs.queue("small"), others))
+            assert not late.until_it_waits()
+            assert all(late.result())
+
+
 def test_one_of_two_settles_of_one_lease_loses(clock: SettableClock, ours: Queue, theirs: Queue) -> None:
     for _ in range(15):
         ours.enqueue("mail")
