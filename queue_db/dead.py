@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Row
-
 from queue_db import arguments
 from queue_db.codecs import Codec
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
@@ -124,7 +122,7 @@ class DeadJobs:
                 return deleted
 
 
-def job_from_row(row: Row[Any], state: State, codec: Codec) -> Job:
+def job_from_row(row: Any, state: State, codec: Codec) -> Job:
     """A stored row as a :class:`Job`. A payload that cannot be decoded is shown as the text that it is."""
     try:
         payload = codec.decode(row.payload)

@@ -42,6 +42,15 @@ class Capability(StrEnum):
     CONCURRENT_WRITERS = "concurrent writers"
 
 
+class Fault(StrEnum):
+    """What a database says when transactions get into each other's way."""
+
+    DEADLOCK = "deadlock"
+    SERIALIZATION = "serialization failure"  #: a row changed that this transaction had read
+    LOCK_TIMEOUT = "lock timeout"
+    OTHER = "other"
+
+
 class LeaseIdentity(Protocol):
     """What names one lease for ever."""
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import URL, Connection, Engine
@@ -26,7 +27,7 @@ from queue_db.dead import DeadJobs, job_from_row
 from queue_db.dialects.base import savepoint
 from queue_db.errors import ArgumentError, JobNotFoundError, StorageError
 from queue_db.leased import LeasedJob
-from queue_db.model import Claim, Counters, Job, QueueStats, State, Verdict, Want, from_micros
+from queue_db.model import Claim, ClaimedRow, Counters, Job, QueueStats, State, Verdict, Want, from_micros
 from queue_db.removal import Removal, removal_for
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settlement import Settlement, Work
@@ -45,6 +46,9 @@ MAX_CLAIM = 10_000
 # Rounds of one claim that lost every candidate, and the first pause between them (seconds), doubling, with jitter.
 _ROUNDS = 5
 _PAUSE = 0.002
+
+# Microseconds; nobody ever sees such a lease.
+_POP_LEASE = 60_000_000
 
 _SWEEP_BATCH = 1000
 _MAX_ERROR = 10_000
@@ -306,13 +310,23 @@ class Queue:
         The list may be shorter than ``limit`` and may be empty. A claim that lost every candidate to others tries a few times with
         short random pauses, then comes back empty and is counted as ``contended``.
         """
+        return self._claim(limit, arguments.seconds("lease", lease, zero=False), pop=False)
+
+    def pop(self, limit: int = 1) -> list[Job]:
+        """Take up to ``limit`` due jobs out of the queue for good, in claim order: *at most once*.
+
+        They are gone when this returns, and nothing brings them back: not for work that may be done twice but for work that may
+        rather be left undone. One commit per batch instead of two.
+        """
+        return [self._snapshot(job) for job in self._claim(limit, _POP_LEASE, pop=True)]
+
+    def _claim(self, limit: int, micros: int, *, pop: bool) -> list[LeasedJob]:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        micros = arguments.seconds("lease", lease, zero=False)
         self.db.ready()
         won: list[LeasedJob] = []
         missed = 0
         try:
-            missed = self._win(limit, micros, won)
+            missed = self._win(limit, micros, won, pop=pop)
         except StorageError:
             # What an earlier round won is leased to us: hand it out.
             if not won:
@@ -320,7 +334,13 @@ class Queue:
         self.db.database.count(claims=1, contended=int(not won and missed > 0), empty=int(not won and not missed))
         return won
 
-    def _win(self, limit: int, micros: int, won: list[LeasedJob]) -> int:
+    def _snapshot(self, job: LeasedJob) -> Job:
+        row = job._row  # noqa: SLF001 - the job as it was, without the verbs of a lease that it no longer has
+        columns = {name: getattr(row, name) for name in ClaimedRow.__slots__}
+        stored = SimpleNamespace(**columns, queue=self.name, worker=self.db.worker)
+        return job_from_row(stored, State.RUNNING, self.db.codec)
+
+    def _win(self, limit: int, micros: int, won: list[LeasedJob], *, pop: bool) -> int:
         """Try until something is won or nothing is due, a few times; append to ``won`` and return the number of misses."""
         missed = rounds = 0
         sweeping = self._marks.sweep_due()
@@ -328,7 +348,7 @@ class Queue:
         # exhausted jobs has their places to fill.
         for _ in range(1000):
             held = len(won)
-            claim = self._round(limit - held, micros, won, sweep=sweeping)
+            claim = self._round(limit - held, micros, won, sweep=sweeping, pop=pop)
             missed += claim.missed
             buried = len(claim.rows) - (len(won) - held)
             if (claim.unseen or buried) and len(won) < limit:
@@ -346,8 +366,8 @@ class Queue:
             time.sleep(_PAUSE * 2**rounds * random.random())
         return missed
 
-    def _round(self, limit: int, micros: int, won: list[LeasedJob], *, sweep: bool) -> Claim:
-        """Read candidates and take them once; append the jobs won."""
+    def _round(self, limit: int, micros: int, won: list[LeasedJob], *, sweep: bool, pop: bool) -> Claim:
+        """Read candidates and take them once, ``pop``: out of the table; append the jobs won."""
         db, store = self.db, self.db.store
         token = secrets.token_hex(16)
         want = Want(
@@ -371,6 +391,8 @@ class Queue:
                     for job_id, row in exhausted.items()
                 }
                 settle.bury(connection, store, [(row.id, row.version) for row in exhausted.values()], reasons)
+            if pop:
+                settle.delete(connection, store, [(row.id, row.version) for row in claim.rows if row.id not in exhausted])
             return claim, set(exhausted)
 
         began = time.monotonic()

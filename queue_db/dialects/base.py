@@ -33,7 +33,8 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.schema import CreateSchema, DropSchema
 
 from queue_db.clock import now_us
 from queue_db.errors import (
@@ -42,7 +43,7 @@ from queue_db.errors import (
     StorageError,
     TransientStorageError,
 )
-from queue_db.model import Capability
+from queue_db.model import Capability, Fault
 
 Pairs = Sequence[tuple[int, int]]
 """``(id, version)`` of jobs."""
@@ -102,6 +103,8 @@ class Dialect:
     minimum: ClassVar[tuple[int, ...]] = ()
     #: Error codes that ask for another try.
     transient: ClassVar[frozenset[str]] = frozenset()
+    #: Error codes of transactions that got into each other's way.
+    faults: ClassVar[Mapping[str, Fault]] = {}
 
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
@@ -125,6 +128,27 @@ class Dialect:
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
         """Settings of the server and of the table that people should see when something is slow or strange."""
         return {}
+
+    def process(self, connection: Connection) -> int | None:
+        """The id of one of the server's processes, as the server tells it; None if it does not."""
+        return None
+
+    # --- a place of one's own ---------------------------------------------------------------------------------------
+
+    def annex(self, url: URL, name: str) -> tuple[URL, str | None]:
+        """Where tables can stand apart from all others: the URL to open, and the schema. Default: a schema of that name."""
+        return url, name
+
+    def make_annex(self, connection: Connection, name: str) -> None:
+        """Make that place."""
+        connection.execute(CreateSchema(name))
+
+    def drop_annex(self, connection: Connection, name: str) -> None:
+        """Remove it with everything in it, if it is there."""
+        connection.execute(DropSchema(name, cascade=True, if_exists=True))
+
+    def analyze(self, connection: Connection, table: Table) -> None:
+        """Let the planner look at the table. Default: it knows."""
 
     # --- prepare ----------------------------------------------------------------------------------------------------
 
@@ -308,6 +332,11 @@ class Dialect:
     def code(self, error: DBAPIError) -> str | None:
         """SQLSTATE, error number or result code of a driver's exception, as text."""
         return getattr(error.orig, "sqlstate", None)
+
+    def fault(self, error: SQLAlchemyError) -> Fault:
+        """What kind of collision an error tells of."""
+        code = self.code(error) if isinstance(error, DBAPIError) else None
+        return self.faults.get(code or "", Fault.OTHER)
 
     def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
         """Our exception for a driver's, judged by its code and never by its text."""

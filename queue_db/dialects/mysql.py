@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, Update, delete, func, insert, text
@@ -13,7 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
 from queue_db.dialects.base import Dialect, Pairs, Rows, Statement, savepoint
-from queue_db.model import Capability
+from queue_db.model import Capability, Fault
 
 
 @compiles(now_us, "mysql", "mariadb")
@@ -36,6 +37,13 @@ class MySQL(Dialect):
         {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031"}
     )
 
+    faults: ClassVar[Mapping[str, Fault]] = {
+        "1213": Fault.DEADLOCK,
+        "1020": Fault.SERIALIZATION,
+        "1205": Fault.LOCK_TIMEOUT,
+        "3572": Fault.LOCK_TIMEOUT,
+    }
+
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         known = {Capability.SKIP_LOCKED, Capability.ROW_LOCKS, Capability.CONCURRENT_WRITERS}
         if _is_mariadb(sql):
@@ -53,9 +61,29 @@ class MySQL(Dialect):
         # Not every server has all of them.
         query = text(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_snapshot_isolation', 'innodb_lock_wait_timeout', "
-            "'innodb_flush_log_at_trx_commit', 'binlog_format', 'log_bin', 'max_allowed_packet', 'max_connections')"
+            "'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_buffer_pool_size', 'sync_binlog', 'binlog_format', "
+            "'log_bin', 'max_allowed_packet', 'max_connections', 'transaction_isolation', 'tx_isolation')"
         )
         return {str(name): str(value) for name, value in connection.execute(query)}
+
+    def process(self, connection: Connection) -> int | None:
+        path = Path(str(connection.execute(text("SELECT @@pid_file")).scalar_one()))
+        if not path.is_absolute():
+            path = Path(str(connection.execute(text("SELECT @@datadir")).scalar_one())) / path
+        try:
+            return int(path.read_text())
+        except (OSError, ValueError):
+            return None  # on another machine, or not for our eyes
+
+    def make_annex(self, connection: Connection, name: str) -> None:
+        quoted = connection.dialect.identifier_preparer.quote(name)
+        connection.exec_driver_sql(f"CREATE DATABASE {quoted} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+
+    def drop_annex(self, connection: Connection, name: str) -> None:
+        connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {connection.dialect.identifier_preparer.quote(name)}")
+
+    def analyze(self, connection: Connection, table: Table) -> None:
+        connection.exec_driver_sql(f"ANALYZE TABLE {connection.dialect.identifier_preparer.format_table(table)}").all()
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # PyMySQL has no read timeout by default and would wait for ever for a stopped server.

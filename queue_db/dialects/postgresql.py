@@ -35,7 +35,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
 from queue_db.dialects.base import COPIED, Pairs, ReturningDialect, Rows, Taken, Taking, due_time
-from queue_db.model import Capability
+from queue_db.model import Capability, Fault
 
 
 @compiles(now_us, "postgresql")
@@ -55,12 +55,19 @@ class PostgreSQL(ReturningDialect):
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
     transient: ClassVar[frozenset[str]] = frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"})
 
+    faults: ClassVar[Mapping[str, Fault]] = {
+        "40P01": Fault.DEADLOCK,
+        "40001": Fault.SERIALIZATION,
+        "55P03": Fault.LOCK_TIMEOUT,
+    }
+
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         return frozenset(Capability)
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
         settings = text(
-            "SELECT name, setting FROM pg_settings WHERE name IN ('autovacuum', 'max_connections', 'synchronous_commit')"
+            "SELECT name, setting FROM pg_settings WHERE name IN ('autovacuum', 'fsync', 'full_page_writes', 'max_connections', "
+            "'shared_buffers', 'synchronous_commit', 'transaction_isolation')"
         )
         facts = {row.name: row.setting for row in connection.execute(settings)}
         # A table that somebody made without the migration has none of these.
@@ -70,6 +77,13 @@ class PostgreSQL(ReturningDialect):
             if name in ("fillfactor", "autovacuum_vacuum_threshold"):
                 facts[f"{name} of {jobs.name}"] = value
         return dict(sorted(facts.items()))
+
+    def process(self, connection: Connection) -> int | None:
+        # This connection's own; its parent is the postmaster.
+        return int(connection.execute(select(func.pg_backend_pid())).scalar_one())
+
+    def analyze(self, connection: Connection, table: Table) -> None:
+        connection.exec_driver_sql(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}")
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # Without these a query on a connection whose network was cut hung for 25 s and more; with them 20 s is the limit.

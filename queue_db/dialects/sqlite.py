@@ -29,7 +29,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
 from queue_db.dialects.base import Pairs, ReturningDialect, Rows, Taken, Taking
-from queue_db.model import Capability
+from queue_db.model import Capability, Fault
 
 
 @compiles(now_us, "sqlite")
@@ -46,12 +46,32 @@ class SQLite(ReturningDialect):
     minimum: ClassVar[tuple[int, ...]] = (3, 35)
     transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
 
+    faults: ClassVar[Mapping[str, Fault]] = {
+        str(sqlite3.SQLITE_BUSY): Fault.LOCK_TIMEOUT,
+        str(sqlite3.SQLITE_LOCKED): Fault.LOCK_TIMEOUT,
+    }
+
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         return frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
         names = ("journal_mode", "synchronous", "busy_timeout", "page_size")
         return {name: str(connection.exec_driver_sql(f"PRAGMA {name}").scalar()) for name in names}
+
+    def annex(self, url: URL, name: str) -> tuple[URL, str | None]:
+        # A file beside the user's, on the same disk.
+        place = Path(url.database or "").absolute().parent if url.database not in (None, "", ":memory:") else Path.cwd()
+        return url.set(database=str(place / f"{name}.db")), None
+
+    def make_annex(self, connection: Connection, name: str) -> None:
+        """Nothing to do: the file makes itself."""
+
+    def drop_annex(self, connection: Connection, name: str) -> None:
+        file = Path(connection.engine.url.database or "")
+        connection.close()
+        connection.engine.dispose()
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # Seconds to wait for the other writers.

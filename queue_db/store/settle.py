@@ -66,6 +66,8 @@ def free(
 
 def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
     """Take jobs out of the table."""
+    if not pairs:
+        return set()
     return store.dialect.delete_returning(connection, store.tables.jobs, pairs)
 
 

@@ -1,0 +1,95 @@
+"""What a run leaves behind: who worked on which job when, and what each claim took. Plain lists: hand-made ones test well."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Notes:
+    """One worker's own record of a run. Times are seconds of ``time.monotonic()``, which the processes of one machine share."""
+
+    worker: int
+    #: Jobs in the order in which this worker began to work on them, by number: 0 is the first in the queue, −1 one added later.
+    jobs: list[int] = field(default_factory=list)
+    #: When it began each of them.
+    times: list[float] = field(default_factory=list)
+    #: How long each claim took that won something.
+    latencies: list[float] = field(default_factory=list)
+    #: Of each attempt that read first and took then: when the candidates were read, when one was taken, and whether it was won.
+    races: list[tuple[float, float, bool]] = field(default_factory=list)
+    rounds: int = 0  #: attempts: candidates read and taken once
+    candidates: int = 0  #: jobs that an attempt tried to take
+    won: int = 0  #: candidates that it got
+    empty: int = 0  #: claims that found nothing
+    left: int = 0  #: jobs that left the queue by this worker's doing
+    added: int = 0  #: jobs that it enqueued while it worked
+    lost: int = 0  #: settles that came too late
+    statements: int = 0
+    faults: Counter[str] = field(default_factory=Counter)  #: errors of the driver by kind: see ``queue_db.model.Fault``
+    cpu: float = 0.0  #: seconds of the worker's process
+    last: float = 0.0  #: when its last job left
+    window: float | None = None  #: an adaptive strategy's window at the end
+    peak_memory: int = 0  #: bytes, resident, of the worker's process
+
+
+@dataclass(frozen=True)
+class History:
+    """All workers' notes of one run.
+
+    :param jobs: how many were in the queue at the start.
+    :param began: when the workers were let go.
+    :param protocol: the jobs in the order of the protocol table, where one was written (``--verify``).
+    """
+
+    jobs: int
+    began: float
+    notes: tuple[Notes, ...]
+    protocol: tuple[tuple[int, int], ...] | None = None
+
+    def order(self) -> list[int]:
+        """Numbers of the jobs in the order in which they were begun, over all workers; with repeats, without jobs added later."""
+        if self.protocol is not None:
+            return [job for job, _ in self.protocol if job >= 0]
+        begun = sorted((when, note.worker, job) for note in self.notes for when, job in zip(note.times, note.jobs, strict=True))
+        return [job for _, _, job in begun if job >= 0]
+
+    def total(self, name: str) -> int:
+        """The sum of one of the workers' numbers."""
+        return sum(getattr(note, name) for note in self.notes)
+
+    def rivals(self) -> list[int]:
+        """For each attempt of :attr:`Notes.races`: how many claims by others succeeded between its reading and its taking."""
+        wins = sorted((taken, note.worker) for note in self.notes for _, taken, won in note.races if won)
+        moments = [taken for taken, _ in wins]
+        counts = []
+        for note in self.notes:
+            own = sorted(taken for _, taken, won in note.races if won)
+            for read, taken, _ in note.races:
+                everybody = bisect_left(moments, taken) - bisect_right(moments, read)
+                mine = bisect_left(own, taken) - bisect_right(own, read)
+                counts.append(everybody - mine)
+        return counts
+
+    @property
+    def faults(self) -> Counter[str]:
+        """Errors of the drivers, all workers together."""
+        return sum((note.faults for note in self.notes), Counter())
+
+    @property
+    def latencies(self) -> list[float]:
+        """Seconds of each claim that won something, sorted."""
+        return sorted(seconds for note in self.notes for seconds in note.latencies)
+
+    @property
+    def first(self) -> float | None:
+        """Seconds until the first job was begun; None if none was."""
+        firsts = [note.times[0] for note in self.notes if note.times]
+        return min(firsts) - self.began if firsts else None
+
+    @property
+    def seconds(self) -> float:
+        """From letting the workers go until the last job had left."""
+        return max((note.last for note in self.notes if note.left), default=self.began) - self.began

@@ -1,0 +1,73 @@
+"""What the figures were measured on: this machine, and the server's processor time where its processes can be seen from here."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable
+
+import psutil
+from sqlalchemy import Engine, make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_db.dialects import Dialect
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
+
+
+def machine() -> dict[str, str]:
+    """Cores, memory, system, Python and drivers, for people."""
+    memory = psutil.virtual_memory()
+    facts = {
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory.total / 2**30:.0f} GiB",
+        "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+    for package in ("sqlalchemy", "psycopg2-binary", "pymysql"):
+        try:
+            facts[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return facts
+
+
+def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float] | None:
+    """A function that tells the processor seconds that the server has used so far; None if it is elsewhere or hidden."""
+    url = make_url(engine.url)
+    if (url.host or "") not in _LOOPBACK:
+        return None
+    with engine.connect() as connection:
+        try:
+            pid = dialect.process(connection)
+        except SQLAlchemyError:
+            return None  # not having the right to know is no reason to fail
+        if pid is None:
+            return None
+        try:
+            # A server of many processes told us of one: the first of its kind is the one that has them all as children.
+            server = psutil.Process(pid)
+            while (parent := server.parent()) is not None and parent.name() == server.name():
+                server = parent
+            server.cpu_times()
+        except psutil.Error:
+            return None
+    return lambda: _seconds(server)
+
+
+def _seconds(server: psutil.Process) -> float:
+    """Of a process, its children that are there and those that have ended."""
+    try:
+        times = server.cpu_times()
+        total = times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+        for child in server.children(recursive=True):
+            try:
+                own = child.cpu_times()
+                total += own.user + own.system
+            except psutil.NoSuchProcess:
+                continue
+    except psutil.Error:
+        return float("nan")
+    return float(total)

@@ -1,0 +1,51 @@
+"""The article's protocol table: every execution leaves a row, written by the worker while it works. For ``--verify`` runs.
+
+It is the database's own word for what was executed in which order, and it costs a commit per batch: verify runs are slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import BigInteger, Column, Double, Engine, Integer, MetaData, Table, insert, select
+
+from queue_db.compare.contestant import Place
+from queue_db.compare.engines import autocommitting
+
+
+class Protocol:
+    """The table in one place."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.table = Table(
+            "protocol",
+            MetaData(schema=place.schema),
+            Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+            Column("tstamp", Double, nullable=False),
+            Column("worker", Integer, nullable=False),
+            Column("job", BigInteger, nullable=False),
+        )
+
+    def make(self, engine: Engine) -> None:
+        """Make it, empty."""
+        self.table.drop(engine, checkfirst=True)
+        self.table.create(engine)
+
+    def read(self, engine: Engine) -> tuple[tuple[int, int], ...]:
+        """``(job, worker)`` of all executions, in order."""
+        with engine.connect() as connection:
+            rows = connection.execute(select(self.table.c.job, self.table.c.worker).order_by(self.table.c.id))
+            return tuple((row.job, row.worker) for row in rows)
+
+    @contextmanager
+    def writer(self, worker: int) -> Iterator[Callable[[Sequence[int], Sequence[float]], None]]:
+        """A function that notes executions, on a connection of its own."""
+        with autocommitting(self._place.url) as engine, engine.connect() as connection:
+
+            def write(jobs: Sequence[int], times: Sequence[float]) -> None:
+                rows = [{"tstamp": when, "worker": worker, "job": job} for job, when in zip(jobs, times, strict=True)]
+                connection.execute(insert(self.table), rows)
+
+            yield write

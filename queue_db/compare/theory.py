@@ -1,0 +1,45 @@
+"""What the model of a window says, to be printed beside what was measured.
+
+A worker reads a window of the *W* first due jobs, picks one of them, and takes it if nobody was faster. Two views of the same race:
+
+- *lock-step*: *N* workers read the same window at the same moment and then all try. Right for empty jobs, where workers do nothing
+  but race.
+- *asynchronous*: while one worker is between reading and taking, *m* claims by others succeed. Its pick is gone with probability
+  1 − e^(−m/W).
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def lock_step_attempts(window: float, workers: int) -> float:
+    """Attempts per claim when ``workers`` race in lock-step for a window of ``window`` jobs: N / (W·(1 − (1 − 1/W)^N))."""
+    if window <= 1.0:
+        return float(workers)
+    return workers / (window * (1.0 - (1.0 - 1.0 / window) ** workers))
+
+
+def lock_step_miss(window: float, workers: int) -> float:
+    """Share of attempts lost in lock-step: 1 − 1/A."""
+    return 1.0 - 1.0 / lock_step_attempts(window, workers)
+
+
+def miss(racing: float, window: float) -> float:
+    """Share of attempts lost when ``racing`` claims by others fall between reading and taking: 1 − e^(−m/W)."""
+    return 1.0 - math.exp(-racing / window)
+
+
+def racing(miss_ratio: float, window: float) -> float:
+    """The *m* that a measured share of misses tells of: −W·ln(1 − r)."""
+    return -window * math.log(1.0 - min(miss_ratio, 1.0 - 1e-9))
+
+
+def mean_displacement(window: float) -> float:
+    """Mean |position − index| of a uniform pick from a window of ``window`` jobs: 2W/e, about 0.74·W."""
+    return 2.0 * window / math.e
+
+
+def largest_displacement(window: float, jobs: int) -> float:
+    """Expected largest |position − index| over ``jobs`` jobs: W·(ln n + 0.577 − 1)."""
+    return window * (math.log(jobs) + 0.5772156649 - 1.0) if jobs > 0 else 0.0
