@@ -11,7 +11,7 @@ WORKERS ?= 2
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo test lint format lock servers clean
+.PHONY: help environment demo compare test lint format lock servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,9 @@ environment: ## Make .venv with all that requirements.lock pins (at once if it i
 demo: environment ## Show the queue at work with Spark: DIR=folder URL=database TASKS=number, each optional
 	@$(WITH_JAVA) $(PY) spark_jobs/demo.py \
 		$(if $(DIR),--dir "$(DIR)") $(if $(URL),--url "$(URL)") $(if $(TASKS),--tasks "$(TASKS)")
+
+compare: environment ## Compare the locking strategies on every server that can be started here: KINDS="…" ARGS="--workers 32"
+	@$(PY) -m tests.servers compare sqlite $(KINDS) -- --quick $(ARGS)
 
 test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"
 	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
@@ -46,6 +49,6 @@ servers: environment ## Start private servers and print their URLs, until Ctrl-C
 	@$(PY) -m tests.servers start $(KINDS)
 
 clean: ## Remove the environment and everything else that was made here
-	rm -rf $(VENV) build dist demo-output test-report spark-warehouse metastore_db derby.log *.egg-info
+	rm -rf $(VENV) build dist demo-output comparison test-report spark-warehouse metastore_db derby.log *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import threading
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -109,6 +111,8 @@ class Database:
             url = parse_url(target)
             self.dialect = dialect_for(url.get_backend_name())
             options = self.dialect.pool_options(url, pool_size, max_overflow) | self.dialect.engine_options(url)
+            if self.dialect.autocommits:
+                options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
             # Payloads are the users' data: they have no place in tracebacks and logs.
             engine = create_engine(url, hide_parameters=True, **options)
         self.url = masked(engine.url)
@@ -175,50 +179,98 @@ class Database:
         name: str,
         write: bool = True,
         attempts: int = ATTEMPTS,
+        direct: bool = False,
+        repeatable: bool = False,
     ) -> _T:
         """Run ``work`` in a transaction of its own and commit; run it again when the database asks for that.
 
-        An error while COMMIT runs is never retried here: whether it took effect is unknown (``outcome_unknown``).
+        An error while COMMIT runs is not retried: whether it took effect is unknown (``outcome_unknown``).
 
+        :param direct: ``work`` is one statement, or begins its transaction itself (``dialect.begin``): no BEGIN and COMMIT around
+            it where connections do without. Its outcome is unknown too if the connection breaks.
+        :param repeatable: running it twice does no harm, so an unknown outcome is no reason not to run it again.
         :raises StorageError: when the database refuses, or still asks to try again after the last attempt.
         """
+        again = _again_anyway if repeatable else _again
+        try:
+            return self._once(work, name, write=write, direct=direct)
+        except TransientStorageError as error:
+            if attempts <= 1 or not again(error):
+                raise
+        time.sleep(random.uniform(0.0, _FIRST_WAIT))
         for attempt in stamina.retry_context(
-            on=_again,
-            attempts=attempts,
+            on=again,
+            attempts=attempts - 1,
             timeout=RETRY_SECONDS,
             wait_initial=_FIRST_WAIT,
             wait_max=_LONGEST_WAIT,
             wait_jitter=_FIRST_WAIT,
         ):
             with attempt:
-                if attempt.num > 1:
-                    self.count(retried=1)
-                return self._once(work, name, write)
+                self.count(retried=1)
+                return self._once(work, name, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def _once(self, work: Callable[[Connection], _T], name: str, write: bool) -> _T:
+    def _once(self, work: Callable[[Connection], _T], name: str, *, write: bool, direct: bool) -> _T:
         if self._process != os.getpid():
             # We are a fork: the connections in the pool are our parent's.
             self.engine.dispose(close=False)
             self._process = os.getpid()
-        with self._errors(name), self.engine.connect() as connection, connection.begin() as transaction:
+        with self._errors(name), self.engine.connect() as connection:
+            if not direct or not self._autocommits:
+                with self._transaction(connection, name, write=write):
+                    return work(connection)
+            with self.dialect.on_demand(connection) as transaction:
+                try:
+                    result = work(connection)
+                except DBAPIError as error:
+                    if write and error.connection_invalidated and not transaction.begun:
+                        raise self._in_doubt(error, name, "the statement") from error
+                    raise
+                self._commit(transaction.commit, name)
+                return result
+
+    @property
+    def _autocommits(self) -> bool:
+        return self.made_here and self.dialect.autocommits
+
+    @contextmanager
+    def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
+        """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
+        with self._errors(name), self.engine.connect() as connection, self._transaction(connection, name, write=write):
+            yield connection
+
+    @contextmanager
+    def _transaction(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:
+        if self._autocommits:
+            with self.dialect.on_demand(connection) as own:
+                self.dialect.begin(connection)
+                yield
+                self._commit(own.commit, name)
+            return
+        with connection.begin() as transaction:
             if write:
                 self.dialect.begin(connection)
-            result = work(connection)
-            try:
-                transaction.commit()
-            except DBAPIError as error:
-                problem = self.dialect.translate(error, name)
-                if error.connection_invalidated:
-                    problem = TransientStorageError(
-                        f"{problem}: the connection broke during COMMIT, so nobody knows whether it took effect; "
-                        'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
-                        sqlstate=problem.sqlstate,
-                        statement_name=name,
-                        outcome_unknown=True,
-                    )
-                raise problem from error
-            return result
+            yield
+            self._commit(transaction.commit, name)
+
+    def _commit(self, commit: Callable[[], None], name: str) -> None:
+        try:
+            commit()
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise self._in_doubt(error, name, "COMMIT") from error
+            raise
+
+    def _in_doubt(self, error: DBAPIError, name: str, during: str) -> TransientStorageError:
+        problem = self.dialect.translate(error, name)
+        return TransientStorageError(
+            f"{problem}: the connection broke during {during}, so nobody knows whether it took effect; "
+            'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
+            sqlstate=problem.sqlstate,
+            statement_name=name,
+            outcome_unknown=True,
+        )
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
@@ -248,6 +300,10 @@ class Database:
     def close(self) -> None:
         """Close the connections of an engine that we made; a caller's engine stays open."""
         self._dispose(self.engine)
+
+
+def _again_anyway(error: Exception) -> bool:
+    return isinstance(error, TransientStorageError)
 
 
 def _again(error: Exception) -> bool:

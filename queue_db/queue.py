@@ -380,24 +380,20 @@ class Queue:
             now=store.clock() if store.clock else None,
         )
 
-        def work(connection: Connection) -> tuple[Claim, set[int]]:
+        def work(connection: Connection) -> Claim:
+            if not pop:
+                return db.strategy.claim(connection, store, want)
+            store.dialect.begin(connection)
             claim = db.strategy.claim(connection, store, want)
-            exhausted = {row.id: row for row in claim.rows if row.attempts > row.max_attempts}
-            if exhausted:
-                # Every attempt was claimed and none came back with a verdict: the job kills its workers.
-                reasons = {
-                    job_id: f"no verdict after {row.max_attempts} attempts: each worker vanished or overran its lease"
-                    + (f"; last error: {row.last_error}" if row.last_error else "")
-                    for job_id, row in exhausted.items()
-                }
-                settle.bury(connection, store, [(row.id, row.version) for row in exhausted.values()], reasons)
-            if pop:
-                settle.delete(connection, store, [(row.id, row.version) for row in claim.rows if row.id not in exhausted])
-            return claim, set(exhausted)
+            settle.delete(connection, store, [(row.id, row.version) for row in claim.rows if row.attempts <= row.max_attempts])
+            return claim
 
         began = time.monotonic()
-        claim, exhausted = db.database.run(work, name="claim")
+        # Run twice a claim does no harm: what an answer that got lost would have told of comes back when its lease ends. What was
+        # popped does not come back, so that must be said.
+        claim = db.database.run(work, name="claim", direct=True, repeatable=not pop)
         took = time.monotonic() - began
+        exhausted = {row.id: row for row in claim.rows if row.attempts > row.max_attempts}
         now = claim.rows[0].available_at - micros if claim.rows else None
         self._marks.learn(claim, now=now, swept=sweep, seconds=took)
         db.strategy.observe(claim)
@@ -409,7 +405,23 @@ class Queue:
             exhausted=len(exhausted),
         )
         won.extend(LeasedJob(row, self, db.codec, token) for row in claim.rows if row.id not in exhausted)
+        if exhausted:
+            self._bury_exhausted(list(exhausted.values()))
         return claim
+
+    def _bury_exhausted(self, rows: Sequence[ClaimedRow]) -> None:
+        """Every attempt was claimed and none came back with a verdict: these jobs kill their workers.
+
+        In a transaction of its own: if it does not come to pass, their lease ends and the next claim does it.
+        """
+        store = self.db.store
+        reasons = {
+            row.id: f"no verdict after {row.max_attempts} attempts: each worker vanished or overran its lease"
+            + (f"; last error: {row.last_error}" if row.last_error else "")
+            for row in rows
+        }
+        pairs = [(row.id, row.version) for row in rows]
+        self.db.database.run(lambda connection: settle.bury(connection, store, pairs, reasons), name="bury")
 
     # --- settle -----------------------------------------------------------------------------------------------------
 
@@ -423,6 +435,7 @@ class Queue:
             settle.Change.GONE,
             using=using,
             attempts=removal.retries + 1,
+            direct=True,
         )
 
     def fail_many(
@@ -523,6 +536,7 @@ class Queue:
         using: Connection | Session | None = None,
         attempts: int = ATTEMPTS,
         applied: Callable[[LeasedJob], None] | None = None,
+        direct: bool = False,
     ) -> list[Verdict]:
         jobs = list(jobs)
         for job in jobs:
@@ -530,7 +544,7 @@ class Queue:
                 raise ArgumentError(f"{job!r} is not a LeasedJob: settle the objects that claim() returned")
             if job.source is not self:
                 raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self!r}")
-        settlement = Settlement(self.db.database, self.db.store, verb, work, change, attempts)
+        settlement = Settlement(self.db.database, self.db.store, verb, work, change, attempts, direct)
         verdicts = settlement.settle(jobs, using=using, applied=applied)
         self.db.database.count(applied=verdicts.count(Verdict.APPLIED), lost=verdicts.count(Verdict.LOST))
         return verdicts

@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 from queue_db.database import Database
 from queue_db.errors import StorageError
 from queue_db.leased import LeasedJob
-from queue_db.model import Verdict
-from queue_db.store import Store, settle
+from queue_db.model import Verdict, to_micros
+from queue_db.store import Store, graveyard, settle
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -29,6 +29,7 @@ class Settlement:
 
     :param change: how the verb leaves a row, for all jobs or by job; what is looked for when nobody knows whether it committed.
     :param attempts: how often the transaction is run when the database asks to try again.
+    :param direct: the work is one statement, or begins its transaction itself.
     """
 
     database: Database
@@ -37,6 +38,7 @@ class Settlement:
     work: Work
     change: settle.Change | Callable[[LeasedJob], settle.Change]
     attempts: int
+    direct: bool = False
 
     def settle(
         self,
@@ -71,29 +73,40 @@ class Settlement:
 
     def _commit(self, jobs: Sequence[LeasedJob], pairs: Pairs) -> set[int]:
         """Run in a transaction of our own; one whose COMMIT went unanswered is looked into and, if it did not happen, run again."""
-        matched: set[int] = set()
+        matched: set[int] | None = None
 
         def attempt(connection: Connection) -> set[int]:
             nonlocal matched
+            matched = None
             matched = self.work(connection, pairs)
             return matched
 
         try:
-            return self.database.run(attempt, name=self.verb, attempts=self.attempts)
+            return self.database.run(attempt, name=self.verb, attempts=self.attempts, direct=self.direct)
         except StorageError as error:
             if not error.outcome_unknown:
                 raise
-        shown = self._confirm([job for job in jobs if job.id in matched])
+            doubtful = error
+        # If the statement itself went unanswered, nobody has seen what it matched.
+        unseen = doubtful if matched is None else None
+        shown = self._confirm([job for job in jobs if matched is None or job.id in matched], unseen)
         rest = [pair for pair in pairs if pair[0] not in shown]
         if not rest:
             return shown
+        self.database.count(retried=1)
         done = shown | self.database.run(lambda connection: self.work(connection, rest), name=self.verb, attempts=self.attempts)
-        # The server may have been at that COMMIT still when we looked; our second try has waited for it and found another version.
-        late = [job for job in jobs if job.id in matched and job.id not in done]
-        return done | self._confirm(late) if late else done
+        # The server may have been at it still when we looked; our second try has waited for it and found another version.
+        late = [job for job in jobs if job.id not in done and (matched is None or job.id in matched)]
+        return done | self._confirm(late, unseen) if late else done
 
-    def _confirm(self, jobs: Sequence[LeasedJob]) -> set[int]:
-        """Which of the jobs that had matched before the lost COMMIT show the change."""
+    def _confirm(self, jobs: Sequence[LeasedJob], unseen: StorageError | None) -> set[int]:
+        """Which of these jobs show the change.
+
+        They had matched before the lost COMMIT. Or else nobody has seen that they matched (``unseen``): then their leases must hold
+        still, for otherwise the change that shows may be another worker's.
+
+        :raises StorageError: ``unseen``, when that cannot be told.
+        """
         by_change: dict[settle.Change, list[tuple[int, int, str]]] = {}
         for job in jobs:
             change = self.change if isinstance(self.change, settle.Change) else self.change(job)
@@ -103,6 +116,10 @@ class Settlement:
             shown: set[int] = set()
             for change, leases in by_change.items():
                 shown |= settle.confirm(connection, self.store, leases, change)
+            if unseen is not None and shown:
+                now = graveyard.time(connection, self.store)
+                if any(job.id in shown and to_micros(job.lease_expires) <= now for job in jobs):
+                    raise unseen
             return shown
 
         return self.database.run(look, name=f"confirm {self.verb}", write=False)

@@ -24,6 +24,16 @@ _SERVERS: dict[tuple[str, ...], Server] = {}
 _DESCRIBED: list[str] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--compare-report",
+        metavar="DIR",
+        type=Path,
+        default=None,
+        help="write the report of the comparison that tests/compare runs on each database: a page, plots and results.json",
+    )
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kind" in metafunc.fixturenames and not any(
         "kind" in str(mark.args[0]).replace(" ", "").split(",") for mark in metafunc.definition.iter_markers("parametrize")

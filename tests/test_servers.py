@@ -216,7 +216,7 @@ def test_a_commit_whose_answer_is_lost_is_done_all_the_same(database: str, proxy
     ask(database, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
     with connect() as connection:
         connection.execute(text("INSERT INTO t VALUES (1)"))
-        proxy.swallow_commit()
+        proxy.swallow("COMMIT")
         with pytest.raises(DBAPIError):
             connection.commit()
     assert proxy.wait_swallowed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 MASK = "***"
@@ -14,10 +15,12 @@ _CREDENTIALS = re.compile(r"(://[^\s:/@]*):[^\s]*@")
 _SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 
 
-def secrets_in(url: str | None) -> list[str]:
-    """What of ``url`` must not be shown, longest first. The text need not be a URL that anybody can parse."""
+def secrets_in(url: str | Sequence[str] | None) -> list[str]:
+    """What of ``url``, or of several, must not be shown, longest first. The text need not be a URL that anybody can parse."""
     if not url:
         return []
+    if not isinstance(url, str):
+        return sorted({secret for one in url for secret in secrets_in(one)}, key=lambda piece: (-len(piece), piece))
     _, _, rest = url.partition("://")
     found: set[str] = set()
     # A password with an unescaped @ or / in it: parsers take part of it for the host, and drivers print the host.

@@ -302,6 +302,11 @@ class Article:
         """Width of the window, in jobs."""
         return self.by.window(workers)
 
+    @property
+    def pick(self) -> str | None:
+        """How a job is drawn from the window."""
+        return self.by.pick if isinstance(self.by, Optimistic) else None
+
     def configuration(self) -> dict[str, str]:
         """Nothing else."""
         return {}

@@ -117,7 +117,12 @@ class Desk:
             # Told before they can be claimed, or the end comes too early.
             self.notes.added += count
             self.tally.add(self.number, added=count)
-            enqueue(count)
+            try:
+                enqueue(count)
+            except BaseException:
+                self.notes.added -= count
+                self.tally.add(self.number, added=-count)
+                raise
 
     def finish(self) -> Notes:
         """The notes, with the processor time since the gun."""
@@ -179,6 +184,11 @@ class Contestant(Protocol):
 
     def window(self, workers: int) -> float | None:
         """Width of the window that claims draw from, in jobs; None if it has none or changes it."""
+        ...
+
+    @property
+    def pick(self) -> str | None:
+        """How one job is drawn from the window: head, uniform, geometric or slice; None without a window."""
         ...
 
     def configuration(self) -> dict[str, str]:

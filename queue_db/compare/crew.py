@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Self
 
@@ -80,6 +80,25 @@ class _Board:
 
     def stop(self) -> None:
         self.goal[1] = 1
+
+
+@dataclass
+class _Answers:
+    """What the workers have said in one run."""
+
+    busy: list[Connection] = field(default_factory=list)  #: who is still at it
+    failed: list[str] = field(default_factory=list)
+    notes: list[Notes] = field(default_factory=list)
+
+    def take(self, pipe: Connection, answer: tuple[str, Any]) -> None:
+        kind, what = answer
+        if kind == "ready":
+            return
+        self.busy.remove(pipe)
+        if kind == "failed":
+            self.failed.append(what)
+        else:
+            self.notes.append(what)
 
 
 class Crew:
@@ -150,31 +169,52 @@ class Crew:
         """
         self._board.reset(jobs)
         self._gun.clear()
-        for pipe in self._pipes:
-            pipe.send(assignment)
+        answers = _Answers()
         try:
-            # A worker whose preparation failed answers "failed" instead of "ready": the others are let go only to stop.
-            answers = self._answers(_READY_LIMIT)
-            failed = [what for kind, what in answers if kind == "failed"]
-            if failed:
-                self._board.stop()
+            for pipe in self._pipes:
+                pipe.send(assignment)
+                answers.busy.append(pipe)
+            self._get_ready(answers)
             before()
             self._began.value = time.monotonic()
             self._gun.set()
-            pipes = [pipe for pipe, (kind, _) in zip(self._pipes, answers, strict=True) if kind == "ready"]
-            done = self._watch(pipes, self._began.value + limit, progress)
-            failed += [what for kind, what in done if kind == "failed"]
+            self._watch(answers, self._began.value + limit, progress)
         except BaseException:
             self._board.stop()
             self._gun.set()
+            self._await_answers(answers.busy)
             raise
-        if failed:
-            raise CrewError(failed[0])
-        return History(jobs=jobs, began=self._began.value, notes=tuple(notes for _, notes in done))
+        if answers.failed:
+            raise CrewError(answers.failed[0])
+        notes = sorted(answers.notes, key=lambda one: one.worker)
+        return History(jobs=jobs, began=self._began.value, notes=tuple(notes))
 
-    def _answers(self, limit: float) -> list[tuple[str, Any]]:
-        deadline = time.monotonic() + limit
-        return [self._receive(pipe, deadline) for pipe in self._pipes]
+    def _get_ready(self, answers: _Answers) -> None:
+        deadline = time.monotonic() + _READY_LIMIT
+        for pipe in list(answers.busy):
+            answers.take(pipe, self._receive(pipe, deadline))
+        # One whose preparation failed has said so instead of "ready": the others are let go only to stop.
+        if answers.failed:
+            self._board.stop()
+
+    def _watch(self, answers: _Answers, deadline: float, progress: Callable[[int], None]) -> None:
+        while answers.busy:
+            for pipe in wait(answers.busy, timeout=_GLANCE):
+                if isinstance(pipe, Connection):
+                    answers.take(pipe, self._receive(pipe, time.monotonic() + _STOP_LIMIT))
+            progress(self._board.left)
+            if time.monotonic() > deadline:
+                self._board.stop()
+            if time.monotonic() > deadline + _STOP_LIMIT:
+                raise CrewError(f"a worker did not stop within {_STOP_LIMIT:.0f} s after the end")
+
+    def _await_answers(self, busy: list[Connection]) -> None:
+        """After a failure: let everybody stop, so that nobody holds a lock on what is removed next."""
+        deadline = time.monotonic() + _STOP_LIMIT
+        for pipe in busy:
+            with suppress(CrewError):
+                while self._receive(pipe, deadline)[0] == "ready":
+                    pass
 
     def _receive(self, pipe: Connection, deadline: float) -> tuple[str, Any]:
         try:
@@ -184,21 +224,6 @@ class Crew:
         except (EOFError, OSError):
             raise CrewError("a worker process has ended without a word") from None
         raise CrewError(f"a worker did not answer within {_READY_LIMIT:.0f} s")
-
-    def _watch(self, pipes: Sequence[Connection], deadline: float, progress: Callable[[int], None]) -> list[tuple[str, Any]]:
-        waiting = list(pipes)
-        answers: dict[Connection, tuple[str, Any]] = {}
-        while waiting:
-            for pipe in wait(waiting, timeout=_GLANCE):
-                assert isinstance(pipe, Connection)  # noqa: S101 - nothing else was given to wait()
-                answers[pipe] = self._receive(pipe, time.monotonic() + _STOP_LIMIT)
-                waiting.remove(pipe)
-            progress(self._board.left)
-            if time.monotonic() > deadline:
-                self._board.stop()
-            if time.monotonic() > deadline + _STOP_LIMIT:
-                raise CrewError(f"a worker did not stop within {_STOP_LIMIT:.0f} s after the end")
-        return [answers[pipe] for pipe in pipes]
 
 
 def _member(number: int, pipe: Connection, board: _Board, gun: Any, began: Any, kind: Kind) -> None:

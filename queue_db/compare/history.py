@@ -53,8 +53,13 @@ class History:
         """Numbers of the jobs in the order in which they were begun, over all workers; with repeats, without jobs added later."""
         if self.protocol is not None:
             return [job for job, _ in self.protocol if job >= 0]
-        begun = sorted((when, note.worker, job) for note in self.notes for when, job in zip(note.times, note.jobs, strict=True))
-        return [job for _, _, job in begun if job >= 0]
+        begun = sorted(
+            (when, note.worker, place)
+            for note in self.notes
+            for place, (when, _) in enumerate(zip(note.times, note.jobs, strict=True))
+        )
+        jobs = {note.worker: note.jobs for note in self.notes}
+        return [job for _, worker, place in begun if (job := jobs[worker][place]) >= 0]
 
     def total(self, name: str) -> int:
         """The sum of one of the workers' numbers."""

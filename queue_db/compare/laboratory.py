@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from queue_db import arguments
 from queue_db.compare.article import ARTICLE, Article
 from queue_db.compare.contestant import Contestant, Place
@@ -21,7 +23,7 @@ from queue_db.compare.machine import machine, server_clock
 from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol as ProtocolTable
 from queue_db.compare.results import Bench, Comparison, Row, Run
-from queue_db.database import Database, masked
+from queue_db.database import Database, masked, parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.schema import tables
@@ -74,7 +76,12 @@ class Plan:
             raise ArgumentError(f"clone={self.clone}: must be 0 to less than 1, or the jobs never end")
         if not (math.isfinite(self.work_ms) and self.work_ms >= 0):
             raise ArgumentError(f"work_ms={self.work_ms}: must be 0 or more milliseconds")
-        arguments.seconds("lease", self.lease, zero=False)
+        if not 1.0 <= arguments.seconds("lease", self.lease) / 1_000_000 == int(self.lease):
+            raise ArgumentError(f"lease={self.lease}: must be whole seconds, 1 or more: the article's layout has no others")
+        if not self.strategies:
+            raise ArgumentError("strategies: give at least one name")
+        if self.kind not in ("processes", "threads"):
+            raise ArgumentError(f"kind={self.kind!r}: must be processes or threads")
         arguments.seconds("limit", self.limit, zero=False)
 
     def jobs_for(self, batch: int) -> int:
@@ -111,8 +118,12 @@ class Audience(Protocol):
         """So many jobs have left so far."""
         ...
 
-    def done(self, row: Row) -> None:
-        """A row has all its runs, or was refused."""
+    def ran(self) -> None:
+        """A run has ended."""
+        ...
+
+    def done(self, row: Row, skipped: int) -> None:
+        """A row has all its runs, or was refused: then so many were left out."""
         ...
 
 
@@ -128,7 +139,10 @@ class Silence:
     def progress(self, left: int, seconds: float) -> None:
         """Nothing."""
 
-    def done(self, row: Row) -> None:
+    def ran(self) -> None:
+        """Nothing."""
+
+    def done(self, row: Row, skipped: int) -> None:
         """Nothing."""
 
 
@@ -189,26 +203,26 @@ def compare(
 def own_place(url: str, plan: Plan) -> Iterator[tuple[Place, Bench]]:
     """A schema of the laboratory's own in this database, and what the database is; the schema is gone afterwards."""
     name = PREFIX + secrets.token_hex(4)
-    with contextlib.closing(Database(url)) as database:
-        dialect = database.dialect
-        home, schema = dialect.annex(database.engine.url, name)
-        address = home.render_as_string(hide_password=False)
+    dialect = dialect_for(parse_url(url).get_backend_name())
+    # Not the user's file, on SQLite: it is not opened at all.
+    home, schema = dialect.annex(parse_url(url), name)
+    address = home.render_as_string(hide_password=False)
+    with contextlib.closing(Database(address)) as database:
         with autocommitting(address) as engine, engine.connect() as connection:
             try:
                 dialect.make_annex(connection, name)
-            except Exception as error:
+            except SQLAlchemyError as error:
                 raise ConfigurationError(
                     f"the comparison works in a schema of its own, and may not make one in {database.url}: {_reason(error)}. "
                     f"Give the user the right to create schemas (databases, on MySQL and MariaDB) called {PREFIX}…, "
                     "or name another user"
                 ) from error
-        try:
-            facts = _facts(database)
-            bench = Bench(url=masked(url), title=database.server.split()[0], server=database.server, facts=facts, rows=[])
-            yield Place(address, schema, plan.lease, plan.workers), bench
-        finally:
-            with autocommitting(address) as engine, engine.connect() as connection:
-                dialect.drop_annex(connection, name)
+        bench = Bench(url=masked(url), title=database.server.split()[0], server=database.server, facts=_facts(database), rows=[])
+    try:
+        yield Place(address, schema, plan.lease, plan.workers), bench
+    finally:
+        with autocommitting(address) as engine, engine.connect() as connection:
+            dialect.drop_annex(connection, name)
 
 
 def _reason(error: BaseException) -> str:
@@ -235,6 +249,7 @@ def _run_bench(place: Place, bench: Bench, rows: Sequence[Contestant], plan: Pla
             index=contestant.index,
             workers=plan.workers,
             window=contestant.window(plan.workers),
+            pick=contestant.pick,
             refused=contestant.refused(place),
             configuration=contestant.configuration(),
             runs=[],
@@ -245,7 +260,8 @@ def _run_bench(place: Place, bench: Bench, rows: Sequence[Contestant], plan: Pla
                 jobs = plan.jobs_for(contestant.batch)
                 audience.run(row.name, row.batch, number, jobs)
                 row.runs.append(_run_once(contestant, place, row, plan, crew, audience, jobs))
-        audience.done(row)
+                audience.ran()
+        audience.done(row, plan.repeat - len(row.runs))
 
 
 def _run_once(contestant: Contestant, place: Place, row: Row, plan: Plan, crew: Crew, audience: Audience, jobs: int) -> Run:
@@ -256,7 +272,7 @@ def _run_once(contestant: Contestant, place: Place, row: Row, plan: Plan, crew: 
             if plan.verify:
                 protocol.make(engine)
             clock = server_clock(engine, dialect_for(engine.dialect.name))
-            spent: list[float] = []
+            spent: list[float | None] = []
             began = time.monotonic()
             history = crew.run(
                 Assignment(contestant, place, plan.work_ms / 1000, plan.clone, plan.verify),
@@ -265,9 +281,14 @@ def _run_once(contestant: Contestant, place: Place, row: Row, plan: Plan, crew: 
                 before=lambda: spent.append(clock()) if clock else None,
                 progress=lambda left: audience.progress(left, time.monotonic() - began),
             )
-            server_cpu = clock() - spent[0] if clock else None
+            server_cpu = _between(spent[0], clock()) if clock else None
             if plan.verify:
                 history = replace(history, protocol=protocol.read(engine))
     finally:
         contestant.tear_down(place)
-    return Run.of(history, window=row.window, client_cpu=history.total("cpu"), server_cpu=server_cpu)
+    picked = row.window if row.pick in ("head", "uniform") else None
+    return Run.of(history, window=picked, client_cpu=history.total("cpu"), server_cpu=server_cpu)
+
+
+def _between(first: float | None, last: float | None) -> float | None:
+    return None if first is None or last is None else last - first

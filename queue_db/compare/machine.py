@@ -34,7 +34,7 @@ def machine() -> dict[str, str]:
     return facts
 
 
-def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float] | None:
+def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float | None] | None:
     """A function that tells the processor seconds that the server has used so far; None if it is elsewhere or hidden."""
     url = make_url(engine.url)
     if (url.host or "") not in _LOOPBACK:
@@ -57,7 +57,7 @@ def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float] | None
     return lambda: _seconds(server)
 
 
-def _seconds(server: psutil.Process) -> float:
+def _seconds(server: psutil.Process) -> float | None:
     """Of a process, its children that are there and those that have ended."""
     try:
         times = server.cpu_times()
@@ -69,5 +69,5 @@ def _seconds(server: psutil.Process) -> float:
             except psutil.NoSuchProcess:
                 continue
     except psutil.Error:
-        return float("nan")
+        return None
     return float(total)

@@ -42,6 +42,11 @@ class Product:
         """Width of the window, in jobs."""
         return None if self.wide is None else self.wide(workers) * self.batch
 
+    @property
+    def pick(self) -> str | None:
+        """How jobs are drawn from the window."""
+        return "slice" if self.wide is not None else None
+
     def configuration(self) -> dict[str, str]:
         """Nothing beyond the defaults."""
         return {}
@@ -57,7 +62,6 @@ class Product:
     def set_up(self, place: Place, jobs: int) -> None:
         """Migrate, and enqueue."""
         with self._open(place) as db:
-            db.migrate(revision="base")
             db.migrate()
             db.queue(_QUEUE).enqueue_many(("job", number) for number in range(jobs))
             with db.database.engine.connect() as connection:
@@ -90,7 +94,7 @@ class Product:
             seen = _seen(db)
             desk.notes.rounds, desk.notes.candidates, desk.notes.won = (now - then for now, then in zip(seen, start, strict=True))
             if isinstance(db.strategy, Adaptive):
-                desk.notes.window = float(db.strategy.window(_QUEUE))
+                desk.notes.window = float(db.strategy.window(_QUEUE) * self.batch)
 
     def tear_down(self, place: Place) -> None:
         """Drop the tables."""

@@ -51,13 +51,13 @@ class Run:
     client_cpu: float | None  #: seconds, all workers together
     server_cpu: float | None  #: seconds of the server's processes; None where they cannot be seen from here
     peak_memory: int  #: bytes, of the largest worker process
-    window: float | None = None  #: an adaptive strategy's window at the end, mean of the workers
+    window: float | None = None  #: an adaptive strategy's window at the end, in jobs, mean of the workers
     #: The asynchronous model's share of misses, from the rivals counted in each attempt; None without a window or such counts.
     predicted_miss: float | None = None
 
     @classmethod
     def of(cls, history: History, *, window: float | None, client_cpu: float | None, server_cpu: float | None) -> Run:
-        """The measures of a run. ``window``: the width of the row's window, in jobs, None without one."""
+        """The measures of a run. ``window``: the width of the row's window, in jobs, if one of it is picked at random."""
         order = history.order()
         rivals = history.rivals()
         windows = [note.window for note in history.notes if note.window is not None]
@@ -122,6 +122,7 @@ class Row:
     index: str  #: which index the claim uses
     workers: int
     window: float | None = None  #: width of a fixed window, in jobs
+    pick: str | None = None  #: how a job is drawn from it: head, uniform, geometric or slice
     refused: str | None = None  #: why it did not run here
     configuration: dict[str, str] = field(default_factory=dict)  #: a peer's settings, as its own documents advise
     runs: list[Run] = field(default_factory=list)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
@@ -65,16 +66,23 @@ ASSIGNED = ("token", "lease", "by_worker", "now")
 class Taking:
     """A claim in its parts, which a dialect puts together into as few statements as it can. Made once for each shape and kept.
 
-    ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
-    the strategy says so; ``unseen`` selects one ``priority`` for each gap between the known ones in which there is a job (None:
-    no gaps); ``locks`` tells whether the candidates are locked; ``values`` are the assignments; ``returning`` the columns of the
-    jobs won. Their parameters are given when it runs; ``limit`` and ``token``, the claim token, are among them.
+    - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
+      the strategy says so; ``whole`` does the same with all columns of ``returning``.
+    - ``clock`` is the time of the statement.
+    - ``unseen`` selects one ``priority`` for each gap between the known ones in which there is a job (None: no gaps).
+    - ``locks`` tells whether the candidates are locked, ``waits`` whether that waits for others' locks.
+    - ``values`` are the assignments, ``returning`` the columns of the jobs won.
+
+    Their parameters are given when it runs; ``limit`` and ``token``, the claim token, are among them.
     """
 
     jobs: Table
     candidates: Select[Any]
+    whole: Select[Any]
+    clock: ColumnElement[int]
     unseen: Select[Any] | None
     locks: bool
+    waits: bool
     values: Sequence[tuple[ColumnElement[Any], Any]]
     returning: Sequence[ColumnElement[Any]]
 
@@ -83,10 +91,42 @@ class Taking:
 class Taken:
     """What a claim took: rows of ``returning``; the candidates' ``(priority, head)``; unseen priorities."""
 
-    rows: Sequence[Row[Any]]
+    rows: Sequence[Any]
     candidates: int
     heads: Mapping[int, int]
     unseen: Sequence[int]
+
+
+class OnDemand:
+    """A transaction that begins when somebody needs one, on a connection that otherwise commits each statement by itself."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.begun = False
+
+    def begin(self) -> None:
+        """Begin it, unless that has been done."""
+        if not self.begun:
+            self._connection.exec_driver_sql("BEGIN")
+            self.begun = True
+
+    def commit(self) -> None:
+        """Commit it, if it has begun."""
+        if self.begun:
+            self._connection.exec_driver_sql("COMMIT")
+            self.begun = False
+
+    def rollback(self) -> None:
+        """Roll it back, if it has begun. A connection on which that fails is thrown away, and the server rolls back."""
+        if self.begun and not self._connection.invalidated:
+            try:
+                self._connection.exec_driver_sql("ROLLBACK")
+            except DBAPIError:
+                self._connection.invalidate()
+        self.begun = False
+
+
+_TRANSACTION = "queue_db_transaction"
 
 
 class Dialect:
@@ -101,6 +141,8 @@ class Dialect:
     extra: ClassVar[str] = ""
     #: The oldest server that works, as ``server_version_info`` tells it.
     minimum: ClassVar[tuple[int, ...]] = ()
+    #: Whether connections that we make commit each statement by itself, so that one statement is one round trip.
+    autocommits: ClassVar[bool] = False
     #: Error codes that ask for another try.
     transient: ClassVar[frozenset[str]] = frozenset()
     #: Error codes of transactions that got into each other's way.
@@ -168,8 +210,25 @@ class Dialect:
         """Return the engine as our own transactions use it. An engine that is not ``made_here`` is the caller's: left as it is."""
         return engine
 
+    @contextmanager
+    def on_demand(self, connection: Connection) -> Iterator[OnDemand]:
+        """On one of our own connections, which commit each statement by itself: let :meth:`begin` begin a transaction.
+
+        It is rolled back when the block raises; to commit it is the caller's.
+        """
+        transaction = OnDemand(connection)
+        connection.execution_options(**{_TRANSACTION: transaction})
+        try:
+            yield transaction
+        except BaseException:
+            transaction.rollback()
+            raise
+
     def begin(self, connection: Connection) -> None:
-        """Make the transaction that is beginning, or a caller's, a writer's. Default: nothing to do."""
+        """Make what follows one transaction, if it is not one already. In a caller's transaction there is nothing to do."""
+        transaction: OnDemand | None = connection.get_execution_options().get(_TRANSACTION)
+        if transaction is not None:
+            transaction.begin()
 
     # --- the clock --------------------------------------------------------------------------------------------------
 
@@ -200,8 +259,10 @@ class Dialect:
         return statement
 
     def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
-        """Take the candidates: read them, update those that still have their version, read back by claim token."""
+        """Take the candidates: read them, update those that still have their version, and read back if that were not all."""
         jobs = taking.jobs
+        if taking.locks:
+            self.begin(connection)
         found = connection.execute(_look(taking), parameters).all()
         unseen = sorted(row.priority for row in found if row.id is None)
         # Nothing beyond a priority that was not looked into.
@@ -211,9 +272,17 @@ class Dialect:
             return Taken((), 0, heads, unseen)
         # In id order: two claims that overlap wait for each other in one direction only.
         pairs = sorted((row.id, row.version) for row in candidates)
-        change = self.by_id(update(jobs).where(self.match(jobs, pairs)).ordered_values(*taking.values), jobs)
+        # The lease counts from the look, so that its end is known without reading it back. A look that has waited is too old.
+        until = candidates[0].looked_at + parameters["lease"]
+        values = taking.values
+        if not taking.waits:
+            values = [(column, until if column is jobs.c.available_at else value) for column, value in values]
+        change = self.by_id(update(jobs).where(self.match(jobs, pairs)).ordered_values(*values), jobs)
         assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
-        if connection.execute(change, assigned).rowcount == 0:
+        won = connection.execute(change, assigned).rowcount
+        if won == len(pairs) and not taking.waits:
+            return Taken([_as_taken(row, until) for row in candidates], len(pairs), heads, unseen)
+        if won == 0:
             return Taken((), len(pairs), heads, unseen)
         mine = select(*taking.returning).where(
             jobs.c.id.in_([job_id for job_id, _ in pairs]), jobs.c.claim_token == parameters["token"]
@@ -226,6 +295,7 @@ class Dialect:
         """Change the rows that match ``pairs`` and return their ids. ``values`` raise ``version`` by one."""
         if len(pairs) > 1:
             # A count does not tell which of several rows matched: look first, and hold what was seen.
+            self.begin(connection)
             pairs = self.hold(connection, jobs, pairs)
         if not pairs:
             return set()
@@ -252,6 +322,7 @@ class Dialect:
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
         """Delete the rows that match ``pairs`` and return their ids."""
         if len(pairs) > 1:
+            self.begin(connection)
             pairs = self.hold(connection, jobs, pairs)
         if not pairs:
             return set()
@@ -443,9 +514,22 @@ def lowest_heads(candidates: Iterable[tuple[int, int]]) -> dict[int, int]:
 @lru_cache(maxsize=256)
 def _look(taking: Taking) -> Any:
     """Candidates and unseen priorities (rows without an id) in one read."""
-    read = taking.candidates.subquery("candidate")
-    columns = select(read.c.id, read.c.version, read.c.priority, read.c.head)
+    read = taking.whole.subquery("candidate")
+    columns = select(read, taking.clock.label("looked_at"))
     if taking.unseen is None:
         return columns
     gap = taking.unseen.subquery("unseen")
-    return columns.union_all(select(null(), null(), gap.c.priority, null()))
+    blank = [gap.c.priority if column.key == "priority" else null() for column in read.c]
+    return columns.union_all(select(*blank, null()))
+
+
+def _as_taken(row: Row[Any], until: int) -> Any:
+    """A candidate as the claim has left it."""
+    stored = row._asdict()
+    stored |= {
+        "due_at": row.available_at,
+        "available_at": until,
+        "version": row.version + 1,
+        "attempts": row.attempts + 1,
+    }
+    return SimpleNamespace(**stored)

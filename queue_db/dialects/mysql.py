@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, Update, delete, func, insert, text
+from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, Update, delete, event, func, insert, text
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
@@ -30,6 +30,7 @@ class MySQL(Dialect):
     title: ClassVar[str] = "MySQL"
     default_driver: ClassVar[str | None] = "pymysql"
     extra: ClassVar[str] = "mysql"
+    autocommits: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
     # 1020: with innodb_snapshot_isolation a lost version check is this error; the others: deadlock, lock wait timeout,
     # connection gone, lost, refused or shutting down.
@@ -95,14 +96,14 @@ class MySQL(Dialect):
             # Seconds; the default of 50 is longer than most leases.
             "init_command": "SET SESSION innodb_lock_wait_timeout = 10",
         }
-        return {
-            # At REPEATABLE READ, their default, an update sees an old snapshot, and an empty locking read keeps producers out.
-            "isolation_level": "READ COMMITTED",
-            "connect_args": {name: value for name, value in waits.items() if name not in url.query},
-        }
+        return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        return engine if made_here else engine.execution_options(isolation_level="READ COMMITTED")
+        # At REPEATABLE READ, their default, an update sees an old snapshot, and an empty locking read keeps producers out.
+        if not made_here:
+            return engine.execution_options(isolation_level="READ COMMITTED")
+        event.listen(engine, "connect", _read_committed)
+        return engine
 
     def random(self) -> ColumnElement[float]:
         return func.rand()
@@ -118,6 +119,7 @@ class MySQL(Dialect):
         sql = connection.dialect
         returns = _is_mariadb(sql) and (len(pairs) == 1 or (sql.server_version_info or ()) >= _HINTS_IN_DELETE)
         if len(pairs) > 1 and not returns:
+            self.begin(connection)
             pairs = self.hold(connection, jobs, pairs)
         if not pairs:
             return set()
@@ -182,6 +184,11 @@ def _increment(connection: Connection) -> int:
         step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
         connection.info["queue_db.auto_increment_increment"] = step
     return step
+
+
+def _read_committed(connection: Any, _: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
 def _is_mariadb(sql: SQLAlchemyDialect) -> bool:

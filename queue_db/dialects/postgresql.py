@@ -12,13 +12,16 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    CursorResult,
     Engine,
+    Executable,
     Table,
     Text,
     and_,
     any_,
     bindparam,
     column,
+    delete,
     func,
     literal,
     null,
@@ -34,6 +37,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
+from queue_db.dialects import prepared
 from queue_db.dialects.base import COPIED, Pairs, ReturningDialect, Rows, Taken, Taking, due_time
 from queue_db.model import Capability, Fault
 
@@ -51,6 +55,7 @@ class PostgreSQL(ReturningDialect):
     title: ClassVar[str] = "PostgreSQL"
     default_driver: ClassVar[str | None] = "psycopg2"
     extra: ClassVar[str] = "postgresql"
+    autocommits: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (12,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
     transient: ClassVar[frozenset[str]] = frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"})
@@ -60,6 +65,8 @@ class PostgreSQL(ReturningDialect):
         "40001": Fault.SERIALIZATION,
         "55P03": Fault.LOCK_TIMEOUT,
     }
+
+    _prepares = False
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         return frozenset(Capability)
@@ -96,32 +103,28 @@ class PostgreSQL(ReturningDialect):
             "keepalives_count": 3,
             "tcp_user_timeout": 20_000,
             "application_name": "queue_db",
-            # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds.
-            "options": "-c lock_timeout=10000",
+            # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds. And at REPEATABLE READ
+            # a lost version check is an error instead of no row.
+            "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed",
         }
-        return {
-            "isolation_level": "READ COMMITTED",
-            "connect_args": {name: value for name, value in waits.items() if name not in url.query},
-        }
+        return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        # At REPEATABLE READ a lost version check is an error instead of no row.
+        # A caller's engine may stand behind a pooler that gives each transaction another connection.
+        self._prepares = made_here and engine.dialect.driver == "psycopg2"
         return engine if made_here else engine.execution_options(isolation_level="READ COMMITTED")
 
     def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
         if len(pairs) == 1:
             return super().match(jobs, pairs)
-        wanted = _pairs(pairs)
-        # The array of ids drives the primary key in id order, so that two settles never wait for each other in a circle, and no
-        # plan made while the table was empty can turn this into a scan.
-        ids = bindparam(None, [job_id for job_id, _ in pairs], ARRAY(BigInteger), unique=True)
-        return and_(
-            jobs.c.id == any_(ids),
-            tuple_(jobs.c.id, jobs.c.version).in_(select(wanted.c.id, wanted.c.version)),
+        return _matching(
+            jobs,
+            bindparam(None, [job_id for job_id, _ in pairs], ARRAY(BigInteger), unique=True),
+            bindparam(None, [version for _, version in pairs], ARRAY(BigInteger), unique=True),
         )
 
     def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
-        found = connection.execute(_take(taking), parameters).all()
+        found = self._run(connection, _take(taking), parameters).all()
         unseen = sorted(row.priority for row in found if row.id is None and row.tried is None)
         # What lies beyond a priority that was not looked into was not tried.
         tried = [row for row in found if row.tried is not None and not (unseen and unseen[0] < row.priority)]
@@ -131,6 +134,21 @@ class PostgreSQL(ReturningDialect):
             heads={row.priority: row.head for row in tried},
             unseen=unseen,
         )
+
+    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
+        if len(pairs) == 1:
+            ((job_id, version),) = pairs
+            gone = self._run(connection, _delete_one(jobs), {"of_id": job_id, "of_version": version})
+        else:
+            ids, versions = [job_id for job_id, _ in pairs], [version for _, version in pairs]
+            gone = self._run(connection, _delete_many(jobs), {"ids": ids, "versions": versions})
+        return set(gone.scalars())
+
+    def _run(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> CursorResult[Any]:
+        """Run a statement that is an object of its own for ever, prepared where that is possible."""
+        if self._prepares:
+            return prepared.execute(connection, statement, values)
+        return connection.execute(statement, values)
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists.
@@ -201,15 +219,28 @@ def _take(taking: Taking) -> Any:
     return union_all(*told)
 
 
+@lru_cache(maxsize=64)
+def _delete_one(jobs: Table) -> Any:
+    one = and_(jobs.c.id == bindparam("of_id", type_=BigInteger), jobs.c.version == bindparam("of_version", type_=BigInteger))
+    return delete(jobs).where(one).returning(jobs.c.id)
+
+
+@lru_cache(maxsize=64)
+def _delete_many(jobs: Table) -> Any:
+    ids = bindparam("ids", type_=ARRAY(BigInteger))
+    return delete(jobs).where(_matching(jobs, ids, bindparam("versions", type_=ARRAY(BigInteger)))).returning(jobs.c.id)
+
+
 def _array_of(item: ColumnElement[int]) -> ColumnElement[Any]:
     return func.array(select(item).scalar_subquery(), type_=ARRAY(BigInteger))
 
 
-def _pairs(pairs: Pairs) -> Any:
-    ids = bindparam(None, [job_id for job_id, _ in pairs], ARRAY(BigInteger), unique=True)
-    versions = bindparam(None, [version for _, version in pairs], ARRAY(BigInteger), unique=True)
-    return (
+def _matching(jobs: Table, ids: ColumnElement[Any], versions: ColumnElement[Any]) -> ColumnElement[bool]:
+    wanted = (
         func.unnest(ids, versions)
         .table_valued(column("id", BigInteger), column("version", BigInteger), name="wanted")
         .render_derived(name="wanted")
     )
+    # The array of ids drives the primary key in id order, so that two settles never wait for each other in a circle, and no plan
+    # made while the table was empty can turn this into a scan.
+    return and_(jobs.c.id == any_(ids), tuple_(jobs.c.id, jobs.c.version).in_(select(wanted.c.id, wanted.c.version)))

@@ -79,7 +79,8 @@ def mark(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
 
 
 def lock(connection: Connection, store: Store, pairs: Pairs) -> Pairs:
-    """Lock the rows that match and return their pairs."""
+    """Lock the rows that match until the transaction ends, and return their pairs."""
+    store.dialect.begin(connection)
     return store.dialect.hold(connection, store.tables.jobs, pairs)
 
 
@@ -107,8 +108,8 @@ def bury(connection: Connection, store: Store, pairs: Pairs, errors: Mapping[int
 def confirm(connection: Connection, store: Store, leases: Sequence[tuple[int, int, str]], change: Change) -> set[int]:
     """After a COMMIT whose reply was lost: which of the leases ``(id, version, claim token)`` show the change.
 
-    The change had matched under lock before the commit, so a row that is gone, or one version on in the form that the change
-    leaves, means that the commit happened.
+    The change had matched under lock before the commit, or the leases still held, so a row that is gone, or one version on in the
+    form that the change leaves, means that it happened.
     """
     jobs = store.tables.jobs
     found = {

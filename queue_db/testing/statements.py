@@ -8,17 +8,20 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
+_NOT_COUNTED = ("BEGIN", "COMMIT", "ROLLBACK", "PREPARE ", "DEALLOCATE ")
+
 
 @contextmanager
 def counted_statements(engine: Engine) -> Iterator[list[str]]:
     """The texts of the statements that run on ``engine`` inside the block: ``len()`` is their number.
 
-    BEGIN and COMMIT are the driver's and do not appear.
+    BEGIN, COMMIT and ROLLBACK do not appear, nor what a connection does once: PREPARE.
     """
     seen: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        seen.append(statement)
+        if not statement.startswith(_NOT_COUNTED):
+            seen.append(statement)
 
     event.listen(engine, "before_cursor_execute", note)
     try:

@@ -21,9 +21,8 @@ def pooled(shared_urls: Callable[[str], str]) -> Iterator[Callable[..., QueueDB]
         given = {"strategy": combination.new_strategy(), "removal": combination.removal} | options
         engine = pools[combination.kind].database.engine
         db = QueueDB(engine, **given)  # type: ignore[arg-type]
-        # Made by us, it has our isolation level already; as a caller's it would set it anew for each transaction, which is
-        # most of the round trips on MySQL.
-        db.database.engine = engine
+        # It is one that we made, and so are its connections: not a caller's.
+        db.database.engine, db.database.made_here = engine, True
         return db
 
     yield open_it

@@ -32,7 +32,7 @@ def main(url: str, queue_name: str, batch: int, lease: float, executions: str) -
                 time.sleep(0.05)  # the jobs of killed workers come back when their leases run out
                 continue
             os.write(notes, b"".join(b"%d\n" % job.id for job in jobs))
-            with db.database.engine.begin() as connection:
+            with db.database.begin() as connection:
                 verdicts = queue.complete_many(jobs, using=connection)
                 done = [{"job_id": job.id} for job, verdict in zip(jobs, verdicts, strict=True) if verdict]
                 if done:

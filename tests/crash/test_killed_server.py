@@ -131,7 +131,7 @@ def test_a_process_killed_inside_its_transaction_leaves_the_job_leased(tmp_path:
     program = (
         "import sys; from queue_db import QueueDB\n"
         "db = QueueDB(sys.argv[1]); queue = db.queue('crash'); (job,) = queue.claim(lease=60)\n"
-        "with db.database.engine.begin() as connection:\n"
+        "with db.database.begin() as connection:\n"
         "    assert job.complete(using=connection); print('inside', flush=True); sys.stdin.read()\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import event
-
 from queue_db import QueueDB
 from queue_db.dialects import registered
 from queue_db.model import Capability
+from queue_db.testing import counted_statements
 
 TITLES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB"}
 
@@ -33,29 +32,21 @@ def statement_row(kind: str, db: QueueDB, name: str) -> str:
 def statements(db: QueueDB, name: str, number: int) -> list[int]:
     """Statements for ``number`` jobs: claim, complete, fail, extend, enqueue one, enqueue_many."""
     queue = db.queue(name)
-    seen: list[str] = []
-
-    def count(*args: Any) -> None:
-        seen.append(args[2])
 
     def of(verb: Any) -> int:
-        seen.clear()
-        verb()
+        with counted_statements(db.database.engine) as seen:
+            verb()
         return len(seen)
 
     queue.enqueue_many(("k", place) for place in range(3 * number))
-    event.listen(db.database.engine, "before_cursor_execute", count)
-    try:
-        jobs: list[Any] = []
-        claim = of(lambda: jobs.extend(queue.claim(number)))
-        complete = of(lambda: queue.complete_many(jobs))
-        extended = queue.claim(number)
-        extend = of(lambda: queue.extend_many(extended, 60))
-        fail = of(lambda: queue.fail_many(extended, "no"))
-        one = of(lambda: queue.enqueue("k", 1))
-        many = of(lambda: queue.enqueue_many(("k", place) for place in range(number)))
-    finally:
-        event.remove(db.database.engine, "before_cursor_execute", count)
+    jobs: list[Any] = []
+    claim = of(lambda: jobs.extend(queue.claim(number)))
+    complete = of(lambda: queue.complete_many(jobs))
+    extended = queue.claim(number)
+    extend = of(lambda: queue.extend_many(extended, 60))
+    fail = of(lambda: queue.fail_many(extended, "no"))
+    one = of(lambda: queue.enqueue("k", 1))
+    many = of(lambda: queue.enqueue_many(("k", place) for place in range(number)))
     return [claim, complete, fail, extend, one, many]
 
 

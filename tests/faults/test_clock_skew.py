@@ -76,7 +76,9 @@ def test_a_skewed_worker_sees_and_makes_the_same_times(db: QueueDB, url: str, na
 
 def test_the_librarys_code_asks_no_clock_but_the_databases() -> None:
     package = Path(queue_db.__file__).parent
-    sources = [path for path in package.rglob("*.py") if not {"cli", "testing", "spark"} & set(path.relative_to(package).parts)]
+    # The laboratory measures with clocks, and the article's rows go by the client's: that is part of what they show.
+    elsewhere = {"cli", "testing", "spark", "compare"}
+    sources = [path for path in package.rglob("*.py") if not elsewhere & set(path.relative_to(package).parts)]
     assert len(sources) > 20
     asked = [
         f"{path.name}:{node.lineno}"

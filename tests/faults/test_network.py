@@ -37,14 +37,17 @@ def far(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> Iterator[Q
 
 
 class Once:
-    """Do something at the n-th occurrence of an event of an engine, and never again."""
+    """Do something before the n-th statement of an engine that begins with ``start``, and never again."""
 
-    def __init__(self, queue: Queue, happening: str, act: Callable[[], object], at: int = 1) -> None:
+    def __init__(self, queue: Queue, start: str, act: Callable[[], object], at: int = 1) -> None:
         self.left = at
+        self._start = start
         self._act = act
-        event.listen(queue.db.database.engine, happening, self._count)
+        event.listen(queue.db.database.engine, "before_cursor_execute", self._count)
 
-    def _count(self, *args: Any) -> None:
+    def _count(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if not statement.startswith(self._start):
+            return
         self.left -= 1
         if self.left == 0:
             self._act()
@@ -65,7 +68,7 @@ def test_a_claim_cut_at_any_of_its_statements_is_made_again(db: QueueDB, far: Qu
     while True:
         at += 1
         job_id = near.enqueue("k", at)
-        cut = Once(far, "before_cursor_execute", proxy.cut, at)
+        cut = Once(far, "", proxy.cut, at)
         (job,) = far.claim()
         # Once, by the count of attempts too: what the cut-off transaction had done is undone.
         assert (job.id, job.attempts, job.version) == (job_id, 1, 1)
@@ -110,7 +113,7 @@ def test_a_silent_network_is_noticed(kind: str, url: str, far: Queue, proxy: Pro
         return
     job_id = far.enqueue("k")
     proxy.silence()
-    Once(far, "handle_error", proxy.forward)
+    event.listen(far.db.database.engine, "handle_error", lambda _: proxy.forward())
     (job,) = far.claim()
     assert (job.id, job.attempts) == (job_id, 1)
     assert far.db.counters.retried == 1
@@ -126,6 +129,13 @@ SETTLED: dict[str, tuple[Callable[[LeasedJob], Verdict], State | None]] = {
     "release": (lambda job: job.release(), State.AVAILABLE),
     "extend": (lambda job: job.extend(600), State.RUNNING),
 }
+
+
+def decides(kind: str, verb: str) -> str:
+    """How the statement begins after which a verb has happened: its COMMIT, or itself where it is alone."""
+    if verb == "complete":
+        return "EXECUTE" if kind == "postgresql" else "DELETE"
+    return "COMMIT"
 
 
 def claimed(far: Queue, verb: str) -> LeasedJob:
@@ -148,10 +158,10 @@ def check(db: QueueDB, job: LeasedJob, expected: State | None) -> None:
 
 
 @pytest.mark.parametrize("verb", SETTLED)
-def test_a_verdict_survives_a_lost_reply_to_commit(db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
+def test_a_verdict_survives_a_lost_reply(kind: str, db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
     settle, expected = SETTLED[verb]
     job = claimed(far, verb)
-    proxy.swallow_commit()
+    proxy.swallow(decides(kind, verb))
     assert settle(job) is Verdict.APPLIED
     assert proxy.wait_swallowed()
     check(db, job, expected)
@@ -159,17 +169,17 @@ def test_a_verdict_survives_a_lost_reply_to_commit(db: QueueDB, far: Queue, prox
 
 
 @pytest.mark.parametrize("verb", SETTLED)
-def test_a_commit_that_never_arrived_is_made_again(db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
+def test_a_change_that_never_arrived_is_made_again(kind: str, db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
     settle, expected = SETTLED[verb]
     job = claimed(far, verb)
-    cut = Once(far, "commit", proxy.cut)
+    cut = Once(far, decides(kind, verb), proxy.cut)
     assert settle(job) is Verdict.APPLIED
     assert cut.happened
     check(db, job, expected)
 
 
 @pytest.mark.parametrize("verb", SETTLED)
-def test_a_lease_lost_while_a_commit_was_in_doubt_is_lost(db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
+def test_a_lease_lost_while_a_change_was_in_doubt_is_lost(kind: str, db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
     settle, _ = SETTLED[verb]
     job = claimed(far, verb)
 
@@ -179,7 +189,7 @@ def test_a_lease_lost_while_a_commit_was_in_doubt_is_lost(db: QueueDB, far: Queu
         with db.database.engine.begin() as connection:
             connection.execute(text("UPDATE jobs SET version = version + 7 WHERE id = :id"), {"id": job.id})
 
-    Once(far, "commit", steal)
+    Once(far, decides(kind, verb), steal)
     assert settle(job) is Verdict.LOST
     (row,) = rows(db, job.queue)
     assert row.version == 8
@@ -191,9 +201,9 @@ def test_an_enqueue_whose_commit_is_in_doubt_says_so_and_its_key_makes_it_safe(
     db: QueueDB, far: Queue, proxy: Proxy, reaches_the_server: bool
 ) -> None:
     if reaches_the_server:
-        proxy.swallow_commit()
+        proxy.swallow("COMMIT")
     else:
-        Once(far, "commit", proxy.cut)
+        Once(far, "COMMIT", proxy.cut)
     with pytest.raises(TransientStorageError, match="nobody knows whether it took effect") as doubt:
         far.enqueue("k", "once", unique_key="order 7")
     assert doubt.value.outcome_unknown
@@ -205,7 +215,7 @@ def test_an_enqueue_whose_commit_is_in_doubt_says_so_and_its_key_makes_it_safe(
 
 def test_many_jobs_whose_commit_is_in_doubt_are_all_there_or_none(db: QueueDB, far: Queue, proxy: Proxy) -> None:
     jobs = [("k", number, {"unique_key": str(number)}) for number in range(2500)]
-    proxy.swallow_commit()
+    proxy.swallow("COMMIT")
     with pytest.raises(StorageError) as doubt:
         far.enqueue_many(jobs)
     assert doubt.value.outcome_unknown
@@ -213,20 +223,43 @@ def test_many_jobs_whose_commit_is_in_doubt_are_all_there_or_none(db: QueueDB, f
     assert db.queue(far.name).stats().available == 2500
 
 
-def test_a_claim_whose_commit_is_in_doubt_loses_no_job(db: QueueDB, far: Queue, proxy: Proxy, open_db: Any) -> None:
+def test_a_claim_whose_reply_is_lost_loses_no_job(kind: str, db: QueueDB, far: Queue, proxy: Proxy, open_db: Any) -> None:
     job_id = far.enqueue("k")
-    proxy.swallow_commit()
-    with pytest.raises(StorageError) as doubt:
-        far.claim(lease=60)
-    assert doubt.value.outcome_unknown
+    proxy.swallow("EXECUTE" if kind == "postgresql" else "UPDATE")
+    assert far.claim(lease=60) == []  # made again: the job is taken
+    assert proxy.wait_swallowed()
+    assert far.db.counters.retried == 1
     seen = far.get(job_id or 0)
     assert (seen.state, seen.attempts) == (State.RUNNING, 1)
     # Nobody has it, and nobody can take it before the lease is over; then it comes back.
-    assert far.claim() == []
     with db.database.engine.connect() as connection:
         now = connection.execute(db.store.dialect.clock_query()).scalar_one()
     (job,) = open_db(clock=lambda: now + 61_000_000).queue(far.name).claim()
     assert (job.id, job.attempts) == (job_id, 2)
+
+
+def test_a_completion_whose_reply_and_lease_are_lost_does_not_guess(
+    kind: str, url: str, proxy: Proxy, far: Queue, open_db: Any, name: str
+) -> None:
+    job = claimed(far, "complete")
+    # By the time that we can look, the lease is over: another worker may have completed the job, and then it was not us.
+    ends = int(job.lease_expires.timestamp() * 1_000_000)
+    settable = QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind]), clock=lambda: ends + 1)
+    with settable:
+        late = LeasedJob(job._row, settable.queue(name), settable.codec, job.token)
+        settable.check()  # connected
+        proxy.swallow(decides(kind, "complete"))
+        with pytest.raises(StorageError, match="nobody knows whether it took effect") as doubt:
+            late.complete()
+    assert doubt.value.outcome_unknown
+
+
+def test_a_pop_whose_reply_is_lost_says_so(kind: str, db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    far.enqueue("k")
+    proxy.swallow("COMMIT")
+    with pytest.raises(StorageError, match="nobody knows whether it took effect"):
+        far.pop()
+    assert rows(db, far.name) == []
 
 
 def test_in_a_callers_transaction_nothing_is_run_again(url: str, kind: str, proxy: Proxy, far: Queue) -> None:

@@ -204,7 +204,7 @@ class TestWithoutTheUniqueIndex:
                 )
 
             check("whole")
-            with one.database.engine.begin() as connection:
+            with one.database.begin() as connection:
                 connection.execute(text("DROP INDEX jobs_unique_key ON jobs"))
             with pytest.raises(AssertionError):
                 check("broken")

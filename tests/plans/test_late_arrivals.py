@@ -10,6 +10,7 @@ from queue_db.model import Claim
 from queue_db.store import Marks
 from queue_db.store.marks import LONGEST_SWEEP_INTERVAL, SHORTEST_SWEEP_INTERVAL, SLACK
 from tests.plans.filling import fill
+from tests.races.interleaving import open_transaction
 
 
 class Clock:
@@ -97,7 +98,7 @@ def test_a_producer_that_commits_within_the_slack_is_never_passed_over(
     db: QueueDB = open_db(clock=lambda: moment)  # type: ignore[operator]
     queue = db.queue(name)
     queue._marks = Marks(clock=clock)
-    with db.database.engine.connect() as producer:
+    with open_transaction(db) as producer:
         slow = queue.enqueue("slow", using=producer)
         moment = start + SLACK - 1
         quick = queue.enqueue("quick")

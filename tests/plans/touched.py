@@ -41,7 +41,9 @@ def captured(engine: Engine, table: str) -> Iterator[list[tuple[str, Any]]]:
     seen: list[tuple[str, Any]] = []
 
     def note(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
-        if table in statement and not statement.startswith("EXPLAIN"):
+        # A prepared statement does not name its table any more; PREPARE itself, once for a connection, touches nothing.
+        named = table in statement and not statement.startswith(("EXPLAIN", "PREPARE", "DEALLOCATE"))
+        if named or statement.startswith("EXECUTE"):
             seen.append((statement, parameters))
 
     event.listen(engine, "before_cursor_execute", note)

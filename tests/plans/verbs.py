@@ -8,6 +8,7 @@ from typing import Any
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
 from tests.plans.touched import Touched, watch
+from tests.races.interleaving import open_transaction
 
 Open = Callable[..., QueueDB]
 Verb = Callable[[Open, str], Touched]
@@ -45,7 +46,7 @@ def settle(verb: Callable[..., object], count: int, removal: str = "delete") -> 
             assert len(jobs) == count
 
             def act() -> None:
-                with db.database.engine.connect() as connection:
+                with open_transaction(db) as connection:
                     verb(queue, jobs, connection)
                     connection.rollback()
 

@@ -94,7 +94,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         tables = self.pool.store.tables
-        with self.pool.database.engine.begin() as connection:
+        with self.pool.database.begin() as connection:
             for table in (tables.jobs, tables.dead):
                 connection.execute(delete(table).where(table.c.queue == self.name))
 

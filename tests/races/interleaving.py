@@ -22,6 +22,8 @@ PATIENCE = 60.0
 def open_transaction(db: QueueDB) -> Iterator[Connection]:
     """A transaction as the library begins it, left open until the block commits or rolls it back."""
     with db.database.engine.connect() as connection:
+        if db.database.dialect.autocommits:
+            connection.execution_options(isolation_level="READ COMMITTED")
         connection.begin()
         db.database.dialect.begin(connection)
         yield connection

@@ -181,16 +181,16 @@ def test_extend_loses_although_its_first_run_matched(
     run_once = ours.db.database._once
     stolen: list[LeasedJob] = []
 
-    def undo_the_first(work: Callable[[Connection], Any], name: str, write: bool) -> Any:
+    def undo_the_first(work: Callable[[Connection], Any], name: str, **how: bool) -> Any:
         if stolen:
-            return run_once(work, name, write)
+            return run_once(work, name, **how)
 
         def matched_but_refused(connection: Connection) -> None:
             assert work(connection) == {job.id}
             raise TransientStorageError("the database asks to try again")
 
         try:
-            return run_once(matched_but_refused, name, write)
+            return run_once(matched_but_refused, name, **how)
         finally:
             stolen.extend(theirs.claim(lease=1000))
 

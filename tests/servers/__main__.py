@@ -1,36 +1,74 @@
-"""Start private servers, print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM.
+"""Start private servers, for trying things out.
 
 python -m tests.servers start postgresql [mysql] [mariadb]
+    Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM.
+python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [-- OPTION …]
+    Run ``queue-db compare`` with these options on each that can be had here; sqlite is a file in a temporary folder.
 """
 
+import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 from types import FrameType
 
-from tests.servers import NotPrivate, ServerFailed, ServerMissing, provide
+from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, provide
 from tests.servers.lookup import PROGRAMS
 
 
 def main(arguments: list[str]) -> int:
     """Do what the command line says."""
-    kinds = arguments[1:]
-    if arguments[:1] != ["start"] or not kinds or not set(kinds) <= PROGRAMS.keys():
+    command, rest = arguments[:1], arguments[1:]
+    kinds, _, options = _cut(rest, "--")
+    known = PROGRAMS.keys() | ({"sqlite"} if command == ["compare"] else set())
+    if command not in (["start"], ["compare"]) or not kinds or not set(kinds) <= known:
         print(__doc__, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _leave)
     try:
+        return _compare(kinds, options) if command == ["compare"] else _start(kinds)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _cut(words: list[str], at: str) -> tuple[list[str], str, list[str]]:
+    place = words.index(at) if at in words else len(words)
+    return words[:place], at, words[place + 1 :]
+
+
+def _start(kinds: list[str]) -> int:
+    try:
         for kind in kinds:
             server = provide(kind)
             print(f"{server.create_database()}   # {server.describe()}", flush=True)
-        print("Ctrl-C ends them.", file=sys.stderr, flush=True)
-        threading.Event().wait()
     except (ServerMissing, ServerFailed, NotPrivate) as error:
         print(error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        pass
+    print("Ctrl-C ends them.", file=sys.stderr, flush=True)
+    threading.Event().wait()
     return 0
+
+
+def _compare(kinds: list[str], options: list[str]) -> int:
+    servers: list[Server] = []
+    with tempfile.TemporaryDirectory() as folder:
+        urls: list[str] = []
+        for kind in kinds:
+            if kind == "sqlite":
+                urls.append(f"sqlite:///{folder}/queue.db")
+                continue
+            try:
+                servers.append(provide(kind))
+            except (ServerMissing, ServerFailed) as error:
+                # What cannot be had here is said and left out.
+                print(f"{kind}: {str(error).splitlines()[0]}", file=sys.stderr)
+                continue
+            urls.append(servers[-1].create_database())
+        command = [sys.executable, "-m", "queue_db", "compare", *options]
+        # The variable takes several, and keeps the passwords out of the list of processes.
+        return subprocess.run(command, env=os.environ | {"QUEUE_DB_URL": " ".join(urls)}, check=False).returncode
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:

@@ -6,12 +6,13 @@
         proxy.refuse()           # nobody listens any more (open connections stay)
         proxy.silence()          # a black hole: everything stays open, nothing arrives
         proxy.forward()          # all is well again, for new and for silenced connections
-        proxy.swallow_commit()   # the next COMMIT is carried out, and the client never hears of it
+        proxy.swallow("COMMIT")  # the next statement that begins so is carried out, and the client never hears of it
 
-The COMMIT must be readable in the stream: a client of MySQL or MariaDB connects with `ssl_disabled=True`.
+The statement must be readable in the stream: a client of MySQL or MariaDB connects with `ssl_disabled=True`.
 """
 
 import contextlib
+import re
 import select
 import socket
 import struct
@@ -24,8 +25,8 @@ from sqlalchemy import make_url
 
 TICK = 0.02  # how soon a change of mind is noticed; data itself does not wait for it
 
-# A whole message of the client that says COMMIT and nothing else: PostgreSQL's simple query, MySQL's COM_QUERY.
-COMMITS = (b"Q\x00\x00\x00\x0bCOMMIT\x00", b"\x07\x00\x00\x00\x03COMMIT")
+# How a message of the client begins that carries a statement: PostgreSQL's simple query, MySQL's COM_QUERY; each with its length.
+QUERY = re.compile(rb"(?:Q....|...\x00\x03)", re.DOTALL)
 
 
 class Proxy:
@@ -38,7 +39,7 @@ class Proxy:
         self._closed = threading.Event()
         self._refusing = threading.Event()
         self.silent = threading.Event()
-        self.armed = threading.Event()
+        self.armed: bytes | None = None
         self._swallowed = threading.Event()
         self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -59,7 +60,7 @@ class Proxy:
 
     def forward(self) -> None:
         """End every disturbance: listen again, let the bytes flow, let commits be answered."""
-        self.armed.clear()
+        self.armed = None
         self.silent.clear()
         with self._lock:
             self._refusing.clear()
@@ -86,13 +87,13 @@ class Proxy:
         """Carry no more bytes either way. Connections stay open; new ones are accepted and get no answer."""
         self.silent.set()
 
-    def swallow_commit(self) -> None:
-        """Let the next COMMIT reach the server, wait for its reply, then reset the connection without passing it on."""
+    def swallow(self, start: str) -> None:
+        """Let the next statement that begins with ``start`` reach the server, and reset the connection in the place of a reply."""
         self._swallowed.clear()
-        self.armed.set()
+        self.armed = start.encode()
 
     def wait_swallowed(self, timeout: float = 10.0) -> bool:
-        """Wait until `swallow_commit` has done its work; tell whether it has."""
+        """Wait until `swallow` has done its work; tell whether it has."""
         return self._swallowed.wait(timeout)
 
     def close(self) -> None:
@@ -197,9 +198,12 @@ class _Link:
         if not data:
             sink.shutdown(socket.SHUT_WR)
             return False  # the other direction may still have something to say
-        if source is self._client and data.endswith(COMMITS) and self._proxy.armed.is_set():
-            self._proxy.armed.clear()
-            self._swallowing.set()
+        wanted = self._proxy.armed
+        if source is self._client and wanted is not None:
+            query = QUERY.match(data)
+            if query and data.startswith(wanted, query.end()):
+                self._proxy.armed = None
+                self._swallowing.set()
         self._send(sink, data)
         return True
 

@@ -1,0 +1,64 @@
+"""The bars, declared: what is asked for, on which databases, and who measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.claims import batches, batches_mysql, single
+from benchmarks.depth import bloat, depth
+from benchmarks.enqueue import enqueue
+from benchmarks.figures import Line
+from benchmarks.lab import Lab
+from benchmarks.memory import memory
+from benchmarks.raw import overhead
+from benchmarks.sqlite_peers import sqlite_peers
+from benchmarks.steady import steady
+
+_POSTGRESQL = ("PostgreSQL",)
+_MYSQL = ("MariaDB", "MySQL")
+_SQLITE = ("SQLite",)
+_ALL = (*_POSTGRESQL, *_MYSQL, *_SQLITE)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of the issue's table.
+
+    :param on: titles of the databases that it is for.
+    :param asks: the bar, in words.
+    """
+
+    name: str
+    on: tuple[str, ...]
+    asks: str
+    measure: Callable[[Lab], Iterator[Line]]
+
+
+BARS: tuple[Bar, ...] = (
+    Bar("single", _POSTGRESQL, "1 job per claim: ≥ 0.95 × skip_locked, ≥ 1.5 × the article's DBO-1, ≥ 4 × procrastinate", single),
+    Bar("batches", _POSTGRESQL, "drain ×100: ≥ 1.1 × skip_locked, ≥ 4.5 × pgqueuer, ≥ 3 × graphile-worker; ×10 shown", batches),
+    Bar("steady", _POSTGRESQL, "produce and consume ×100: ≥ 0.65 × drain, no slower when prepared on an empty table", steady),
+    Bar("batches-mysql", _MYSQL, "drain ×10 and ×100: ≥ 1.5 × skip_locked, no deadlock", batches_mysql),
+    Bar("sqlite", _SQLITE, "×1: ≥ 2 × persist-queue, ≥ 3 × litequeue; ×100: ≥ 0.4 × DELETE … RETURNING", sqlite_peers),
+    Bar("overhead", _ALL, "the API against the same statements on the raw driver: ×1 ≥ 0.7, ×100 ≥ 0.85", overhead),
+    Bar("enqueue", _ALL, "enqueue_many: ≥ 0.55 × COPY, ≥ 0.6 × the best multi-row INSERT", enqueue),
+    Bar("depth", (*_POSTGRESQL, *_MYSQL), "claim p50 at 1,000,000 and 10,000,000 waiting: ≤ 1.2 × that at 10,000", depth),
+    Bar("bloat", (*_POSTGRESQL, *_MYSQL), "claim p50 with 1,000,000 rows churned under a snapshot: ≤ 1.5 × clean", bloat),
+    Bar("memory", _ALL, "a process draining 1,000,000 jobs: ≤ 150 MB", memory),
+)
+
+
+def bars(names: str | None) -> list[Bar]:
+    """The bars of these names (``a,b``), or all.
+
+    :raises ValueError: for a name that no bar has.
+    """
+    if names is None:
+        return list(BARS)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    known = {bar.name: bar for bar in BARS}
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not wanted:
+        raise ValueError(f"unknown bar {', '.join(unknown) or names!r}; known: {', '.join(known)}")
+    return [known[name] for name in wanted]

@@ -1,0 +1,99 @@
+"""How fast jobs are claimed and completed: the product's strategies, the article's window, other people's queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.figures import Line, Side
+from benchmarks.lab import Lab, title
+from queue_db.compare.article import Article
+from queue_db.compare.contestant import Contestant
+from queue_db.compare.laboratory import contestants, short_name
+
+#: Ours, each compared with every rival; the first is what users get by default.
+OURS = ("adaptive", "optimistic")
+
+#: Peers with single jobs are slow: so many jobs are enough to see how slow.
+PEER_JOBS = 3_000
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Somebody to be compared with, by name. ``bound``: None where it is shown only."""
+
+    name: str
+    bound: float | None
+    batch: int | None = None  #: where it is not ours
+    peer: bool = False
+
+
+def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str, ...] = ()) -> Iterator[Line]:
+    """Our strategies with ``batch`` jobs per claim, taking turns with every rival."""
+    ours = [_row(name, batch) for name in OURS]
+    found: dict[Rival, Contestant] = {}
+    absent: list[Line] = []
+    for rival in rivals:
+        row = _peer(rival.name, rival.batch or batch) if rival.peer else _row(rival.name, batch)
+        refused = f"{rival.name}: no such row in benchmarks.peers" if row is None else row.refused(lab.place)
+        if row is None or refused is not None:
+            absent.append(Line(f"{title(ours[0])} against {rival.name}", bound=rival.bound, missing=refused))
+        else:
+            found[rival] = row
+    sides = _run(lab, [*ours, *found.values()])
+    for rival, row in found.items():
+        for own in ours:
+            # The bar is about what users get; the fixed window is shown beside it.
+            bound = rival.bound if own is ours[0] else None
+            yield Line(f"{title(own)} against {title(row)}", sides[title(own)], sides[title(row)], bound, without=without)
+    yield from absent
+
+
+def _run(lab: Lab, rows: Sequence[Contestant]) -> Mapping[str, Side]:
+    plans = []
+    for row in rows:
+        jobs = lab.jobs_for(row.batch)
+        plans.append((row, min(jobs, lab.sized(PEER_JOBS, 10)) if row.family == "peer" and row.batch == 1 else jobs))
+    return {side.name: side for side in lab.turns(plans)}
+
+
+def _row(name: str, batch: int) -> Contestant:
+    row = contestants([name], [batch])[0]
+    return replace(row, name=short_name(row)) if isinstance(row, Article) else row
+
+
+def _peer(name: str, batch: int) -> Contestant | None:
+    try:
+        from benchmarks.peers import CONTESTANTS
+    except ImportError:
+        return None
+    return next((row for row in CONTESTANTS if row.name == name and row.batch == batch), None)
+
+
+def single(lab: Lab) -> Iterator[Line]:
+    """PostgreSQL, one job per claim."""
+    rivals = [
+        Rival("skip_locked", 0.95),
+        Rival("DBO-1", 1.5),
+        Rival("procrastinate", 4.0, peer=True),
+    ]
+    yield from against(lab, 1, rivals)
+
+
+def batches(lab: Lab, sizes: Sequence[int] = (10, 100)) -> Iterator[Line]:
+    """PostgreSQL, drain in batches; the bar is about batches of 100."""
+    for batch in sizes:
+        large = batch >= 100
+        rivals = [
+            Rival("skip_locked", 1.1 if large else None),
+            Rival("pgqueuer", 4.5 if large else None, peer=True),
+        ]
+        if large:
+            rivals.append(Rival("graphile-worker", 3.0, batch=500, peer=True))
+        yield from against(lab, batch, rivals)
+
+
+def batches_mysql(lab: Lab, sizes: Sequence[int] = (10, 100)) -> Iterator[Line]:
+    """MariaDB and MySQL, drain in batches, without a deadlock."""
+    for batch in sizes:
+        yield from against(lab, batch, [Rival("skip_locked", 1.5)], without=("deadlock",))

@@ -1,0 +1,47 @@
+"""The process whose memory is measured: it imports what a worker needs, and no more. Started by ``benchmarks.memory``.
+
+Reads where to work from its standard input (a URL may hold a password, which has no place in a list of processes) and writes
+what it found as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process, bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # On Linux getrusage tells of the process that was forked to start this one too, if that was larger.
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def drain(url: str, schema: str | None, queue_name: str, batch: int, worker: bool) -> dict[str, Any]:
+    """Work off the queue, by the API's own verbs or by a Worker."""
+    with QueueDB(url, schema=schema) as db:
+        queue = db.queue(queue_name)
+        executed = lost = 0
+        if worker:
+            summary = Worker(queue, lambda job: None, batch=batch).run(until_empty=True)
+            executed, lost = summary.completed, summary.lost
+        else:
+            while jobs := queue.claim(batch):
+                applied = sum(map(bool, queue.complete_many(jobs)))
+                executed, lost = executed + applied, lost + len(jobs) - applied
+        return {"completed": executed, "lost": lost, "missed": db.counters.missed, "peak": peak_memory()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(drain(**json.load(sys.stdin))))  # noqa: T201

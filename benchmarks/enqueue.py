@@ -1,0 +1,130 @@
+"""``enqueue_many`` against the fastest way into the same table, with its indexes, in one transaction."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from sqlalchemy import select
+
+from benchmarks.figures import Line, Side
+from benchmarks.lab import Lab
+from queue_db import QueueDB
+from queue_db.clock import now_us
+
+_QUEUE = "bulk"
+
+#: What ``enqueue_many`` writes of a job without options.
+_COLUMNS = ("queue", "kind", "payload", "headers", "priority", "available_at", "max_attempts", "unique_key", "created_at")
+
+#: Rows in one statement of the best multi-row INSERT.
+_ROWS = 1000
+
+_Loader = Callable[[QueueDB, Sequence[tuple[Any, ...]]], float]
+
+
+def enqueue(lab: Lab, jobs: int | None = None) -> Iterator[Line]:
+    """Rows per second, each side into an empty table."""
+    count = jobs or lab.sized(100_000, 100)
+    family = lab.place.url.partition(":")[0].partition("+")[0]
+    name, load, bound = {
+        "postgresql": ("COPY of a buffer made beforehand", _copy, 0.55),
+        "sqlite": ("executemany", _execute_many_sqlite, 0.6),
+    }.get(family, (f"executemany, {_ROWS} rows a statement", _execute_many_mysql, 0.6))
+    ours: list[float] = []
+    theirs: list[float] = []
+    formatting: list[float] = []
+    for turn in range(lab.repeat):
+        lab.say(f"enqueue {count:,} jobs, {turn + 1} of {lab.repeat}")
+        with lab.tables("jobs") as (db,):
+            ours.append(count / _product(db, count))
+            _check(db, count)
+        with lab.tables("jobs") as (db,):
+            theirs.append(count / load(db, _rows(db, count)))
+            _check(db, count)
+        if family == "postgresql":
+            with lab.tables("jobs") as (db,):
+                formatting.append(count / _copy(db, _rows(db, count), beforehand=False))
+                _check(db, count)
+    ours_side = Side("enqueue_many", "rows/s", ours)
+    yield Line(f"enqueue_many of {count:,} jobs against {name}", ours_side, Side(name, "rows/s", theirs), bound)
+    if formatting:
+        # Every other side begins with rows and ends with a commit; this is COPY measured the same way.
+        side = Side("COPY", "rows/s", formatting)
+        yield Line(f"enqueue_many of {count:,} jobs against COPY that writes its buffer meanwhile", ours_side, side)
+
+
+def _product(db: QueueDB, count: int) -> float:
+    queue = db.queue(_QUEUE)
+    queue.enqueue("warm-up")
+    queue.purge()
+    jobs = [("job", number) for number in range(count)]
+    began = time.perf_counter()
+    queue.enqueue_many(jobs)
+    return time.perf_counter() - began
+
+
+def _check(db: QueueDB, count: int) -> None:
+    stats = db.queue(_QUEUE).stats()
+    if stats.available != count:
+        raise AssertionError(f"{stats.available} of {count} jobs are there")
+
+
+def _rows(db: QueueDB, count: int) -> list[tuple[Any, ...]]:
+    """The same jobs as rows, encoded beforehand: the other side is the driver and the server alone."""
+    with db.database.engine.connect() as connection:
+        now = connection.execute(select(now_us())).scalar_one()
+    return [(_QUEUE, "job", json.dumps(number), None, 0, now, 25, None, now) for number in range(count)]
+
+
+def _copy(db: QueueDB, rows: Sequence[tuple[Any, ...]], *, beforehand: bool = True) -> float:
+    buffer = _buffer(rows) if beforehand else None
+    raw = db.database.engine.raw_connection()
+    try:
+        with closing(raw.cursor()) as cursor:
+            statement = f"COPY {db.store.tables.jobs} ({', '.join(_COLUMNS)}) FROM STDIN"
+            began = time.perf_counter()
+            cursor.copy_expert(statement, buffer or _buffer(rows))  # in autocommit mode: committed when it returns
+            return time.perf_counter() - began
+    finally:
+        raw.close()
+
+
+def _buffer(rows: Sequence[tuple[Any, ...]]) -> io.StringIO:
+    lines = ("\t".join("\\N" if value is None else str(value) for value in row) for row in rows)
+    return io.StringIO("\n".join(lines) + "\n")
+
+
+def _execute_many_mysql(db: QueueDB, rows: Sequence[tuple[Any, ...]]) -> float:
+    raw = db.database.engine.raw_connection()
+    try:
+        with closing(raw.cursor()) as cursor:
+            places = ", ".join(["%s"] * len(_COLUMNS))
+            statement = f"INSERT INTO {db.store.tables.jobs} ({', '.join(_COLUMNS)}) VALUES ({places})"  # noqa: S608
+            began = time.perf_counter()
+            cursor.execute("BEGIN")
+            for start in range(0, len(rows), _ROWS):
+                cursor.executemany(statement, rows[start : start + _ROWS])
+            cursor.execute("COMMIT")
+            return time.perf_counter() - began
+    finally:
+        raw.close()
+
+
+def _execute_many_sqlite(db: QueueDB, rows: Sequence[tuple[Any, ...]]) -> float:
+    raw = db.database.engine.raw_connection()
+    try:
+        cursor = raw.cursor()
+        places = ", ".join(["?"] * len(_COLUMNS))
+        statement = f"INSERT INTO {db.store.tables.jobs} ({', '.join(_COLUMNS)}) VALUES ({places})"  # noqa: S608
+        began = time.perf_counter()
+        cursor.execute("BEGIN IMMEDIATE")
+        cursor.executemany(statement, rows)
+        cursor.execute("COMMIT")
+        return time.perf_counter() - began
+    finally:
+        raw.close()

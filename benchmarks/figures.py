@@ -1,0 +1,154 @@
+"""What a bar's measurement says: two sides of one run, the ratio of their medians, and whether the bar is met."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from queue_db.compare.measures import Spread, miss_ratio
+from queue_db.compare.results import Run
+
+#: Too few repeats to say anything of a median.
+FEWEST_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: a figure for each repeat, and what went wrong beside it.
+
+    :param errors: errors of the driver by kind, all repeats together.
+    :param misses: share of the tried jobs that somebody else was faster at; None where nothing races.
+    :param duplicates: executions beyond the first of each job; None where nothing is executed.
+    :param finished: whether every repeat came to its end.
+    :param client_cpu: processor time of the workers, microseconds for each job.
+    :param server_cpu: the same of the server, where its processes can be seen from here.
+    """
+
+    name: str
+    unit: str
+    values: list[float]
+    errors: dict[str, int] = field(default_factory=dict)
+    misses: float | None = None
+    duplicates: int | None = None
+    finished: bool = True
+    client_cpu: float | None = None
+    server_cpu: float | None = None
+
+    @classmethod
+    def of(cls, name: str, runs: Sequence[Run]) -> Side:
+        """Jobs per second of the laboratory's runs."""
+        kinds = sorted({kind for run in runs for kind in run.faults})
+        candidates, won = sum(run.candidates for run in runs), sum(run.won for run in runs)
+        return cls(
+            name=name,
+            unit="jobs/s",
+            values=[run.rate for run in runs if run.finished],
+            errors={kind: sum(run.faults.get(kind, 0) for run in runs) for kind in kinds},
+            misses=miss_ratio(candidates, won) if candidates else None,
+            duplicates=sum(run.executions - run.unique for run in runs),
+            finished=all(run.finished for run in runs),
+            client_cpu=_for_each_job(runs, [run.client_cpu for run in runs]),
+            server_cpu=_for_each_job(runs, [run.server_cpu for run in runs]),
+        )
+
+    @property
+    def spread(self) -> Spread | None:
+        """Median, min and max; None when no repeat finished."""
+        return Spread.of(self.values)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table.
+
+    :param what: what is measured, in words.
+    :param bound: the ratio (or, without ``theirs``, the figure) to be reached; None: shown only.
+    :param at_most: the bound is an upper one.
+    :param without: kinds of errors that must not happen at all on our side.
+    :param missing: why it was not measured.
+    :param failed: it was tried, and ``missing`` says what went wrong.
+    """
+
+    what: str
+    ours: Side | None = None
+    theirs: Side | None = None
+    bound: float | None = None
+    at_most: bool = False
+    without: tuple[str, ...] = ()
+    missing: str | None = None
+    failed: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """Median of ours over median of theirs."""
+        ours = self.ours.spread if self.ours else None
+        theirs = self.theirs.spread if self.theirs else None
+        return ours.median / theirs.median if ours and theirs and theirs.median > 0 else None
+
+    @property
+    def figure(self) -> float | None:
+        """What the bound is about."""
+        if self.theirs is not None:
+            return self.ratio
+        return self.ours.spread.median if self.ours and self.ours.spread else None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; None when it was not measured or nothing is asked."""
+        if self.failed:
+            return False
+        if self.bound is None or self.missing is not None or self.ours is None:
+            return None
+        if self.figure is None or not self.clean:
+            return False
+        return self.figure <= self.bound if self.at_most else self.figure >= self.bound
+
+    @property
+    def clean(self) -> bool:
+        """A fast side that runs jobs twice or does not finish is not fast."""
+        side = self.ours
+        return (
+            side is not None and side.finished and not side.duplicates and not any(side.errors.get(kind) for kind in self.without)
+        )
+
+    def told(self) -> dict[str, Any]:
+        """For JSON, with what is computed."""
+        return {
+            "what": self.what,
+            "ours": _told(self.ours),
+            "theirs": _told(self.theirs),
+            "ratio": self.ratio,
+            "bound": self.bound,
+            "bound_is": "at most" if self.at_most else "at least",
+            "errors_not_allowed": list(self.without),
+            "met": self.met,
+            "missing": self.missing,
+        }
+
+
+def _for_each_job(runs: Sequence[Run], seconds: Sequence[float | None]) -> float | None:
+    known = [one for one in seconds if one is not None and math.isfinite(one)]
+    left = sum(run.left for run in runs)
+    return 1e6 * sum(known) / left if left and len(known) == len(runs) else None
+
+
+def _told(side: Side | None) -> dict[str, Any] | None:
+    if side is None:
+        return None
+    spread = side.spread
+    return {
+        "name": side.name,
+        "unit": side.unit,
+        "values": side.values,
+        "median": spread.median if spread else None,
+        "min": spread.min if spread else None,
+        "max": spread.max if spread else None,
+        "errors": side.errors,
+        "misses": side.misses,
+        "duplicates": side.duplicates,
+        "finished": side.finished,
+        "client_cpu_us_per_job": side.client_cpu,
+        "server_cpu_us_per_job": side.server_cpu,
+    }

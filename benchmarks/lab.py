@@ -1,0 +1,162 @@
+"""What every benchmark gets: a place of its own in the database, crews of workers, sizes, and runs that take turns."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from benchmarks.figures import Side
+from queue_db import QueueDB
+from queue_db.compare.contestant import Contestant, Place
+from queue_db.compare.crew import Assignment, Crew
+from queue_db.compare.engines import autocommitting
+from queue_db.compare.laboratory import Plan, own_place
+from queue_db.compare.machine import server_clock
+from queue_db.compare.results import Bench, Run
+from queue_db.dialects import dialect_for
+
+#: Jobs in a run with single claims at scale 1; :meth:`Plan.jobs_for` makes more of them for batches.
+JOBS = 10_000
+
+#: Seconds; a run that takes longer counts as not finished.
+LIMIT = 300.0
+
+
+def say_nothing(words: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass
+class Lab:
+    """One database while it is measured.
+
+    :param scale: all sizes are multiplied by it.
+    :param workers: processes that race, where a bar does not say otherwise.
+    """
+
+    place: Place
+    bench: Bench
+    plan: Plan
+    scale: float
+    crews: Callable[[int], Crew]
+    say: Callable[[str], None] = say_nothing
+
+    @property
+    def repeat(self) -> int:
+        """Repeats of each side."""
+        return self.plan.repeat
+
+    def sized(self, number: int, least: int = 1) -> int:
+        """``number`` at this scale."""
+        return max(least, int(number * self.scale))
+
+    def jobs_for(self, batch: int) -> int:
+        """Jobs in a run: enough for every worker to claim a few times."""
+        return max(self.plan.workers * batch, self.plan.jobs_for(batch))
+
+    def at(self, workers: int) -> Place:
+        """The place with another number of workers."""
+        return replace(self.place, workers=workers)
+
+    def open(self, table: str = "jobs") -> QueueDB:
+        """The product with its defaults, on one connection."""
+        return QueueDB(self.place.url, table=table, schema=self.place.schema, pool_size=1)
+
+    @contextmanager
+    def tables(self, *names: str) -> Iterator[list[QueueDB]]:
+        """Migrated pairs of tables of these names, gone afterwards."""
+        with ExitStack() as stack:
+            opened = []
+            for name in names:
+                db = stack.enter_context(self.open(name))
+                stack.callback(db.migrate, revision="base")
+                db.migrate()
+                opened.append(db)
+            yield opened
+
+    def turns(self, rows: Sequence[tuple[Contestant, int]], workers: int | None = None) -> list[Side]:
+        """Run ``(row, jobs)`` one after the other, and all again: the sides share what the machine does meanwhile."""
+        number = workers or self.plan.workers
+        runs: list[list[Run]] = [[] for _ in rows]
+        for turn in range(self.repeat):
+            for (row, jobs), done in zip(rows, runs, strict=True):
+                self.say(f"{title(row)}, {jobs:,} jobs, {turn + 1} of {self.repeat}")
+                done.append(self._once(row, jobs, number))
+                self.say(f"    {done[-1].rate:,.0f} jobs/s" + ("" if done[-1].finished else ", not finished"))
+        return [Side.of(title(row), done) for (row, _), done in zip(rows, runs, strict=True)]
+
+    def _once(self, row: Contestant, jobs: int, workers: int) -> Run:
+        place = self.at(workers)
+        try:
+            row.set_up(place, jobs)
+            assignment = Assignment(row, place, work_seconds=0.0, clone=0.0, verify=False)
+            spent: list[float | None] = []
+            with autocommitting(place.url) as engine:
+                clock = server_clock(engine, dialect_for(engine.dialect.name))
+            history = self.crews(workers).run(
+                assignment, jobs, limit=self.plan.limit, before=lambda: spent.append(clock()) if clock else None
+            )
+            used = clock() if clock else None
+            server_cpu = used - spent[0] if used is not None and spent and spent[0] is not None else None
+        finally:
+            row.tear_down(place)
+        return Run.of(history, window=None, client_cpu=history.total("cpu"), server_cpu=server_cpu)
+
+
+@dataclass
+class Crews:
+    """Crews by their number of workers, kept for all databases and bars: starting processes takes seconds."""
+
+    kept: dict[int, Crew] = field(default_factory=dict)
+
+    def __call__(self, workers: int) -> Crew:
+        if workers not in self.kept:
+            self.kept[workers] = Crew(workers)
+        return self.kept[workers]
+
+    def drop(self) -> None:
+        """Send everybody home; the next run starts others. After a failure nobody knows what they are at."""
+        while self.kept:
+            _, crew = self.kept.popitem()
+            with suppress(OSError):
+                crew.close()
+
+
+@contextmanager
+def lab_at(
+    url: str,
+    *,
+    repeat: int,
+    scale: float,
+    crews: Callable[[int], Crew],
+    workers: int = 10,
+    limit: float = LIMIT,
+    say: Callable[[str], None] = say_nothing,
+) -> Iterator[Lab]:
+    """A lab in a schema of its own in this database; the schema is gone afterwards, whatever happened."""
+    plan = Plan(jobs=max(1, int(JOBS * scale)), workers=workers, repeat=repeat, limit=limit)
+    with ExitStack() as stack:
+        with _undisturbed():
+            place, bench = stack.enter_context(own_place(url, plan))
+        yield Lab(place, bench, plan, scale, crews, say)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold Ctrl-C back for this moment: what is made but not yet entered would be left."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def title(row: Contestant) -> str:
+    """Name and batch."""
+    return row.name if row.batch == 1 else f"{row.name} ×{row.batch}"

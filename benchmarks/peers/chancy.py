@@ -1,0 +1,135 @@
+"""chancy: SELECT … FOR UPDATE SKIP LOCKED up to its concurrency, psycopg 3, asyncio; ends are written back now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.peers.common import PATIENCE, PostgreSQLPeer, analyze, fresh_schema, libpq_address, take_over_work, until_over
+from queue_db.compare.contestant import Desk, Place
+
+#: Seconds between two writes of finished jobs; its default is 1, which alone would be longer than a short run.
+_WRITE_EVERY = 0.05
+
+#: The desk of the worker that runs in this thread: chancy finds its jobs by their module and name.
+_here = threading.local()
+
+
+async def job(number: int) -> None:
+    """Do nothing."""
+    _here.desk.claimed(_here.asked, [number])
+    if _here.seconds:
+        await asyncio.sleep(_here.seconds)
+
+
+@dataclass(frozen=True)
+class Chancy(PostgreSQLPeer):
+    """Its asynchronous executor with eager polling."""
+
+    name: str = "chancy"
+    claim: str = "FOR UPDATE SKIP LOCKED, head of the queue"
+    removal: str = "UPDATE, one for each job, in transactions of up to 1000"
+    index: str = "(queue, priority DESC, scheduled_at, id), where pending or to retry"
+    batch: int = 100
+
+    packages = ("chancy", "psycopg", "psycopg_pool")
+
+    def configuration(self) -> dict[str, str]:
+        """Without its plugins (leadership, pruning, recovery, metrics, workflows): less work than in production."""
+        return {
+            "driver": "psycopg 3, asyncio",
+            "executor": "AsyncExecutor",
+            "concurrency": f"{self.batch} per process",
+            "eager_polling": "yes",
+            "send_outgoing_interval": f"{_WRITE_EVERY:g} s",
+            "plugins": "none",
+        }
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """Its migrations, a queue, and ``push_many``."""
+        fresh_schema(place)
+        asyncio.run(self._fill(place, jobs))
+        analyze(place)
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Its worker until the run is over."""
+        asyncio.run(self._work(place, desk))
+
+    async def _fill(self, place: Place, jobs: int) -> None:
+        import chancy
+
+        async with _app(place, []) as app:
+            await app.migrate()
+            await app.declare(
+                # Its workers make a queue of this name, with a pool of processes, if there is none.
+                chancy.Queue(
+                    "default",
+                    concurrency=self.batch,
+                    executor=chancy.Chancy.Executor.Async,
+                    polling_interval=1,
+                    eager_polling=True,
+                )
+            )
+            wanted = [chancy.Job(func=f"{__name__}.job", kwargs={"number": number}, max_attempts=3) for number in range(jobs)]
+            async for _ in app.push_many(wanted):
+                pass
+
+    async def _work(self, place: Place, desk: Desk) -> None:
+        from chancy import Worker
+        from chancy.plugin import Plugin
+
+        _here.desk, _here.asked, _here.seconds = desk, 0.0, take_over_work(desk)
+
+        class Watched(Worker):
+            """Tells when jobs are asked for."""
+
+            gone_off = False
+
+            async def fetch_jobs(self, queue: Any, *arguments: Any, **named: Any) -> Any:
+                if not self.gone_off:
+                    desk.ready()
+                    self.gone_off = True
+                _here.asked = time.monotonic()
+                return await super().fetch_jobs(queue, *arguments, **named)
+
+        class Acknowledged(Plugin):
+            """Tells when a job's end has been written and committed."""
+
+            @staticmethod
+            def get_identifier() -> str:
+                return "queue_db.acknowledged"
+
+            async def on_job_updated(self, *, worker: Any, job: Any) -> None:
+                desk.left(1)
+
+        async with _app(place, [Acknowledged()]) as app:
+            worker = Watched(app, register_signal_handlers=False, shutdown_timeout=10)
+            worker.send_outgoing_interval = _WRITE_EVERY
+            await worker.start()
+            running = asyncio.create_task(worker.wait_for_shutdown())
+            stopping: list[asyncio.Task[Any]] = []
+            try:
+                # Its way to stop writes back what has ended; to be called again does no harm.
+                await until_over(desk, running, lambda: stopping.append(asyncio.create_task(worker.stop())))
+            finally:
+                await asyncio.wait_for(worker.stop(), PATIENCE)
+
+
+def _app(place: Place, plugins: list[Any]) -> Any:
+    import chancy
+
+    log = logging.getLogger("chancy")
+    log.setLevel(logging.ERROR)
+    return chancy.Chancy(
+        libpq_address(place),
+        plugins=plugins,
+        no_default_plugins=True,
+        min_connection_pool_size=1,
+        max_connection_pool_size=3,
+        notifications=False,
+        log=log,
+    )

@@ -1,0 +1,254 @@
+"""What all peers have in common: words, packages, databases, and how a worker loop that is not ours meets the desk."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sqlalchemy import make_url
+
+from queue_db.compare.contestant import Desk, Place, Tally
+from queue_db.compare.engines import autocommitting
+from queue_db.compare.history import Notes
+
+INSTALL = "pip install --group peers"
+
+#: Seconds between two looks at the desk while a loop that is not ours runs.
+GLANCE = 0.005
+
+#: Seconds that a peer has to stop after the end, less than the laboratory's own patience.
+PATIENCE = 15.0
+
+_TITLES = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A row of somebody else's. Subclasses import their package inside their methods only: it need not be there."""
+
+    name: str
+    claim: str
+    removal: str
+    index: str
+    batch: int = 1
+    family: str = field(default="peer", init=False)
+
+    #: Where it runs, by SQLAlchemy's names.
+    databases: ClassVar[tuple[str, ...]] = ()
+    #: What has to be installed, by the names to import.
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    def window(self, workers: int) -> float | None:
+        """None of them draws from a window."""
+        return None
+
+    @property
+    def pick(self) -> str | None:
+        """So none picks from one."""
+        return None
+
+    def configuration(self) -> dict[str, str]:
+        """Settings that people should see beside the figures."""
+        return {}
+
+    def refused(self, place: Place) -> str | None:
+        """What is missing, in a sentence."""
+        if make_url(place.url).get_backend_name() not in self.databases:
+            return f"{self.name} needs {' or '.join(_TITLES[name] for name in self.databases)}"
+        missing = [name for name in self.packages if not installed(name)]
+        if missing:
+            return f"{self.name} is not installed ({', '.join(missing)}): {INSTALL}"
+        return None
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """Make fresh tables with ``jobs`` due jobs."""
+        raise NotImplementedError
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Run the peer's own worker until ``desk.over``."""
+        raise NotImplementedError
+
+    def tear_down(self, place: Place) -> None:
+        """Remove what ``set_up`` made."""
+        raise NotImplementedError
+
+
+class PostgreSQLPeer(Peer):
+    """One whose tables stand in the place's schema, found by ``search_path`` or by the peer's own option."""
+
+    databases = ("postgresql",)
+
+    def tear_down(self, place: Place) -> None:
+        """Empty the schema: it is the laboratory's."""
+        fresh_schema(place)
+
+
+class SQLitePeer(Peer):
+    """One with a file of its own beside the laboratory's, on the same disk."""
+
+    databases = ("sqlite",)
+
+    def refused(self, place: Place) -> str | None:
+        """A database in memory has no place beside it."""
+        refused = super().refused(place)
+        if refused is None and make_url(place.url).database in (None, "", ":memory:"):
+            return f"{self.name} needs a database in a file"
+        return refused
+
+    def file(self, place: Place) -> Path:
+        """Its database."""
+        database = Path(make_url(place.url).database or "")
+        return database.with_name(f"{database.stem}.{self.name}.db")
+
+    def tear_down(self, place: Place) -> None:
+        """Delete the file and what SQLite keeps beside it."""
+        file = self.file(place)
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
+
+
+def installed(package: str) -> bool:
+    """Whether it can be imported, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ValueError:
+        # It has been imported, and has put something without a specification into its place, as kombu does.
+        return True
+
+
+def libpq_address(place: Place) -> str:
+    """The address of ``place`` for libpq, with its schema as the only one on the search path, and with time limits."""
+    url = make_url(place.url).set(drivername="postgresql")
+    options = [str(url.query["options"])] if "options" in url.query else []
+    if place.schema is not None:
+        options.append(f"-csearch_path={place.schema}")
+    limits = {"connect_timeout": "10", "keepalives_idle": "10", "tcp_user_timeout": "60000"}
+    url = url.update_query_dict({name: value for name, value in limits.items() if name not in url.query})
+    if options:
+        url = url.update_query_dict({"options": " ".join(options)})
+    # A plus is a plus to libpq.
+    return url.render_as_string(hide_password=False).replace("+", "%20")
+
+
+def plain_address(place: Place) -> str:
+    """The address of ``place`` without a driver."""
+    return make_url(place.url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def fresh_schema(place: Place) -> None:
+    """Drop the place's schema with all that a peer has left there, and make it anew."""
+    if place.schema is None:
+        return
+    with autocommitting(place.url) as engine, engine.connect() as connection:
+        name = connection.dialect.identifier_preparer.quote(place.schema)
+        connection.exec_driver_sql(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+        connection.exec_driver_sql(f"CREATE SCHEMA {name}")
+
+
+def analyze(place: Place) -> None:
+    """Let the planner know the filled tables: our own rows do this too, and a server in use has done it long ago."""
+    with autocommitting(place.url) as engine, engine.connect() as connection:
+        quote = connection.dialect.identifier_preparer.quote
+        tables = (
+            connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = %s", (place.schema,)).scalars().all()
+        )
+        for table in tables:
+            connection.exec_driver_sql(f"ANALYZE {quote(place.schema or 'public')}.{quote(table)}")
+
+
+def take_over_work(desk: Desk) -> float:
+    """Seconds that a job works, which the caller lets pass from now on: the desk would hold up an event loop."""
+    seconds, desk.work_seconds = desk.work_seconds, 0.0
+    return seconds
+
+
+async def until_over(desk: Desk, running: asyncio.Task[Any], stop: Callable[[], object]) -> None:
+    """Let a worker loop run; when the run is over, ``stop`` it, and if it does not, cancel it."""
+    while not running.done() and not desk.over:
+        await asyncio.wait({running}, timeout=GLANCE)
+    if not running.done():
+        stop()
+        await asyncio.wait({running}, timeout=PATIENCE)
+    if not running.done():
+        running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+class Crowd:
+    """One desk for several threads: a peer with threads of its own gets a desk for each, and they are added up at the end."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._desks: list[Desk] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether to stop."""
+        return self._desk.over
+
+    @property
+    def desk(self) -> Desk:
+        """The calling thread's."""
+        mine: Desk | None = getattr(self._local, "desk", None)
+        if mine is None:
+            whole = self._desk
+            mine = Desk(
+                whole.number, _Locked(whole.tally, self._lock), whole.start, whole.work_seconds, whole.clone, self._protocol
+            )
+            self._local.desk = mine
+            with self._lock:
+                self._desks.append(mine)
+        return mine
+
+    @property
+    def _protocol(self) -> Any:
+        write = self._desk.protocol
+        if write is None:
+            return None
+
+        def locked(jobs: Any, times: Any) -> None:
+            with self._lock:
+                write(jobs, times)
+
+        return locked
+
+    def close(self) -> None:
+        """Write everybody's notes into the one desk's."""
+        notes, others = self._desk.notes, [one.notes for one in self._desks]
+        begun = sorted((when, job) for other in others for when, job in zip(other.times, other.jobs, strict=True))
+        notes.times.extend(when for when, _ in begun)
+        notes.jobs.extend(job for _, job in begun)
+        for other in others:
+            _add(notes, other)
+
+
+class _Locked:
+    """A tally has one writer for each worker; here are several."""
+
+    def __init__(self, tally: Tally, lock: threading.Lock) -> None:
+        self._tally, self._lock = tally, lock
+
+    def add(self, worker: int, *, begun: int = 0, left: int = 0, added: int = 0) -> None:
+        with self._lock:
+            self._tally.add(worker, begun=begun, left=left, added=added)
+
+    @property
+    def over(self) -> bool:
+        return self._tally.over
+
+
+def _add(notes: Notes, other: Notes) -> None:
+    notes.latencies.extend(other.latencies)
+    notes.empty += other.empty
+    notes.left += other.left
+    notes.faults.update(other.faults)
+    notes.last = max(notes.last, other.last)

@@ -1,0 +1,93 @@
+"""kombu's SQLAlchemy transport: SELECT … FOR UPDATE without SKIP LOCKED; what was taken stays in the table, hidden."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import make_url
+
+from benchmarks.peers.common import Peer
+from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.engines import autocommitting
+from queue_db.dialects import dialect_for
+
+_TABLES = ("kombu_message", "kombu_queue")
+
+
+@dataclass(frozen=True)
+class Kombu(Peer):
+    """``Queue.get`` and ``ack``: its consumers ask in the same way, but sleep a second after each empty answer."""
+
+    name: str = "kombu"
+    claim: str = "FOR UPDATE, head of the queue"
+    removal: str = "hidden with the claim, never deleted"
+    index: str = "(visible), (timestamp), (timestamp, id)"
+
+    databases = ("mysql", "mariadb")
+    packages = ("kombu", "pymysql")
+
+    def configuration(self) -> dict[str, str]:
+        """All by default: the server's isolation level, one connection for each process."""
+        return {"transport": "sqlalchemy+pymysql", "isolation": "the server's default", "promise": "at most once after a crash"}
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """Its two tables, and one ``publish`` after the other; it has no other way."""
+        from kombu.transport.sqlalchemy import metadata
+
+        self.tear_down(place)
+        with self._channel(place) as (channel, queue):
+            # It makes them itself, but only once in the life of a process.
+            metadata.create_all(channel.session.get_bind())
+            producer = channel.Producer()
+            queue.declare()
+            for number in range(jobs):
+                producer.publish(number, routing_key=queue.name, serializer="json")
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Get one, acknowledge it."""
+        from sqlalchemy.exc import DBAPIError
+
+        with self._channel(place) as (channel, queue):
+            queue.declare()
+            dialect = dialect_for(make_url(place.url).get_backend_name())
+            desk.ready()
+            while not desk.over:
+                asked = time.monotonic()
+                try:
+                    message = queue.get()
+                except DBAPIError as error:
+                    desk.notes.faults[dialect.fault(error)] += 1
+                    channel.session.rollback()
+                    continue
+                if message is None:
+                    desk.found_nothing()
+                    continue
+                desk.claimed(asked, [message.payload])
+                message.ack()
+                desk.left(1)
+
+    def tear_down(self, place: Place) -> None:
+        """Drop the two tables."""
+        with autocommitting(place.url) as engine, engine.connect() as connection:
+            quote = connection.dialect.identifier_preparer.quote
+            for table in _TABLES:
+                connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quote(place.schema or '')}.{table}")
+
+    @contextmanager
+    def _channel(self, place: Place) -> Iterator[tuple[Any, Any]]:
+        from kombu import Connection, Queue
+
+        url = make_url(place.url).set(database=place.schema).render_as_string(hide_password=False)
+        limits = {"connect_args": {"connect_timeout": 10, "read_timeout": 60, "write_timeout": 60}}
+        with Connection(f"sqlalchemy+{url}", transport_options=limits) as connection, connection.channel() as channel:
+            try:
+                yield channel, Queue("race", routing_key="race")(channel)
+            finally:
+                # It keeps its engines for ever.
+                engine = channel.session.get_bind()
+                channel.session.close()
+                engine.dispose()

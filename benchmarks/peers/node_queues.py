@@ -1,0 +1,219 @@
+"""Queues of the Node world on PostgreSQL: graphile-worker and pg-boss. One Node process for each worker, told by pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
+
+from benchmarks.peers import npm
+from benchmarks.peers.common import GLANCE, PATIENCE, PostgreSQLPeer, analyze, fresh_schema, plain_address, take_over_work
+from queue_db.compare.contestant import Desk, Place
+from queue_db.errors import QueueDBError
+
+#: Seconds to fill the queue, and to get ready.
+_FILL_LIMIT = 300.0
+_READY_LIMIT = 45.0
+
+
+class NodeError(QueueDBError):
+    """A Node process has failed."""
+
+
+class NodePeer(PostgreSQLPeer):
+    """One that runs a script of ``node/``."""
+
+    script: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+
+    def settings(self) -> dict[str, Any]:
+        """For the script."""
+        return {"batch": self.batch}
+
+    def refused(self, place: Place) -> str | None:
+        """Without Node, or without the package."""
+        refused = super().refused(place)
+        if refused is not None:
+            return refused
+        if shutil.which("node") is None:
+            return f"{self.name} needs Node 20 or newer"
+        if not npm.installed(self.package):
+            return f"{self.name} is not installed: {npm.INSTALL}"
+        return None
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """Let the script make its schema and fill it."""
+        fresh_schema(place)
+        with self._node(place, jobs) as (process, errors):
+            try:
+                code = process.wait(timeout=_FILL_LIMIT)
+            except subprocess.TimeoutExpired:
+                raise NodeError(f"{self.name} did not fill its queue within {_FILL_LIMIT:.0f} s") from None
+            if code:
+                raise NodeError(f"{self.name}: {_last(errors)}")
+        analyze(place)
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Let the script work, and write down what it tells."""
+        with self._node(place, None, take_over_work(desk)) as (process, errors):
+            conversation = _Conversation(process)
+            if not conversation.hears("ready", _READY_LIMIT):
+                raise NodeError(f"{self.name} did not get ready: {_last(errors)}")
+            desk.ready()
+            conversation.say("go")
+            stopped: float | None = None
+            while not conversation.ended:
+                for line in conversation.lines(GLANCE):
+                    self._note(line, desk)
+                if stopped is None and desk.over:
+                    stopped = time.monotonic()
+                    conversation.say("stop")
+                if stopped is not None and time.monotonic() > stopped + PATIENCE:
+                    return
+            if stopped is None:
+                raise NodeError(f"{self.name} has ended too early: {_last(errors)}")
+
+    def _note(self, line: str, desk: Desk) -> None:
+        word, *values = line.split()
+        if word == "c":
+            desk.claimed(time.monotonic() - float(values[0]), [int(value) for value in values[1:]])
+        elif word == "l":
+            desk.left(int(values[0]))
+        elif word == "cpu":
+            ours, theirs = desk.cpu_clock, float(values[0])
+            desk.cpu_clock = lambda: ours() + theirs
+
+    @contextmanager
+    def _node(self, place: Place, fill: int | None, seconds: float = 0.0) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+        settings = {
+            **self.settings(),
+            "home": str(npm.HOME),
+            "url": plain_address(place),
+            "schema": place.schema,
+            "fill": fill,
+            "workSeconds": seconds,
+        }
+        node = shutil.which("node") or "node"
+        with tempfile.TemporaryFile() as errors:
+            process = subprocess.Popen(  # noqa: S603 - a script of ours
+                [node, str(npm.SCRIPTS / self.script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                # A line for each job is what its page on performance says to turn off.
+                env={**os.environ, "NO_LOG_SUCCESS": "1", "NODE_ENV": "production"},
+            )
+            assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+            assert process.stdout is not None  # noqa: S101 - likewise
+            try:
+                # Not on the command line, which everybody can read.
+                process.stdin.write(json.dumps(settings).encode() + b"\n")
+                process.stdin.flush()
+                yield process, errors
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                process.wait(timeout=10.0)
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
+                process.stdout.close()
+
+
+class _Conversation:
+    """Lines from and to a process, without ever waiting for long."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None  # noqa: S101 - it was started with pipes
+        assert process.stdout is not None  # noqa: S101 - likewise
+        self._in, self._out = process.stdin, process.stdout
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._out, selectors.EVENT_READ)
+        self._rest = b""
+        self.ended = False
+
+    def lines(self, limit: float) -> list[str]:
+        """What it has said by now; if nothing, waits for ``limit`` seconds at most."""
+        if not self._selector.select(limit):
+            return []
+        data = os.read(self._out.fileno(), 1 << 20)
+        if not data:
+            self.ended = True
+            self._selector.close()
+            return []
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode() for line in whole]
+
+    def hears(self, word: str, limit: float) -> bool:
+        """Whether it says this line before the limit or its end."""
+        deadline = time.monotonic() + limit
+        while not self.ended and time.monotonic() < deadline:
+            if word in self.lines(deadline - time.monotonic()):
+                return True
+        return False
+
+    def say(self, line: str) -> None:
+        """Tell it; if it has gone, reading will show it."""
+        with contextlib.suppress(BrokenPipeError):
+            self._in.write(line.encode() + b"\n")
+            self._in.flush()
+
+
+def _last(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    lines = errors.read().decode(errors="replace").strip().splitlines()
+    return lines[0] if lines else "it said nothing"
+
+
+@dataclass(frozen=True)
+class Graphile(NodePeer):
+    """graphile-worker; with a batch it fetches so many into its local queue and acknowledges whatever has gathered meanwhile."""
+
+    name: str = "graphile-worker"
+    claim: str = "FOR UPDATE SKIP LOCKED, head of the queue"
+    removal: str = "DELETE"
+    index: str = "(priority, run_at), where available"
+
+    script = "graphile.cjs"
+    package = "graphile-worker"
+
+    def settings(self) -> dict[str, Any]:
+        """As its page on performance: many at a time if batched, and a few connections."""
+        batched = self.batch > 1
+        return {"batch": self.batch, "local": self.batch if batched else -1, "concurrency": 24 if batched else 4, "connections": 4}
+
+    def configuration(self) -> dict[str, str]:
+        """See :meth:`settings`."""
+        settings = self.settings()
+        return {
+            "concurrentJobs": f"{settings['concurrency']} per process",
+            "localQueue.size": str(self.batch) if self.batch > 1 else "none",
+            "completeJobBatchDelay": "0" if self.batch > 1 else "none",
+            "connections": f"{settings['connections']} per process",
+            "NO_LOG_SUCCESS": "1",
+        }
+
+
+@dataclass(frozen=True)
+class PgBoss(NodePeer):
+    """pg-boss: its own ``work`` asks twice a second at most, so ``fetch`` and ``complete`` in a loop."""
+
+    name: str = "pg-boss"
+    claim: str = "FOR UPDATE SKIP LOCKED, head of the queue"
+    removal: str = "UPDATE (completed)"
+    index: str = "(name, start_after) INCLUDE (priority, created_on, id), where not active yet"
+
+    script = "boss.cjs"
+    package = "pg-boss"
+
+    def configuration(self) -> dict[str, str]:
+        """Without its maintenance."""
+        return {"loop": "fetch, complete", "batchSize": str(self.batch), "supervise": "no", "schedule": "no"}

@@ -1,0 +1,113 @@
+"""procrastinate: SELECT … FOR UPDATE SKIP LOCKED inside a PL/pgSQL function, psycopg 3, asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.peers.common import PostgreSQLPeer, analyze, fresh_schema, libpq_address, take_over_work, until_over
+from queue_db.compare.contestant import Desk, Place
+
+#: Jobs that one worker process runs at a time: its page on concurrency advises several; four were 1.5 times as fast as one.
+_CONCURRENCY = 4
+
+_FILL = 1000
+
+
+@dataclass(frozen=True)
+class Procrastinate(PostgreSQLPeer):
+    """Its asynchronous worker, which deletes what has succeeded."""
+
+    name: str = "procrastinate"
+    claim: str = "FOR UPDATE SKIP LOCKED in a function, head of the queue"
+    removal: str = "DELETE in a function"
+    index: str = "(priority DESC, id), where todo"
+
+    packages = ("procrastinate", "psycopg", "psycopg_pool")
+
+    def configuration(self) -> dict[str, str]:
+        """As its page on production says; NOTIFY only wakes idle workers, which there are none of."""
+        return {
+            "driver": "psycopg 3, asyncio",
+            "concurrency": f"{_CONCURRENCY} per process",
+            "delete_jobs": "successful",
+            "listen_notify": "no",
+            "fetch_job_polling_interval": "0.01 s",
+        }
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """Its schema, and ``batch_defer``."""
+        fresh_schema(place)
+        asyncio.run(self._fill(place, jobs))
+        analyze(place)
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """``run_worker_async`` until the run is over."""
+        asyncio.run(self._work(place, desk))
+
+    async def _fill(self, place: Place, jobs: int) -> None:
+        app, task = _app(place, None)
+        async with app.open_async():
+            await app.schema_manager.apply_schema_async()
+            for start in range(0, jobs, _FILL):
+                await task.batch_defer_async(*({"number": number} for number in range(start, min(start + _FILL, jobs))))
+
+    async def _work(self, place: Place, desk: Desk) -> None:
+        # It writes two lines for each job, which people would turn off before measuring.
+        logging.getLogger("procrastinate").setLevel(logging.ERROR)
+        app, _ = _app(place, desk)
+        async with app.open_async():
+            running = asyncio.create_task(
+                app.run_worker_async(
+                    concurrency=_CONCURRENCY,
+                    delete_jobs="successful",
+                    listen_notify=False,
+                    fetch_job_polling_interval=0.01,
+                    install_signal_handlers=False,
+                )
+            )
+            # Its documented way to stop: the running jobs end first.
+            await until_over(desk, running, running.cancel)
+
+
+def _app(place: Place, desk: Desk | None) -> tuple[Any, Any]:
+    import procrastinate
+    from procrastinate.manager import JobManager
+
+    asked = 0.0
+    seconds = take_over_work(desk) if desk is not None else 0.0
+
+    class Watched(JobManager):
+        """Tells when a job is asked for and when it is acknowledged."""
+
+        gone_off = False
+
+        async def fetch_job(self, *arguments: Any, **named: Any) -> Any:
+            nonlocal asked
+            assert desk is not None  # noqa: S101 - only a worker fetches
+            if not self.gone_off:
+                desk.ready()
+                self.gone_off = True
+            asked = time.monotonic()
+            return await super().fetch_job(*arguments, **named)
+
+        async def finish_job(self, *arguments: Any, **named: Any) -> None:
+            assert desk is not None  # noqa: S101 - only a worker finishes
+            await super().finish_job(*arguments, **named)
+            desk.left(1)
+
+    connector = procrastinate.PsycopgConnector(conninfo=libpq_address(place), min_size=1, max_size=_CONCURRENCY + 2, timeout=10.0)
+    app = procrastinate.App(connector=connector)
+    app.job_manager = Watched(app.connector)
+
+    @app.task(name="job")
+    async def job(number: int) -> None:
+        assert desk is not None  # noqa: S101 - only a worker runs it
+        desk.claimed(asked, [number])
+        if seconds:
+            await asyncio.sleep(seconds)
+
+    return app, job

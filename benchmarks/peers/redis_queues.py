@@ -1,0 +1,229 @@
+"""Queues in Redis: the at-least-once scheme of two lists, one by one and in pipelines; rq; dramatiq."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.peers.common import GLANCE, PATIENCE, Crowd
+from benchmarks.peers.private_redis import RedisPeer, Server
+from queue_db.compare.contestant import Desk, Place
+
+_FILL = 1000
+
+#: dramatiq's threads in each worker process: its default, and 1.5 times as fast as one.
+_THREADS = 8
+
+#: The desk of the worker that runs in this thread: rq finds its jobs by their module and name.
+_here = threading.local()
+
+
+@dataclass(frozen=True)
+class RedisLists(RedisPeer):
+    """``BLMOVE`` to a list of the worker's own, ``LREM`` when done: a crashed worker's list tells what it was at."""
+
+    name: str = "redis BLMOVE + LREM"
+    claim: str = "BLMOVE to the worker's list, head of the queue"
+    removal: str = "LREM"
+    index: str = "list"
+
+    packages = ("redis",)
+
+    def configuration(self) -> dict[str, str]:
+        """In pipelines if there is a batch."""
+        return {**super().configuration(), "client": "redis-py", "pipeline": f"{self.batch} commands" if self.batch > 1 else "no"}
+
+    def fill(self, server: Server, jobs: int) -> None:
+        """``RPUSH`` with many values."""
+        with server.client() as client:
+            for start in range(0, jobs, _FILL):
+                client.rpush("race", *range(start, min(start + _FILL, jobs)))
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Move, remove."""
+        with self.reached.client() as client:
+            client.ping()
+            desk.ready()
+            if self.batch == 1:
+                self._single(client, desk, f"race:{desk.number}")
+            else:
+                self._pipelined(client, desk, f"race:{desk.number}")
+
+    def _single(self, client: Any, desk: Desk, mine: str) -> None:
+        while not desk.over:
+            asked = time.monotonic()
+            # Not for long: whoever waits does not see that the run is over.
+            value = client.blmove("race", mine, 0.05, src="LEFT", dest="RIGHT")
+            if value is None:
+                desk.found_nothing()
+                continue
+            desk.claimed(asked, [int(value)])
+            client.lrem(mine, 1, value)
+            desk.left(1)
+
+    def _pipelined(self, client: Any, desk: Desk, mine: str) -> None:
+        while not desk.over:
+            asked = time.monotonic()
+            with client.pipeline(transaction=False) as pipe:
+                for _ in range(self.batch):
+                    pipe.lmove("race", mine, "LEFT", "RIGHT")
+                values = [value for value in pipe.execute() if value is not None]
+            if not values:
+                desk.found_nothing()
+                continue
+            desk.claimed(asked, [int(value) for value in values])
+            with client.pipeline(transaction=False) as pipe:
+                for value in values:
+                    pipe.lrem(mine, 1, value)
+                desk.left(sum(pipe.execute()))
+
+
+def job(number: int) -> None:
+    """Do nothing."""
+    _here.desk.claimed(_here.asked, [number])
+
+
+@dataclass(frozen=True)
+class RQ(RedisPeer):
+    """Its ``SimpleWorker``, which does not fork for each job."""
+
+    name: str = "rq"
+    claim: str = "LMOVE to an intermediate list, head of the queue"
+    removal: str = "key deleted in a transaction"
+    index: str = "list"
+
+    packages = ("rq", "redis")
+
+    def configuration(self) -> dict[str, str]:
+        """No results."""
+        return {**super().configuration(), "worker": "SimpleWorker, in bursts", "result_ttl": "0"}
+
+    def fill(self, server: Server, jobs: int) -> None:
+        """``enqueue_many``."""
+        from rq import Queue
+
+        with server.client() as client:
+            queue = Queue("race", connection=client)
+            for start in range(0, jobs, _FILL):
+                numbers = range(start, min(start + _FILL, jobs))
+                queue.enqueue_many([Queue.prepare_data(f"{__name__}.job", (number,), result_ttl=0) for number in numbers])
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Bursts, until the run is over."""
+        from rq import Queue, SimpleWorker
+        from rq.timeouts import BaseDeathPenalty
+
+        class NoDeathPenalty(BaseDeathPenalty):
+            """Signals are the main thread's, and a job that does nothing needs no time limit."""
+
+            def setup_death_penalty(self) -> None:
+                pass
+
+            def cancel_death_penalty(self) -> None:
+                pass
+
+        class Watched(SimpleWorker):
+            """Tells when a job has been acknowledged, and looks whether the run is over."""
+
+            death_penalty_class = NoDeathPenalty
+
+            def _install_signal_handlers(self) -> None:
+                pass
+
+            def dequeue_job_and_maintain_ttl(self, *arguments: Any, **named: Any) -> Any:
+                if desk.over:
+                    return None
+                _here.asked = time.monotonic()
+                return super().dequeue_job_and_maintain_ttl(*arguments, **named)
+
+            def perform_job(self, *arguments: Any, **named: Any) -> bool:
+                done: bool = super().perform_job(*arguments, **named)
+                if done:
+                    desk.left(1)
+                return done
+
+        logging.getLogger("rq.worker").setLevel(logging.ERROR)
+        _here.desk, _here.asked = desk, 0.0
+        with self.reached.client() as client:
+            worker = Watched([Queue("race", connection=client)], connection=client)
+            worker.log_job_description = False
+            desk.ready()
+            while not desk.over:
+                worker.work(burst=True, logging_level="ERROR")
+                time.sleep(GLANCE)
+
+
+@dataclass(frozen=True)
+class Dramatiq(RedisPeer):
+    """Its Redis broker, which fetches and acknowledges with Lua scripts in a thread of its own."""
+
+    name: str = "dramatiq"
+    claim: str = "Lua script, a few ahead, head of the queue"
+    removal: str = "Lua script, after the job"
+    index: str = "list"
+
+    packages = ("dramatiq", "redis")
+
+    def configuration(self) -> dict[str, str]:
+        """By default."""
+        return {
+            **super().configuration(),
+            "threads": f"{_THREADS} per process, by default, and one that fetches",
+            "prefetch": f"{2 * _THREADS} per process, by default",
+            "middleware": "its default",
+        }
+
+    def fill(self, server: Server, jobs: int) -> None:
+        """One ``send`` after the other; it has no other way."""
+        broker, actor = self._open(server, None)
+        try:
+            for number in range(jobs):
+                actor.send(number)
+        finally:
+            broker.close()
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Its worker until the run is over."""
+        from dramatiq import Worker
+
+        logging.getLogger("dramatiq").setLevel(logging.ERROR)
+        crowd = Crowd(desk)
+        broker, _ = self._open(self.reached, crowd)
+        broker.client.ping()
+        worker = Worker(broker, worker_threads=_THREADS, worker_timeout=100)
+        desk.ready()
+        worker.start()
+        try:
+            while not desk.over:
+                time.sleep(GLANCE)
+        finally:
+            worker.stop(timeout=int(PATIENCE * 1000))
+            broker.close()
+            crowd.close()
+
+    def _open(self, server: Server, crowd: Crowd | None) -> tuple[Any, Any]:
+        import dramatiq
+        from dramatiq.brokers.redis import RedisBroker
+
+        class Acknowledged(dramatiq.Middleware):
+            """Tells when a message has been acknowledged. How long a claim took, nobody knows here: it was fetched ahead."""
+
+            def after_ack(self, broker: Any, message: Any) -> None:
+                if crowd is not None:
+                    crowd.desk.left(1)
+
+        broker = RedisBroker(url=server.url)
+        broker.add_middleware(Acknowledged())
+        ended = threading.local()
+
+        @dramatiq.actor(actor_name="job", queue_name="race", broker=broker)
+        def job(number: int) -> None:
+            if crowd is not None:
+                now = time.monotonic()
+                crowd.desk.claimed(getattr(ended, "when", now), [number])
+                ended.when = time.monotonic()
+
+        return broker, job

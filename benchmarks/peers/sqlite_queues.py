@@ -1,0 +1,228 @@
+"""Queues in an SQLite file: persist-queue, litequeue, huey."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.peers.common import Crowd, SQLitePeer
+from queue_db.compare.contestant import Desk, Place
+from queue_db.model import Fault
+
+#: Seconds to wait for the other writers, as our own rows do.
+_BUSY = 30.0
+
+
+@dataclass(frozen=True)
+class PersistQueue(SQLitePeer):
+    """Its ``SQLiteAckQueue``.
+
+    It reads the head and marks it in two statements under a lock of the process, so that two processes would take the same job:
+    one worker runs as many threads as there are workers, the others look on.
+    """
+
+    name: str = "persist-queue"
+    claim: str = "SELECT, UPDATE under a lock of the process, head of the queue"
+    removal: str = "UPDATE (acked)"
+    index: str = "primary key"
+
+    packages = ("persistqueue",)
+
+    def configuration(self) -> dict[str, str]:
+        """Its defaults: WAL, SQLite's own default of synchronous."""
+        return {
+            "processes": "1, with as many threads as there are workers",
+            "auto_commit": "yes",
+            "synchronous": "as SQLite was built: FULL, as a rule",
+        }
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """One ``put`` after the other; it has no other way."""
+        self.tear_down(place)
+        queue = self._open(place)
+        try:
+            for number in range(jobs):
+                queue.put(number)
+        finally:
+            queue.close()
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """``get``, ``ack``."""
+        if desk.number:
+            desk.ready()
+            while not desk.over:
+                time.sleep(0.01)
+            return
+        queue = self._open(place)
+        crowd = Crowd(desk)
+        failed: list[BaseException] = []
+        try:
+            desk.ready()
+            threads = [threading.Thread(target=self._thread, args=(queue, crowd, failed)) for _ in range(place.workers)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            crowd.close()
+            queue.close()
+        if failed:
+            raise failed[0]
+
+    def _thread(self, queue: Any, crowd: Crowd, failed: list[BaseException]) -> None:
+        from persistqueue import Empty
+
+        desk = crowd.desk
+        try:
+            while not crowd.over and not failed:
+                asked = time.monotonic()
+                try:
+                    item = queue.get(block=False, raw=True)
+                except Empty:
+                    desk.found_nothing()
+                    continue
+                desk.claimed(asked, [item["data"]])
+                queue.ack(id=item["pqid"])
+                desk.left(1)
+        except BaseException as error:  # noqa: BLE001 - told to the worker, whose thread this is not
+            failed.append(error)
+
+    def _open(self, place: Place) -> Any:
+        from persistqueue import SQLiteAckQueue
+
+        file = self.file(place)
+        return SQLiteAckQueue(str(file.parent), db_file_name=file.name, multithreading=True, timeout=_BUSY, auto_resume=False)
+
+
+@dataclass(frozen=True)
+class LiteQueue(SQLitePeer):
+    """``pop`` and ``done``."""
+
+    name: str = "litequeue"
+    claim: str = "UPDATE … RETURNING in BEGIN IMMEDIATE, head of the queue"
+    removal: str = "UPDATE (done)"
+    index: str = "(status), (message_id)"
+
+    packages = ("litequeue",)
+
+    def configuration(self) -> dict[str, str]:
+        """It asks for NORMAL, which can lose the last commits with the power; FULL is what all other rows have."""
+        return {"journal_mode": "WAL", "synchronous": "FULL (its own: NORMAL)", "cache_size": "256 MB, by default"}
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """All of them in one transaction."""
+        self.tear_down(place)
+        queue = self._open(place)
+        try:
+            with queue.transaction():
+                for number in range(jobs):
+                    queue.put(str(number))
+            queue.conn.execute("ANALYZE")
+        finally:
+            queue.close()
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """``pop``, ``done``."""
+        queue = self._open(place)
+        try:
+            desk.ready()
+            while not desk.over:
+                asked = time.monotonic()
+                try:
+                    message = queue.pop()
+                    if message is None:
+                        desk.found_nothing()
+                        continue
+                    desk.claimed(asked, [int(message.data)])
+                    queue.done(message.message_id)
+                except sqlite3.OperationalError as error:
+                    _count(desk, error)
+                    continue
+                desk.left(1)
+        finally:
+            queue.close()
+
+    def _open(self, place: Place) -> Any:
+        from litequeue import LiteQueue as Queue
+
+        queue = Queue(str(self.file(place)), timeout=_BUSY)
+        queue.conn.execute("PRAGMA synchronous = FULL")
+        return queue
+
+
+@dataclass(frozen=True)
+class Huey(SQLitePeer):
+    """``dequeue`` and ``execute``, as its consumer's workers do: the job has left when it is taken, so it runs at most once."""
+
+    name: str = "huey"
+    claim: str = "BEGIN EXCLUSIVE, SELECT, DELETE, head of the queue"
+    removal: str = "with the claim"
+    index: str = "(queue, priority DESC, id)"
+
+    packages = ("huey",)
+
+    def configuration(self) -> dict[str, str]:
+        """A commit is on the disk when it returns; no results are kept."""
+        return {
+            "storage": "SqliteHuey",
+            "fsync": "yes",
+            "results": "no",
+            "promise": "at most once",
+            "strict_fifo": "no, by default",
+        }
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """One call after the other; it has no other way."""
+        self.tear_down(place)
+        huey, job = self._open(place, lambda _: None)
+        try:
+            for number in range(jobs):
+                job(number)
+        finally:
+            huey.storage.close()
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """``dequeue``, ``execute``."""
+        logging.getLogger("huey").setLevel(logging.ERROR)
+        asked = 0.0
+        huey, _ = self._open(place, lambda number: desk.claimed(asked, [number]))
+        try:
+            huey.pending_count()  # connected before the gun
+            desk.ready()
+            while not desk.over:
+                asked = time.monotonic()
+                try:
+                    task = huey.dequeue()
+                except sqlite3.OperationalError as error:
+                    _count(desk, error)
+                    continue
+                if task is None:
+                    desk.found_nothing()
+                    continue
+                huey.execute(task)
+                desk.left(1)
+        finally:
+            huey.storage.close()
+
+    def _open(self, place: Place, begun: Callable[[int], None]) -> tuple[Any, Any]:
+        from huey import SqliteHuey
+
+        huey = SqliteHuey("race", filename=str(self.file(place)), fsync=True, timeout=_BUSY, results=False)
+
+        @huey.task(name="job")
+        def job(number: int) -> None:
+            begun(number)
+
+        return huey, job
+
+
+def _count(desk: Desk, error: sqlite3.OperationalError) -> None:
+    """Too many writers at once is what is measured here; anything else is a mistake."""
+    if "locked" not in str(error):
+        raise error
+    desk.notes.faults[Fault.LOCK_TIMEOUT] += 1

@@ -1,0 +1,240 @@
+"""What the API costs: the very same statements from a bare loop on the driver, and the API beside it.
+
+The fixed window on both sides, so that both draw alike. The connection is made as the product makes it: same driver, same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from benchmarks.figures import Line
+from benchmarks.lab import Lab
+from benchmarks.recording import Recorded, Spot, Template, record
+from queue_db import Optimistic, QueueDB
+from queue_db.compare.contestant import Contestant, Desk, Place
+from queue_db.compare.laboratory import contestants
+
+#: The queue of the laboratory's product rows, which fill it for both sides.
+_QUEUE = "race"
+
+_LEASE = 600_000_000
+_BEGINNING = -(2**62)
+_SLACK = 2_000_000
+
+#: Claims in a row that may lose every candidate, and the pause after the first, seconds: as in ``queue_db.queue``.
+_ROUNDS = 5
+_PAUSE = 0.002
+
+#: Tries of one claim or completion.
+_ATTEMPTS = 6
+
+
+@dataclass(frozen=True)
+class Raw:
+    """The recorded statements in a loop."""
+
+    batch: int
+    recorded: Recorded = field(repr=False)
+    filler: Contestant = field(repr=False)
+    name: str = "raw driver"
+    family: str = field(default="raw", init=False)
+    claim: str = field(default="the optimistic row's statements", init=False)
+    removal: str = field(default="fenced DELETE", init=False)
+    index: str = field(default="(queue, priority, available_at, id)", init=False)
+
+    def window(self, workers: int) -> float | None:
+        """As the row that it repeats."""
+        return float(workers * self.batch)
+
+    @property
+    def pick(self) -> str | None:
+        """As the row that it repeats."""
+        return self.filler.pick
+
+    def configuration(self) -> dict[str, str]:
+        """Nothing."""
+        return {}
+
+    def refused(self, place: Place) -> str | None:
+        """It runs where its row runs."""
+        return self.filler.refused(place)
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """The product's own tables, filled by the product."""
+        self.filler.set_up(place, jobs)
+
+    def tear_down(self, place: Place) -> None:
+        """Drop them."""
+        self.filler.tear_down(place)
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Claim, complete."""
+        with QueueDB(place.url, Optimistic(window=place.workers), schema=place.schema, pool_size=1) as db:
+            engine = db.database.engine
+            raw = engine.raw_connection()
+            try:
+                driver: Any = raw.driver_connection
+                if engine.dialect.name == "sqlite":
+                    driver.isolation_level = None  # transactions are ours to begin
+                loop = _Loop(db, driver.cursor(), self.recorded)
+                loop.warm_up()
+                desk.ready()
+                loop.run(desk)
+            finally:
+                raw.close()
+
+
+class _Loop:
+    """One worker's bare loop."""
+
+    def __init__(self, db: QueueDB, cursor: Any, recorded: Recorded) -> None:
+        self.db, self.cursor, self.recorded = db, cursor, recorded
+        self.errors: type[Exception] = db.database.engine.dialect.loaded_dbapi.Error
+        # SQLite: the product takes the write lock first, beside SQLAlchemy, so that no recording shows it.
+        self.file = db.database.engine.dialect.name == "sqlite"
+        self.floor = _BEGINNING
+        self.tried = 0
+        self.fill: dict[Spot, Any] = {Spot.QUEUE: _QUEUE}
+        self.columns: dict[str, dict[str, int]] = {}
+
+    def warm_up(self) -> None:
+        """What happens once on a connection."""
+        for text in self.recorded.prepares:
+            self.cursor.execute(text)
+        self.fill[Spot.QUEUE] = "nobody's"
+        for _ in range(3):
+            self._claim()
+        self.fill[Spot.QUEUE] = _QUEUE
+
+    def run(self, desk: Desk) -> None:
+        """Until the end."""
+        notes = desk.notes
+        lost = 0
+        while not desk.over:
+            asked = time.monotonic()
+            jobs = self._again(self._claim, desk)
+            notes.rounds += 1
+            notes.candidates += self.tried
+            notes.won += len(jobs)
+            if not jobs:
+                lost = self._step_aside(desk, lost)
+                continue
+            lost = 0
+            desk.claimed(asked, [json.loads(payload) for _, _, payload in jobs])
+            pairs = sorted((job_id, version) for job_id, version, _ in jobs)
+            left = self._again(partial(self._complete, pairs), desk)
+            notes.lost += len(jobs) - left
+            desk.left(left)
+
+    def _step_aside(self, desk: Desk, lost: int) -> int:
+        """After a claim that won nothing: wait as the product does, which is its way to claim and no overhead."""
+        if not self.tried:
+            self.floor = _BEGINNING
+        elif lost + 1 < _ROUNDS:
+            time.sleep(_PAUSE * 2 ** (lost + 1) * random.random())
+            return lost + 1
+        desk.found_nothing()
+        return 0
+
+    def _again(self, work: Callable[[], Any], desk: Desk) -> Any:
+        """Run ``work``; after an error count it, undo, and run it again, as the product does."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return work()
+            except self.errors as error:
+                fault = self.db.database.dialect.fault(DBAPIError("", None, error))
+                desk.notes.faults[fault] += 1
+                self.cursor.execute("ROLLBACK")
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")  # pragma: no cover
+
+    def _send(self, template: Template, pairs: Sequence[tuple[int, int]]) -> None:
+        text, values = template.filled(self.fill, pairs)
+        self.cursor.execute(text, values)
+
+    def _begin(self) -> None:
+        if self.file:
+            self.cursor.execute("BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        if self.file:
+            self.cursor.execute("COMMIT")
+
+    def _rows(self, what: str) -> tuple[list[Any], dict[str, int]]:
+        rows = self.cursor.fetchall()
+        if what not in self.columns:
+            self.columns[what] = {column[0]: place for place, column in enumerate(self.cursor.description)}
+        return rows, self.columns[what]
+
+    def _claim(self) -> list[tuple[int, int, str]]:
+        """``(id, version, payload)`` of what was won."""
+        self.fill[Spot.TOKEN] = secrets.token_hex(16)
+        self.fill[Spot.FLOOR] = self.floor
+        self._begin()
+        self._send(random.choice(self.recorded.claims), ())
+        rows, at = self._rows("claim")
+        self._commit()
+        id_, version, payload = at["id"], at["version"], at["payload"]
+        found = [row for row in rows if row[id_] is not None]
+        if self.recorded.take:
+            return self._take(found, at)
+        if "tried" in at:
+            told = [row for row in rows if row[at["tried"]] is not None]
+            self.tried = sum(row[at["tried"]] for row in told)
+            heads = [row[at["head"]] for row in told]
+        else:
+            self.tried, heads = len(found), []
+        if found and heads:
+            self.floor = min(*heads, found[0][at["available_at"]] - _LEASE - _SLACK)
+        return [(row[id_], row[version], row[payload]) for row in found]
+
+    def _take(self, found: Sequence[Any], at: dict[str, int]) -> list[tuple[int, int, str]]:
+        """The second statement, where a claim has two, and the third where the second did not take all."""
+        id_, version, payload = at["id"], at["version"], at["payload"]
+        self.tried = len(found)
+        if not found:
+            return []
+        looked_at = found[0][at["looked_at"]]
+        self.floor = min(found[0][at["head"]], looked_at - _SLACK)
+        self.fill[Spot.UNTIL] = looked_at + _LEASE
+        pairs = sorted((row[id_], row[version]) for row in found)
+        self._send(self.recorded.take[len(pairs) > 1], pairs)
+        won = self.cursor.rowcount
+        if won == len(found):
+            return [(row[id_], row[version] + 1, row[payload]) for row in found]
+        if won == 0 or self.recorded.read_back is None:
+            return []
+        self._send(self.recorded.read_back, pairs)
+        rows, at = self._rows("read back")
+        return [(row[at["id"]], row[at["version"]], row[at["payload"]]) for row in rows]
+
+    def _complete(self, pairs: Sequence[tuple[int, int]]) -> int:
+        left = 0
+        self._begin()
+        for template in self.recorded.completes[len(pairs) > 1]:
+            self._send(template, pairs)
+            if template.text not in ("BEGIN", "COMMIT"):
+                # The last one counts: where rows are locked first, those are the ones that are deleted.
+                left = self.cursor.rowcount if self.cursor.description is None else len(self.cursor.fetchall())
+        self._commit()
+        return left
+
+
+def overhead(lab: Lab, bounds: Sequence[tuple[int, float]] = ((1, 0.7), (100, 0.85))) -> Iterator[Line]:
+    """The API and the bare loop, taking turns; ``bounds``: (batch, share of the bare loop's throughput)."""
+    for batch, bound in bounds:
+        (api,) = contestants(["optimistic"], [batch])
+        lab.say(f"recording the statements of claims of {batch}")
+        bare = Raw(batch, record(replace(lab.place, workers=lab.plan.workers), batch), api)
+        ours, theirs = lab.turns([(api, lab.jobs_for(batch)), (bare, lab.jobs_for(batch))])
+        yield Line(f"API ×{batch} against the same statements on the raw driver", ours, theirs, bound)

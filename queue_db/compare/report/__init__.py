@@ -1,0 +1,55 @@
+"""The report of a comparison: a page, its pictures and its data in a folder, and a table for the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from queue_db.compare.results import Bench, Comparison
+
+__all__ = ["show", "write"]
+
+
+def write(comparison: Comparison, folder: Path) -> list[Path]:
+    """Write ``index.html``, ``results.json`` and each plot as ``{database}-{plot}.png`` and ``.svg``; return the paths.
+
+    The folder is made where it is missing; files of these names are replaced.
+
+    :raises OSError: the folder cannot be written to.
+    """
+    # Matplotlib takes its time: those who only want a table in the terminal need not wait for it.
+    from queue_db.compare.report import drawing
+    from queue_db.compare.report.page import page, section
+    from queue_db.compare.report.plots import PLOTS
+
+    folder.mkdir(parents=True, exist_ok=True)
+    index, data = folder / "index.html", folder / "results.json"
+    comparison.save(data)
+    paths, sections = [index, data], []
+    seen: Counter[str] = Counter()
+    for bench in comparison.benches:
+        name = "".join(letter if letter.isalnum() else "-" for letter in bench.title.lower()) or "database"
+        seen[name] += 1
+        slug = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        drawn = {}
+        for plot, (draw, _) in PLOTS.items():
+            figure = draw(bench)
+            if figure is None:
+                continue
+            drawn[plot] = drawing.svg(figure, f"{slug}-{plot}")
+            for suffix, content in (("png", drawing.png(figure)), ("svg", drawn[plot].encode())):
+                path = folder / f"{slug}-{plot}.{suffix}"
+                path.write_bytes(content)
+                paths.append(path)
+        sections.append(section(bench, slug, drawn))
+    index.write_text(page(comparison, sections), encoding="utf-8")
+    return paths
+
+
+def show(bench: Bench) -> None:
+    """Print the table of a finished bench, the advice and the findings, as wide as the terminal is."""
+    from rich.console import Console
+
+    from queue_db.compare.report.text import Summary
+
+    Console().print(Summary(bench))

@@ -1,0 +1,166 @@
+"""What else a comparison shows: the original's deadlocks, the window's effect, the model, and peers that win."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from queue_db.compare.report.advice import OTHER_PROMISE, Advice, exactly_once, faults, join, measured, median, recommendable
+from queue_db.compare.report.published import HOSTS, kind_of, published, published_ratio
+from queue_db.compare.report.ratios import Ratio, between, find
+from queue_db.compare.report.wording import errors, label, number, percent, repeats, several, short_name, unfinished
+from queue_db.compare.results import Bench, Row
+
+ORIGINAL = "DBP-0-1-1"
+
+#: The article's ways out of it: five tries of the deletion, or a delete mark.
+REPAIRED = ("DBP-0-1-5", "DBP-0-0-5", "DBP-1-0-1", "DBP-1-0-5")
+
+#: How near to the model a measured share of misses is called near.
+NEAR = 0.15
+
+
+def findings(bench: Bench) -> list[str]:
+    """Sentences, the most important first."""
+    found = [*_original(bench), *_repaired(bench), *_optimistic(bench), *_window(bench), *_peers(bench)]
+    return [*found, *_model(bench), *_other_promise(bench), *_broken(bench), *_refused(bench)]
+
+
+def predicted_miss(row: Row) -> float | None:
+    """The model's share of misses, mean of the runs that have one."""
+    told = [run.predicted_miss for run in row.runs if run.predicted_miss is not None]
+    return sum(told) / len(told) if told else None
+
+
+def _ran(bench: Bench, family: str) -> list[Row]:
+    return [row for row in bench.rows if row.family == family and row.refused is None and row.runs]
+
+
+def _original(bench: Bench) -> Iterator[str]:
+    row = find(bench, ORIGINAL)
+    if row is None or not row.runs:
+        return
+    deadlocks, twice = row.faults.get("deadlock", 0), sum(sum(run.duplicates.values()) for run in row.runs)
+    executions = f"{row.total('executions'):,} executions of {several(row.total('jobs'), 'job')} in {several(len(row.runs), 'run')}"
+    theirs = [
+        f"{host} {number(one.executions)}"
+        for host in HOSTS
+        if (one := published(kind_of(bench.title), host, ORIGINAL)) and one.executions
+    ]
+    beside = f" (the article, of 10,000: {', '.join(theirs)})" if theirs else ""
+    if deadlocks or twice:
+        yield (
+            f"The original ({row.name}) met {several(deadlocks, 'deadlock')} and executed {several(twice, 'job')} more than once: "
+            f"{executions}{beside}."
+        )
+    else:
+        yield f"The original ({row.name}) met no deadlock and executed no job twice here: {executions}{beside}." + (
+            " This server no longer deadlocks." if kind_of(bench.title) == "mysql" else ""
+        )
+
+
+def _repaired(bench: Bench) -> Iterator[str]:
+    rows = [row for name in REPAIRED if (row := find(bench, name)) and row.runs]
+    if not rows:
+        return
+    good, bad = [row for row in rows if exactly_once(row)], [row for row in rows if not exactly_once(row)]
+    if good:
+        yield (
+            f"Executed every job exactly once, by repeating the deletion or by a delete mark: "
+            f"{join([f'{row.name} ({errors(row)})' for row in good])}."
+        )
+    if bad:
+        told = [f"{row.name} ({repeats(row)}{'' if row.finished else ', did not finish'})" for row in bad]
+        yield f"The repair did not hold (five tries were not enough, or a reservation ran out) for {join(told)}."
+
+
+def _optimistic(bench: Bench) -> Iterator[str]:
+    rows = [row for row in _ran(bench, "article") if short_name(row).startswith("DBO-")]
+    if not rows:
+        return
+    bad = [row for row in rows if not exactly_once(row)]
+    if bad:
+        yield f"Not every optimistic row executed each job exactly once: {join([row.name for row in bad])}."
+    else:
+        yield f"Each of the {several(len(rows), 'optimistic row')} of the article executed every job exactly once."
+
+
+def _window(bench: Bench) -> Iterator[str]:
+    ratio = between(find(bench, "DBO-1"), find(bench, "DBO-0"))
+    if ratio is None:
+        return
+    theirs = [
+        f"{one.value:.2f} × on {host}" for host in HOSTS if (one := published_ratio(kind_of(bench.title), host, "DBO-1", "DBO-0"))
+    ]
+    beside = f"; the article: {', '.join(theirs)}" if theirs else ""
+    yield f"A window of N jobs instead of one makes {ratio} of the article's optimistic throughput (DBO-1 over DBO-0){beside}."
+
+
+def _peers(bench: Bench) -> Iterator[str]:
+    ours, peers = [row for row in bench.rows if recommendable(row)], [row for row in _ran(bench, "peer") if row.rate]
+    beaten = []
+    for peer in sorted(peers, key=median, reverse=True):
+        rivals = [row for row in ours if row.batch == peer.batch]
+        if not rivals:
+            yield f"{label(peer)} ran beside no row of ours with the same batch: {measured(peer)}."
+            continue
+        best = max(rivals, key=median)
+        ratio = between(peer, best)
+        if ratio is None:
+            continue
+        ours_best = f"our fastest row, {label(best)}"
+        if ratio.wins:
+            yield f"The peer {label(peer)} wins: {ratio} the jobs/s of {ours_best} ({measured(peer)})."
+        elif ratio.tie:
+            yield f"The peer {label(peer)} ties with {ours_best}: {ratio} its jobs/s ({measured(peer)})."
+        else:
+            beaten.append((peer, ratio, best))
+    if beaten:
+        yield f"Slower than our fastest row with the same batch: {join([_behind(*one) for one in beaten])}."
+
+
+def _behind(peer: Row, ratio: Ratio, best: Row) -> str:
+    return f"{label(peer)} ({ratio} {best.name}'s jobs/s, {errors(peer)})"
+
+
+def _model(bench: Bench) -> Iterator[str]:
+    pairs = [(row, model) for row in bench.rows if (model := predicted_miss(row)) and "geometric" not in row.claim]
+    if not pairs:
+        return
+    far = [
+        f"{row.name} {percent(row.miss_ratio)} against {percent(model)}"
+        for row, model in pairs
+        if abs(row.miss_ratio / model - 1) > NEAR
+    ]
+    rest = f"; farther off: {join(far)}." if far else "."
+    yield (
+        f"Measured misses lie within {NEAR * 100:.0f} % of the asynchronous model in {len(pairs) - len(far)} of "
+        f"{several(len(pairs), 'row')} with uniform picks{rest}"
+    )
+
+
+def _other_promise(bench: Bench) -> Iterator[str]:
+    best = {choice.row.batch: choice.row for choice in Advice.of(bench).choices}
+    rows = [row for row in bench.rows if row.name == OTHER_PROMISE and row.family == "product" and row.rate and row.batch in best]
+    told = [f"{between(row, best[row.batch])} {best[row.batch].name}'s jobs/s with batches of {row.batch}" for row in rows]
+    if told:
+        yield f"At most once (a job vanishes with its worker, so it is not recommended): {join(told)}."
+
+
+def _broken(bench: Bench) -> Iterator[str]:
+    for row in bench.rows:
+        if (missing := unfinished(row)) and row.runs:
+            yield f"{label(row)} {missing}."
+        elif row.repeats and short_name(row) not in (ORIGINAL, *REPAIRED):  # those have been told
+            yield f"{label(row)} executed jobs more than once: {several(row.repeats, 'repeated execution')}, {errors(row)}."
+    failing = [f"{label(row)}: {errors(row)}" for row in _ran(bench, "product") if faults(row)]
+    if failing:
+        yield f"Errors of the product's own rows: {join(failing)}."
+
+
+def _refused(bench: Bench) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for row in bench.rows:
+        if row.refused is not None:
+            reasons.setdefault(row.refused, []).append(label(row))
+    for reason, names in reasons.items():
+        yield f"Did not run here: {join(names)} ({reason})."

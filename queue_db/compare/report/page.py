@@ -1,0 +1,143 @@
+"""The page: one HTML file that needs nothing else. What it says is made here, how it looks stands in the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jinja2
+from markupsafe import Markup
+
+from queue_db.compare.report import published
+from queue_db.compare.report.advice import Advice, recommendable
+from queue_db.compare.report.findings import findings
+from queue_db.compare.report.plots import PLOTS
+from queue_db.compare.report.ratios import PRODUCT_PAIRS, Ratio, between, find
+from queue_db.compare.report.table import GROUPS, cells, headings
+from queue_db.compare.report.wording import NOTHING, errors, repeats, unfinished
+from queue_db.compare.results import Bench, Comparison, Row
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the big table."""
+
+    row: Row
+    cells: list[str]
+    unfinished: str | None
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class RatioLine:
+    """A line of the table of ratios."""
+
+    over: str
+    under: str
+    words: str
+    theirs: list[str]  #: one for each of the article's hosts
+    ours: str
+    tie: bool
+    beside: str  #: errors and repeated executions of the two
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot as it stands in the page. The element comes from :func:`queue_db.compare.report.drawing.svg`."""
+
+    name: str
+    words: str
+    element: Markup
+
+
+@dataclass(frozen=True)
+class Section:
+    """One database."""
+
+    slug: str
+    bench: Bench
+    advice: Advice
+    findings: list[str]
+    lines: list[Line]
+    ratios: list[RatioLine]
+    pictures: list[Picture]
+    peers: list[Row]
+
+
+def section(bench: Bench, slug: str, drawn: Mapping[str, str]) -> Section:
+    """What the page says of a database. ``drawn``: SVG elements by the plot's name."""
+    advice = Advice.of(bench)
+    return Section(
+        slug=slug,
+        bench=bench,
+        advice=advice,
+        findings=findings(bench),
+        lines=[
+            Line(row, cells(row), unfinished(row), chosen=advice.choice is not None and row is advice.choice.row)
+            for row in bench.rows
+        ],
+        ratios=[*_article(bench), *_product(bench)],
+        # Matplotlib escapes the texts in it; nobody else writes into an element.
+        pictures=[Picture(name, PLOTS[name][1], Markup(element)) for name, element in drawn.items()],  # noqa: S704
+        peers=[row for row in bench.rows if row.configuration],
+    )
+
+
+def page(comparison: Comparison, sections: list[Section]) -> str:
+    """The HTML of the whole comparison."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("queue_db.compare.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.jinja").render(
+        comparison=comparison,
+        sections=sections,
+        headings=headings(),
+        columns=[name for group in GROUPS for name, _ in group.columns],
+        hosts=published.HOSTS,
+        notes=published.NOTES,
+    )
+
+
+def _article(bench: Bench) -> list[RatioLine]:
+    kind = published.kind_of(bench.title)
+    lines = []
+    for over, under, words in published.PAIRS:
+        theirs = [published.published_ratio(kind, host, over, under) for host in published.HOSTS]
+        first, second = find(bench, over), find(bench, under)
+        ours = between(first, second)
+        if ours is not None or any(theirs):
+            told = [f"{one.value:.2f} × (± {one.sd:.2f})" if one else NOTHING for one in theirs]
+            lines.append(_line(over, under, words, told, ours, (first, second)))
+    return lines
+
+
+def _product(bench: Bench) -> list[RatioLine]:
+    lines = []
+    for batch in sorted({row.batch for row in bench.rows if recommendable(row)}):
+        for over, under in PRODUCT_PAIRS:
+            first, second = find(bench, over, batch), find(bench, under, batch)
+            ours = between(first, second)
+            if ours is not None:
+                words = f"queue_db's own, {batch} per claim"
+                lines.append(_line(over, under, words, [NOTHING] * len(published.HOSTS), ours, (first, second)))
+    return lines
+
+
+def _line(
+    over: str, under: str, words: str, theirs: list[str], ours: Ratio | None, rows: tuple[Row | None, Row | None]
+) -> RatioLine:
+    told = {f"{name}: {errors(row)}, {repeats(row)}" for name, row in zip((over, under), rows, strict=True) if row and row.runs}
+    clean = all(row is None or not (row.faults or row.repeats) for row in rows)
+    return RatioLine(
+        over=over,
+        under=under,
+        words=words,
+        theirs=theirs,
+        ours=str(ours) if ours else NOTHING,
+        tie=ours is not None and ours.tie,
+        beside=("no errors, no job twice" if clean else "; ".join(sorted(told))) if told else NOTHING,
+    )

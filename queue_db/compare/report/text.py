@@ -1,0 +1,82 @@
+"""A finished bench for the terminal: a compact table, the advice, and what else was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from queue_db.compare.report.advice import Advice
+from queue_db.compare.report.findings import findings
+from queue_db.compare.report.wording import NOTHING, errors, milliseconds, number, percent, several, unfinished
+from queue_db.compare.results import Bench, Row
+
+#: Columns of the terminal from which on there is room for order and latency.
+_WIDE = 110
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The table, the advice and the findings; give it to ``console.print``."""
+
+    bench: Bench
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield table(self.bench, wide=options.max_width >= _WIDE)
+        if self.bench.facts:
+            yield _said(", ".join(f"{name} {value}" for name, value in self.bench.facts.items()), "dim")
+        yield _said(f"→ {Advice.of(self.bench).sentence}", "bold")
+        for finding in findings(self.bench):
+            yield Padding(_said(f"· {finding}"), (0, 0, 0, 2))
+
+
+def table(bench: Bench, *, wide: bool = True) -> Table:
+    """A line for each row; a throughput never stands without its errors and repeated executions."""
+    drawn = Table(title=_said(f"{bench.server} · jobs/s: median of the finished runs"), title_justify="left", box=box.SIMPLE_HEAD)
+    drawn.add_column("row", overflow="fold", min_width=14)
+    for heading, _ in _NUMBERS + (_MORE if wide else ()):
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    drawn.add_column("errors and repeats", overflow="fold", min_width=18)
+    for row in bench.rows:
+        numbers = [Text(NOTHING if row.refused is not None else cell(row)) for _, cell in _NUMBERS + (_MORE if wide else ())]
+        style = "red" if unfinished(row) or row.repeats else "dim" if row.refused is not None else ""
+        drawn.add_row(_said(row.name if row.batch == 1 else f"{row.name} ×{row.batch}"), *numbers, _said(_wrong(row)), style=style)
+    return drawn
+
+
+def _said(text: str, style: str = "") -> Text:
+    # A saved file may come from anywhere: its names are no markup and send the terminal no orders.
+    return Text("".join(letter if letter.isprintable() else "�" for letter in text), style=style)
+
+
+def _wrong(row: Row) -> str:
+    if row.refused is not None:
+        return f"refused: {row.refused}"
+    repeated = several(row.repeats, "repeated execution") if row.repeats else None
+    return "; ".join(part for part in (unfinished(row), errors(row) if row.faults else None, repeated) if part) or "none"
+
+
+def _claims(row: Row) -> str:
+    middle = []
+    for which in ("p50", "p99"):
+        values = sorted(getattr(run.latency, which) for run in row.runs if run.latency)
+        middle.append(milliseconds(values[len(values) // 2]) if values else NOTHING)
+    return " / ".join(middle)
+
+
+_Column = tuple[str, Callable[[Row], str]]
+
+_NUMBERS: tuple[_Column, ...] = (
+    ("jobs/s", lambda row: number(row.rate.median) if row.rate else NOTHING),
+    ("± sd", lambda row: number(row.rate.sd) if row.rate else NOTHING),
+    ("misses", lambda row: percent(row.miss_ratio) if row.total("candidates") else NOTHING),
+)
+_MORE: tuple[_Column, ...] = (
+    ("displaced\nmean / max", lambda row: f"{number(row.diff.mean)} / {number(row.diff.max)}" if row.diff.histogram else NOTHING),
+    ("claim, ms\np50 / p99", _claims),
+)

@@ -1,0 +1,97 @@
+"""Comparisons made by hand, so that a test says which figures it is about and leaves the others alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queue_db.compare.measures import Latency
+from queue_db.compare.results import Bench, Comparison, Row, Run
+
+
+def run(rate: float = 1000.0, *, jobs: int = 1000, twice: int = 0, left: int | None = None, **others: Any) -> Run:
+    """A run of ``jobs`` jobs at ``rate`` jobs/s, ``twice`` of them executed once more."""
+    gone = jobs if left is None else left
+    values: dict[str, Any] = {
+        "jobs": jobs,
+        "added": 0,
+        "left": gone,
+        "seconds": gone / rate,
+        "first": 0.004,
+        "executions": jobs + twice,
+        "unique": jobs,
+        "duplicates": {2: twice} if twice else {},
+        "displacement": {0: jobs - 10, 3: 10 + twice},
+        "per_worker": [jobs // 4 + twice, jobs // 4, jobs // 4 - 5, jobs // 4 + 5],
+        "latency": Latency(count=jobs, p50=0.002, p99=0.011, max=0.05),
+        "rounds": jobs,
+        "candidates": jobs,
+        "won": jobs,
+        "empty": 3,
+        "lost": 0,
+        "statements": 3 * jobs,
+        "faults": {},
+        "client_cpu": 0.5,
+        "server_cpu": 0.7,
+        "peak_memory": 60 * 2**20,
+    }
+    return Run(**(values | others))
+
+
+def row(
+    name: str, rates: tuple[float, ...] = (990.0, 1000.0, 1010.0), *, batch: int = 1, family: str = "product", **others: Any
+) -> Row:
+    """A row with one run for each of ``rates``; ``others`` go to the row or, where it has no such field, to its runs."""
+    own = {key: others.pop(key) for key in ("window", "refused", "configuration", "claim", "workers") if key in others}
+    values = {"claim": "by hand", "removal": "DELETE", "index": "(queue)", "workers": 4} | own
+    return Row(name=name, family=family, batch=batch, runs=[run(rate, **others) for rate in rates], **values)
+
+
+def peer(name: str, rates: tuple[float, ...], **others: Any) -> Row:
+    """Somebody else's queue."""
+    return row(name, rates, family="peer", **({"configuration": {"prefetch": "100"}} | others))
+
+
+def bench(*rows: Row, title: str = "PostgreSQL", **others: Any) -> Bench:
+    """A database with these rows."""
+    values: dict[str, Any] = {
+        "url": f"{title.lower()}://me:***@localhost/db",
+        "server": f"{title} 18.1",
+        "facts": {"durability": "fsync on", "isolation": "read committed"},
+    }
+    return Bench(title=title, rows=list(rows), **(values | others))
+
+
+def comparison(*benches: Bench) -> Comparison:
+    """Of these databases."""
+    return Comparison(
+        plan={"jobs": "1000", "workers": "4 processes"},
+        machine={"cores": "2", "system": "Linux x86_64"},
+        began="2026-11-21T12:00:00+00:00",
+        benches=list(benches),
+    )
+
+
+def article(db: str = "mariadb") -> list[Row]:
+    """Rows of the article with an original that deadlocks, a window, and misses near and off the model."""
+    return [
+        row(
+            f"DBP-{db}-0-1-1",
+            (250.0, 240.0),
+            family="article",
+            twice=150,
+            faults={"deadlock": 160},
+            displacement={1: 900, 2400: 250},
+        ),
+        row(f"DBP-{db}-0-0-5", (450.0, 452.0), family="article", faults={"deadlock": 140}),
+        row(f"DBP-{db}-1-0-1", (350.0, 352.0), family="article"),
+        row(f"DBP-{db}-noindex", (170.0, 171.0), family="article"),
+        _optimistic(db, 0, 380.0, 1.0, 4000, 0.74, "by version, the head"),
+        _optimistic(db, 1, 640.0, 4.0, 1500, 0.20, "by version, uniform pick from a window of N"),
+        _optimistic(db, 2, 610.0, 4.0, 1700, 0.21, "by version, geometric pick from a window of N"),
+        _optimistic(db, 9, 660.0, 8.0, 1180, 0.15, "by version, uniform pick from a window of 2N"),
+    ]
+
+
+def _optimistic(db: str, pick: int, rate: float, window: float, candidates: int, model: float, claim: str) -> Row:
+    figures = {"candidates": candidates, "predicted_miss": model}
+    return row(f"DBO-{db}-{pick}", (rate, rate * 1.01), family="article", window=window, claim=claim, **figures)

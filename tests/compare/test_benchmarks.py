@@ -1,0 +1,257 @@
+"""The speed bars at a tiny size: every benchmark gives figures, runs each job once and leaves nothing. No ratio is asserted."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import NullPool, create_engine, make_url, text
+
+from benchmarks import __main__ as program
+from benchmarks.bars import BARS, bars
+from benchmarks.claims import Rival, against
+from benchmarks.depth import bloat, depth
+from benchmarks.enqueue import enqueue
+from benchmarks.figures import Line, Side
+from benchmarks.lab import Crews, Lab, lab_at
+from benchmarks.memory import memory
+from benchmarks.raw import overhead
+from benchmarks.recording import Spot, Template, record
+from benchmarks.sqlite_peers import BulkDelete
+from benchmarks.steady import steady
+from queue_db.compare.laboratory import PREFIX, contestants
+
+#: Two consumers and a producer are the largest crew.
+WORKERS = 2
+
+
+def places(kind: str, url: str) -> list[str]:
+    """What the laboratory has made beside the user's tables."""
+    if kind == "sqlite":
+        folder = Path(make_url(url).database or "").parent
+        return sorted(path.name for path in folder.iterdir() if path.name.startswith(PREFIX))
+    query = {"postgresql": "SELECT nspname FROM pg_namespace"}.get(kind, "SHOW DATABASES")
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.connect() as connection:
+        return sorted(name for (name,) in connection.execute(text(query)) if name.startswith(PREFIX))
+
+
+@pytest.fixture(scope="module")
+def crews() -> Iterator[Crews]:
+    """Processes that all tests of this file share: starting them takes longer than what they do."""
+    kept = Crews()
+    yield kept
+    kept.drop()
+
+
+@pytest.fixture
+def lab(kind: str, fresh_url: str, crews: Crews) -> Iterator[Lab]:
+    before = places(kind, fresh_url)
+    with lab_at(fresh_url, repeat=1, scale=0.001, workers=WORKERS, limit=30.0, crews=crews) as lab:
+        yield lab
+    # Other tests may run on the same server: only what is new since then, and still there, is ours.
+    mine = lab.place.schema or make_url(lab.place.url).database
+    assert Path(str(mine)).name not in places(kind, fresh_url)
+    if kind == "sqlite":
+        assert places(kind, fresh_url) == before
+
+
+def assert_sound(lines: list[Line], number: int) -> None:
+    assert len(lines) == number
+    for line in lines:
+        assert line.missing is None
+        assert not line.failed
+        for side in filter(None, (line.ours, line.theirs)):
+            assert side.finished
+            assert side.values
+            assert all(math.isfinite(value) and value > 0 for value in side.values)
+            assert not sum(side.errors.values())
+            assert not side.duplicates
+            assert side.misses is None or 0 <= side.misses < 1
+
+
+def test_our_strategies_take_turns_with_a_rival(lab: Lab, kind: str):
+    rival = "skip_locked" if kind != "sqlite" else "pessimistic"
+    assert_sound(list(against(lab, 1, [Rival(rival, 0.95)])), 2)
+
+
+def test_a_rival_that_cannot_run_here_is_said(lab: Lab, kind: str):
+    rivals = [Rival("nobody", 4.0, peer=True)]
+    lines = list(against(lab, 10, rivals))
+    assert [(line.missing, line.bound, line.met) for line in lines] == [("nobody: no such row in benchmarks.peers", 4.0, None)]
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_the_bare_loop_runs_every_job_once(lab: Lab, batch: int):
+    assert_sound(list(overhead(lab, [(batch, 0.5)])), 1)
+
+
+def test_what_the_bare_loop_sends_is_what_the_api_sends(lab: Lab, kind: str):
+    recorded = record(replace(lab.place, workers=3), 5)
+    assert len(recorded.claims) == 160
+    # The head and a slice of the window; where one writer holds the database, too.
+    assert len({claim.text for claim in recorded.claims}) == 2
+    for claim in recorded.claims:
+        assert Spot.QUEUE in claim.values
+        assert Spot.FLOOR in claim.values
+    assert set(recorded.completes) == {False, True}
+    if kind in ("mysql", "mariadb"):
+        assert set(recorded.take) == {False, True}
+        assert recorded.read_back is not None
+        assert Spot.TOKEN in recorded.read_back.values
+
+
+def test_a_template_is_filled_for_any_number_of_jobs():
+    template = Template("DELETE WHERE id IN (\0ids\0) AND (id, v) IN (\0pairs\0)", (7, Spot.IDS, Spot.PAIRS, Spot.TOKEN), "?")
+    sent = template.filled({Spot.TOKEN: "t"}, [(1, 5), (2, 6)])
+    assert sent == ("DELETE WHERE id IN (?, ?) AND (id, v) IN ((?, ?), (?, ?))", [7, 1, 2, 1, 5, 2, 6, "t"])
+
+
+def test_steady_work_is_done_from_any_start(lab: Lab):
+    assert_sound(list(steady(lab, jobs=60, consumers=2, batch=5)), 3)
+
+
+def test_enqueue_many_and_the_fastest_way_leave_as_many_jobs(lab: Lab, kind: str):
+    assert_sound(list(enqueue(lab, jobs=1200)), 2 if kind == "postgresql" else 1)
+
+
+def test_claims_at_two_depths(lab: Lab):
+    lines = list(depth(lab, depths=(60, 300), batches=(1, 5), claims=3))
+    assert_sound(lines[:2], 2)
+    assert "only with --scale 1" in str(lines[2].missing)
+
+
+def test_claims_under_an_old_snapshot(lab: Lab, kind: str):
+    if kind != "sqlite":  # one writer, and a reader keeps nobody's dead rows in the index
+        assert_sound(list(bloat(lab, churned=300, live=60, claims=3)), 2)
+
+
+def test_the_memory_of_a_process_that_drains(lab: Lab):
+    lines = list(memory(lab, jobs=150, worker_jobs=20))
+    assert_sound(lines, 2)
+    assert all(10 < line.figure < 1000 for line in lines if line.figure is not None)
+
+
+def test_deleting_in_bulk_runs_every_job_once(lab: Lab, kind: str):
+    (filler,) = contestants(["adaptive"], [5])
+    limit = BulkDelete(filler, batch=5)
+    if kind == "sqlite":
+        (side,) = lab.turns([(limit, 40)])
+        assert_sound([Line("bulk", side)], 1)
+    else:
+        assert "SQLite" in str(limit.refused(lab.place))
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def side(*values: float, **others: Any) -> Side:
+    return Side("x", "jobs/s", list(values), **others)
+
+
+@pytest.mark.parametrize(
+    ("line", "met"),
+    [
+        (Line("faster", side(90.0, 110.0, 100.0), side(99.0, 1.0, 200.0), 1.0), True),
+        (Line("slower", side(90.0), side(100.0), 0.95), False),
+        (Line("short enough", side(1.1), side(1.0), 1.2, at_most=True), True),
+        (Line("too long", side(1.3), side(1.0), 1.2, at_most=True), False),
+        (Line("a figure", side(140.0), bound=150.0, at_most=True), True),
+        (Line("runs jobs twice", side(200.0, duplicates=1), side(100.0), 1.0), False),
+        (Line("deadlocks", side(200.0, errors={"deadlock": 1}), side(100.0), 1.0, without=("deadlock",)), False),
+        (Line("deadlocks are allowed", side(200.0, errors={"deadlock": 1}), side(100.0), 1.0), True),
+        (Line("not finished", side(200.0, finished=False), side(100.0), 1.0), False),
+        (Line("never finished", side(), side(100.0), 1.0), False),
+        (Line("no bar", side(90.0), side(100.0)), None),
+        (Line("absent", bound=4.0, missing="install it"), None),
+        (Line("broken", missing="failed", failed=True), False),
+    ],
+    ids=lambda value: value.what if isinstance(value, Line) else None,
+)
+def test_when_a_bar_is_met(line: Line, met: bool | None):
+    assert line.met is met
+    assert json.loads(json.dumps(line.told()))["met"] is met
+
+
+def test_bars_are_chosen_by_name():
+    assert [bar.name for bar in bars("enqueue, depth")] == ["enqueue", "depth"]
+    assert bars(None) == list(BARS)
+    with pytest.raises(ValueError, match="unknown bar .speed.; known: single"):
+        bars("speed")
+
+
+# --- the program ----------------------------------------------------------------------------------------------------
+
+
+def test_the_help_teaches(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as left:
+        program.main(["--help"])
+    assert left.value.code == 0
+    told = capsys.readouterr().out
+    assert all(bar.name in told for bar in BARS)
+    assert "--scale 0.01" in told
+
+
+def test_the_program_prints_a_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    url, file = f"sqlite:///{tmp_path}/queue.db", tmp_path / "out.json"
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        left = program.main(["--url", url, "--only", "enqueue", "--scale", "0.002", "--repeat", "3", "--json", str(file)])
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+    told = json.loads(file.read_text())
+    (line,) = told["databases"][0]["lines"]
+    assert len(line["ours"]["values"]) == len(line["theirs"]["values"]) == 3
+    assert left == (0 if line["met"] else 1)
+    printed = capsys.readouterr()
+    assert "enqueue_many" in printed.out
+    assert "SQLite" in printed.out
+    assert "3 of 3" in printed.err
+    assert places("sqlite", url) == []
+
+
+def test_a_bar_that_fails_is_told_and_not_met(crews: Crews, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    def broken(lab: Lab) -> Iterator[Line]:
+        raise RuntimeError("no such thing\nat all")
+        yield
+
+    with lab_at(f"sqlite:///{tmp_path}/queue.db", repeat=1, scale=0.001, crews=crews) as lab:
+        (line,) = program._lines(replace(BARS[0], measure=broken), lab, Crews())
+    assert line.met is False
+    assert line.missing == "failed: RuntimeError: no such thing"
+    assert "RuntimeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind(number: int, tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/queue.db"
+    command = [sys.executable, "-m", "benchmarks", "--url", url, "--only", "enqueue", "--repeat", "1000", "--scale", "0.01"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as run:
+        try:
+            until(lambda: bool(places("sqlite", url)), run)
+            os.kill(run.pid, number)
+            _, errors = run.communicate(timeout=30)
+        finally:
+            run.kill()
+    assert run.returncode == 130, errors
+    assert "stopped" in errors
+    assert places("sqlite", url) == []
+
+
+def until(condition: Callable[[], bool], run: subprocess.Popen[str]) -> None:
+    """Wait for it, and for no longer than the program lives."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert run.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)

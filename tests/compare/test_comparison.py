@@ -1,0 +1,149 @@
+"""The comparison as part of the suite: every row on every database, small; ``--compare-report DIR`` writes the report of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from queue_db.cli.app import app
+from queue_db.compare import report
+from queue_db.compare.laboratory import Plan, compare
+from queue_db.compare.results import Bench, Comparison
+
+#: Measured once for each database, looked at by several tests.
+PLAN = Plan(jobs=120, workers=4, repeat=1, batches=(1, 10), limit=60.0, lease=2.0)
+
+
+@pytest.fixture(scope="session")
+def benches() -> dict[str, Comparison]:
+    return {}
+
+
+@pytest.fixture
+def bench(kind: str, fresh_url: str, benches: dict[str, Comparison]) -> Bench:
+    if kind not in benches:
+        benches[kind] = compare([fresh_url], PLAN)
+    return benches[kind].benches[0]
+
+
+def test_every_row_runs_or_says_why_not(kind: str, bench: Bench) -> None:
+    refused = {row.name: row.refused for row in bench.rows if row.refused}
+    assert refused.keys() == ({"skip_locked"} if kind == "sqlite" else set())
+    assert all("SKIP LOCKED" in str(why) for why in refused.values())
+    assert all(row.runs for row in bench.rows if not row.refused)
+
+
+def test_every_job_is_executed_and_leaves(bench: Bench) -> None:
+    for row in bench.rows:
+        for run in row.runs:
+            assert run.finished, row.name
+            assert run.unique == run.jobs == run.left
+
+
+def test_optimistic_rows_execute_each_job_once(bench: Bench) -> None:
+    for row in bench.rows:
+        if row.family == "product" or row.name.startswith("DBO"):
+            assert (row.name, row.repeats) == (row.name, 0)
+
+
+def test_what_was_measured_is_complete(kind: str, bench: Bench) -> None:
+    for row in bench.rows:
+        for run in row.runs:
+            assert run.latency is not None
+            assert run.latency.p50 <= run.latency.p99 <= run.latency.max
+            assert run.first is not None
+            assert 0 <= run.first <= run.seconds
+            assert sum(run.per_worker) == run.executions
+            assert sum(run.displacement.values()) == run.executions
+            assert run.statements > 0
+            assert run.client_cpu is not None
+            # Without a server of its own there is nothing to see.
+            assert (run.server_cpu is None) is (kind == "sqlite")
+    assert bench.facts
+    assert "***" in bench.url or kind == "sqlite"
+
+
+def test_the_report(
+    bench: Bench, kind: str, benches: dict[str, Comparison], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = request.config.getoption("--compare-report") or tmp_path
+    written = report.write(benches[kind], folder / kind)
+    (page,) = [path for path in written if path.suffix == ".html"]
+    text = page.read_text()
+    assert all(row.name in text for row in bench.rows)
+    assert bench.server in text
+    assert Comparison.load(folder / kind / "results.json") == benches[kind]
+
+
+class TestCommand:
+    """``queue-db compare``, on SQLite: the rest is the same for all."""
+
+    @staticmethod
+    def run(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["compare", *arguments], env={"QUEUE_DB_URL": ""})
+        return result.exit_code, result.output
+
+    def test_measures_and_reports(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/mine.db"
+        names = "adaptive,skip_locked,DBO-1"
+        status, output = self.run(
+            "--url", url, "--strategies", names, "--jobs", "30", "--workers", "2", "--batch", "1,3", "--quick",
+            "--report", str(tmp_path / "report"), "--json", str(tmp_path / "saved.json"),
+        )  # fmt: skip
+        assert status == 0, output
+        assert "DBO-sqlite-1" in output
+        assert "SKIP LOCKED" in output
+        assert (tmp_path / "report" / "index.html").exists()
+        saved = json.loads((tmp_path / "saved.json").read_text())
+        assert [(row["name"], row["batch"]) for row in saved["benches"][0]["rows"]] == [
+            ("adaptive", 1),
+            ("adaptive", 3),
+            ("skip_locked", 1),
+            ("skip_locked", 3),
+            ("DBO-sqlite-1", 1),
+        ]
+        # The file that was named is not even opened: the comparison has one of its own beside it, for as long as it runs.
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "saved.json"]
+
+    def test_draws_what_was_saved(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/mine.db"
+        saved = str(tmp_path / "saved.json")
+        self.run(
+            "--url", url, "--strategies", "adaptive", "--batch", "1", "--jobs", "20", "--workers", "2", "--repeat", "1",
+            "--report", str(tmp_path / "first"), "--json", saved,
+        )  # fmt: skip
+        status, output = self.run("--load", saved, "--report", str(tmp_path / "again"))
+        assert status == 0, output
+        assert (tmp_path / "again" / "results.json").read_bytes() == Path(saved).read_bytes()
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ((), "which database? Give --url, or set QUEUE_DB_URL"),
+            (("--url", "sqlite:///x.db", "--strategies", "fastest"), "unknown strategy 'fastest'; known: "),
+            (("--url", "sqlite:///x.db", "--strategies", ","), "give at least one name"),
+            (("--url", "sqlite:///x.db", "--batch", "many"), "--batch 'many': must be whole numbers"),
+            (("--url", "sqlite:///x.db", "--clone", "1"), "clone=1.0: must be 0 to less than 1"),
+            (("--url", "postgresql://me:hushhush@127.0.0.1:1/x"), "cannot open postgresql+psycopg2://me:***@127.0.0.1:1/x"),
+            (("--load", "nothing.json"), "cannot read nothing.json"),
+            (("--url", "sqlite:///x.db", "--with", "no_such_module"), "--with no_such_module: importing it failed"),
+        ],
+    )
+    def test_says_what_is_wrong(
+        self, arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        status, output = self.run(*arguments)
+        assert status != 0
+        assert said in output
+        assert "hushhush" not in output
+        assert "Traceback" not in output
+
+    def test_a_file_that_is_no_comparison(self, tmp_path: Path) -> None:
+        (tmp_path / "other.json").write_text('{"a": 1}')
+        status, output = self.run("--load", str(tmp_path / "other.json"))
+        assert status != 0
+        assert "is not a saved comparison" in output

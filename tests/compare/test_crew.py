@@ -1,0 +1,161 @@
+"""Workers that are let go together and told when all is done, threads and processes alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from queue_db.compare.crew import Assignment, Crew, CrewError
+from queue_db.compare.history import History
+from queue_db.compare.results import Run
+from tests.compare.stand_ins import NOWHERE, Announced, Cloning, Dealt, Failing, Scribbling, Vanishing
+
+#: Seconds: far more than any run here takes, so that one that does not end by itself is seen.
+LONG = 500.0
+
+HANDS = ((0, 1, 2), (3, 4))
+
+
+@pytest.fixture(scope="module", params=["threads", "processes"])
+def crew(request: pytest.FixtureRequest) -> Iterator[Crew]:
+    """Two workers, for all tests of this module: whatever happened to them in one test, they are there for the next."""
+    with Crew(2, request.param) as two:
+        yield two
+
+
+def run(crew: Crew, row: Dealt, jobs: int, limit: float = LONG, **more: object) -> History:
+    clone = float(more.pop("clone", 0.0))  # type: ignore[arg-type]
+    work_seconds = float(more.pop("work_seconds", 0.0))  # type: ignore[arg-type]
+    assignment = Assignment(row, NOWHERE, work_seconds=work_seconds, clone=clone, verify=False)
+    return crew.run(assignment, jobs, limit=limit, **more)  # type: ignore[arg-type]
+
+
+def works_well(crew: Crew) -> bool:
+    history = run(crew, Dealt(HANDS), 5)
+    return sorted(history.order()) == [0, 1, 2, 3, 4]
+
+
+# --- the gun --------------------------------------------------------------------------------------------------------
+
+
+def test_everybody_is_ready_before_the_gun_and_nobody_starts_earlier(crew: Crew, tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+    history = run(
+        crew, Announced(HANDS, folder=tmp_path), 5, before=lambda: seen.append(sorted(p.name for p in tmp_path.iterdir()))
+    )
+    assert seen == [["ready 0", "ready 1"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["off 0", "off 1", "ready 0", "ready 1"]
+    assert all(when >= history.began for note in history.notes for when in note.times)
+    assert history.first is not None
+    assert history.first >= 0
+
+
+def test_what_was_noted_before_the_gun_is_forgotten(crew: Crew, tmp_path: Path) -> None:
+    assert run(crew, Announced(HANDS, folder=tmp_path), 5).total("statements") == 0
+
+
+# --- the end --------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_is_known_by_count(crew: Crew) -> None:
+    history = run(crew, Dealt(HANDS), 5)
+    assert [note.jobs for note in history.notes] == [[0, 1, 2], [3, 4]]
+    assert [note.worker for note in history.notes] == [0, 1]
+    assert run_of(history).finished
+
+
+def test_whoever_has_nothing_to_do_is_told_when_the_others_are_done(crew: Crew) -> None:
+    history = run(crew, Dealt(((), (0, 1, 2))), 3)
+    assert [note.left for note in history.notes] == [0, 3]
+    assert run_of(history).finished
+
+
+def test_work_takes_its_time(crew: Crew) -> None:
+    history = run(crew, Dealt(((0, 1), (2,))), 3, work_seconds=0.002)
+    first = next(note for note in history.notes if note.worker == 0)
+    assert first.times[1] - first.times[0] >= 0.002
+    assert run_of(history).finished
+
+
+def test_jobs_that_were_added_are_waited_for(crew: Crew) -> None:
+    history = run(crew, Cloning(tuple((*hand, *range(10, 60)) for hand in HANDS)), 105, clone=0.5)
+    added = history.total("added")
+    assert added > 0
+    assert history.total("left") == 105 + added
+    assert sum(note.jobs.count(-1) for note in history.notes) == added
+    assert run_of(history).finished
+
+
+def test_a_run_that_does_not_end_is_stopped_at_its_limit_and_says_so(crew: Crew) -> None:
+    history = run(crew, Dealt(HANDS), 6, limit=0.05)
+    result = run_of(history)
+    assert (result.finished, result.left, result.executions) == (False, 5, 5)
+    assert works_well(crew)
+
+
+def test_progress_is_told_until_all_have_left(crew: Crew) -> None:
+    seen: list[int] = []
+    run(crew, Dealt(HANDS), 5, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == 5
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["in preparation", "at work"])
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [(True, r"^ArgumentError: the deck is incomplete$"), (False, r"(?s)Traceback.*RuntimeError: a card fell under the table")],
+    ids=["one of ours", "any other"],
+)
+def test_a_worker_that_fails_is_told_of_and_the_others_stop(crew: Crew, prepared: bool, known: bool, says: str) -> None:
+    # The job that it does not do would keep the other waiting for ever.
+    with pytest.raises(CrewError, match=says):
+        run(crew, Failing(HANDS, prepared=prepared, known=known), 5)
+    assert works_well(crew)
+
+
+def test_a_worker_process_that_vanishes_is_told_of() -> None:
+    with Crew(1, "processes") as one, pytest.raises(CrewError, match="ended without a word"):
+        run(one, Vanishing(), 1, limit=5)
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_an_audience_that_leaves_stops_the_workers(kind: Literal["threads", "processes"]) -> None:
+    def leave(left: int) -> None:
+        raise KeyboardInterrupt
+
+    with Crew(2, kind) as own:
+        with pytest.raises(KeyboardInterrupt):
+            run(own, Dealt(HANDS), 6, progress=leave)
+        members = own._members
+    assert not any(member.is_alive() for member in members)
+
+
+# --- what comes back ------------------------------------------------------------------------------------------------
+
+
+def test_notes_come_back_as_they_were_written(crew: Crew) -> None:
+    history = run(crew, Scribbling(), 2)
+    for number, note in enumerate(history.notes):
+        assert (note.worker, note.rounds, note.candidates, note.won, note.empty) == (number, 11 + number, 12, 13, 14)
+        assert (note.lost, note.statements, note.faults, note.window) == (15, 16, Counter({"deadlock": 3}), 17.5)
+        assert (note.jobs, note.times, note.last) == ([3, 1, -1], [4.0, 5.0, 6.0], 7.0)
+        assert (note.latencies, note.races) == ([0.5, 0.25], [(1.0, 2.0, True), (1.5, 3.0, False)])
+        assert note.cpu >= 0
+        assert note.peak_memory > 1_000_000
+    assert (history.jobs, history.protocol) == (2, None)
+
+
+def test_notes_of_one_run_are_not_those_of_the_next(crew: Crew) -> None:
+    run(crew, Scribbling(), 2)
+    assert run(crew, Dealt(HANDS), 5).total("rounds") == 0
+
+
+def run_of(history: History) -> Run:
+    return Run.of(history, window=None, client_cpu=None, server_cpu=None)

@@ -1,0 +1,526 @@
+"""Whole comparisons on every database: what they measure, what they refuse, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import NullPool, create_engine, make_url, text
+
+from queue_db import ArgumentError, ConfigurationError, QueueDB
+from queue_db.compare import laboratory
+from queue_db.compare.article import ARTICLE, Article
+from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.crew import Assignment, Crew, CrewError
+from queue_db.compare.engines import autocommitting
+from queue_db.compare.laboratory import PREFIX, Plan, Silence, compare, contestants, own_place, short_name
+from queue_db.compare.product import PRODUCT
+from queue_db.compare.protocol import Protocol
+from queue_db.compare.results import Comparison, Row, Run
+from tests.compare.stand_ins import Dealt, Failing
+
+#: Few jobs, two threads: these tests are about the laboratory, not about figures.
+QUICK: dict[str, Any] = {"jobs": 8, "workers": 2, "repeat": 1, "kind": "threads", "limit": 60.0, "batches": (1,)}
+
+
+def plan(*strategies: str, **options: Any) -> Plan:
+    return Plan(**(QUICK | {"strategies": strategies} | options))
+
+
+def row_of(name: str) -> Article:
+    return next(row for row in ARTICLE if short_name(row) == name)
+
+
+# --- nothing is left ------------------------------------------------------------------------------------------------
+
+
+class House:
+    """A user's database: what is in it, and which places of the laboratory stand beside it."""
+
+    def __init__(self, kind: str, url: str) -> None:
+        self.kind, self.url = kind, url
+
+    def places(self) -> list[str]:
+        if self.kind == "sqlite":
+            folder = Path(make_url(self.url).database or "").parent
+            return sorted(path.name for path in folder.iterdir() if path.name.startswith(PREFIX))
+        query = {"postgresql": "SELECT nspname FROM pg_namespace"}.get(self.kind, "SHOW DATABASES")
+        return sorted(name for (name,) in self.ask(query) if name.startswith(PREFIX))
+
+    def tables(self) -> list[str]:
+        query = {
+            "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
+            "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = 'public'",
+        }.get(self.kind, "SHOW TABLES")
+        return sorted(name for (name,) in self.ask(query))
+
+    def ask(self, query: str) -> list[Any]:
+        engine = create_engine(self.url, poolclass=NullPool)
+        with engine.connect() as connection:
+            return list(connection.execute(text(query)))
+
+
+class Watcher(Silence):
+    """Looks for the laboratory's places while it runs, and may have enough at a given moment."""
+
+    def __init__(self, house: House, leave_at: str | None = None) -> None:
+        self.house, self.leave_at = house, leave_at
+        self.seen: set[str] = set()
+        self.rows: list[Row] = []
+        self.told: list[str] = []
+
+    def bench(self, server: str, rows: int, runs: int) -> None:
+        self._hear("bench", f"{rows} rows, {runs} runs")
+
+    def run(self, name: str, batch: int, number: int, jobs: int) -> None:
+        self._hear("run", f"{name}/{batch} #{number}: {jobs}")
+
+    def progress(self, left: int, seconds: float) -> None:
+        assert left >= 0
+        assert seconds >= 0
+        self._hear("progress", None)
+
+    def done(self, row: Row, skipped: int) -> None:
+        assert skipped == (0 if row.refused is None else 1)
+        self.rows.append(row)
+        self._hear("done", row.name)
+
+    def _hear(self, moment: str, what: str | None) -> None:
+        if what is not None:
+            self.told.append(what)
+        self.seen.update(self.house.places())
+        if moment == self.leave_at:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def house(kind: str, fresh_url: str) -> House:
+    return House(kind, fresh_url)
+
+
+BOTH = ("optimistic", "DBO-1")
+
+
+def test_it_works_in_a_place_of_its_own_that_is_gone_afterwards(house: House) -> None:
+    watcher = Watcher(house)
+    found = compare([house.url], plan(*BOTH), audience=watcher)
+    assert house.places() == []
+    assert house.tables() == []
+    if house.kind == "sqlite":  # its file and what belongs to it
+        assert {Path(name).stem for name in watcher.seen} == {name.split(".")[0] for name in watcher.seen}
+    assert len({name.split(".")[0] for name in watcher.seen}) == 1
+    (bench,) = found.benches
+    short = {"postgresql": "pgsql"}.get(house.kind, house.kind)
+    assert [row.name for row in bench.rows] == ["optimistic", f"DBO-{short}-1"]
+    assert all(row.finished and row.refused is None for row in bench.rows)
+    assert watcher.rows == bench.rows
+    assert watcher.told == [
+        "2 rows, 2 runs",
+        "optimistic/1 #0: 8",
+        "optimistic",
+        f"DBO-{short}-1/1 #0: 8",
+        f"DBO-{short}-1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("moment", "row"), [("bench", "DBO-1"), ("run", "DBO-1"), ("progress", "DBO-1"), ("progress", "optimistic"), ("done", "DBO-1")]
+)
+def test_nothing_is_left_after_ctrl_c(house: House, moment: str, row: str) -> None:
+    watcher = Watcher(house, leave_at=moment)
+    with pytest.raises(KeyboardInterrupt):
+        compare([house.url], plan(row), audience=watcher)
+    assert watcher.seen
+    assert house.places() == []
+    assert house.tables() == []
+
+
+_PLACE_IS_GONE = threading.Event()
+_SENT: list[None] = []
+
+
+@dataclass(frozen=True)
+class SlowStarter(Article):
+    """Its workers are still on their way to the database when Ctrl-C comes.
+
+    It comes from the last worker, who has got its assignment; or earlier, when the first one has got it and nobody else.
+    """
+
+    earlier: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _SENT.append(None)
+        if self.earlier and len(_SENT) == 2:
+            raise KeyboardInterrupt
+        return type(self), (self.pattern, self.by, self.leaves, self.indexed, self.name, self.earlier)
+
+    def work(self, place: Place, desk: Desk) -> None:
+        if desk.number == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        # Until the laboratory has tidied up, or waits for us before it does.
+        _PLACE_IS_GONE.wait(1.0)
+        super().work(place, desk)
+
+
+@pytest.mark.parametrize("earlier", [True, False], ids=["between assignments", "before all are ready"])
+def test_workers_that_start_late_leave_nothing_after_ctrl_c(house: House, earlier: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    _PLACE_IS_GONE.clear()
+    _SENT.clear()
+    dialect = type(laboratory.dialect_for(house.kind))
+    drop = dialect.drop_annex
+
+    def dropped(self: Any, connection: Any, name: str) -> None:
+        drop(self, connection, name)
+        _PLACE_IS_GONE.set()
+
+    monkeypatch.setattr(dialect, "drop_annex", dropped)
+    late = SlowStarter("late", row_of("DBO-1").by, row_of("DBO-1").leaves, earlier=earlier)
+    with pytest.raises(KeyboardInterrupt):
+        compare([house.url], plan("late"), more=[late])
+    assert house.places() == []
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["in preparation", "at work"])
+def test_nothing_is_left_after_a_worker_failed(house: House, prepared: bool) -> None:
+    watcher = Watcher(house)
+    with pytest.raises(CrewError, match="fell under the table"):
+        compare(
+            [house.url], plan("DBO-1", "clumsy"), more=[Failing(((0,), (1,)), name="clumsy", prepared=prepared)], audience=watcher
+        )
+    assert watcher.seen
+    assert house.places() == []
+
+
+@dataclass(frozen=True)
+class Stumbling(Article):
+    """Its tables are there, and then it cannot go on."""
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        super().set_up(place, jobs)
+        raise LookupError("the jobs have got lost")
+
+
+def test_nothing_is_left_after_a_set_up_failed_half_way(house: House) -> None:
+    stumbling = Stumbling("stumbling", row_of("DBO-1").by, row_of("DBO-1").leaves)
+    with pytest.raises(LookupError, match="got lost"):
+        compare([house.url], plan("stumbling"), more=[stumbling])
+    assert house.places() == []
+
+
+def test_what_a_row_cannot_tear_down_goes_with_the_place(house: House) -> None:
+    with own_place(house.url, plan("article")) as (place, _):
+        row_of("DBO-1").set_up(place, 3)
+        with QueueDB(place.url, schema=place.schema, table="others") as db:
+            db.migrate()
+        assert house.places() != []
+    assert house.places() == []
+
+
+def test_the_users_own_jobs_are_not_touched(house: House) -> None:
+    with QueueDB(house.url) as db:
+        db.migrate()
+        queue = db.queue("mail")
+        queue.enqueue_many([("send", number) for number in range(3)])
+        db.queue("race").enqueue("the same queue name as ours")
+        (leased,) = queue.claim()
+        before, tables = db.store.tables.jobs, house.tables()
+        with db.database.engine.connect() as connection:
+            rows = connection.execute(before.select().order_by(before.c.id)).all()
+        compare([house.url], plan(*BOTH, verify=True))
+        with db.database.engine.connect() as connection:
+            assert connection.execute(before.select().order_by(before.c.id)).all() == rows
+        assert house.tables() == tables
+        assert leased.complete()
+
+
+# --- rights ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def visitor(kind: str, house: House) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A user who may only work in the database that is there; and a function that gives the right that the laboratory needs."""
+    database = make_url(house.url).database
+    admin = create_engine(house.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+
+    def say(*statements: str) -> None:
+        with admin.connect() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement.replace("%", "%%") if kind != "postgresql" else statement)
+
+    if kind == "postgresql":
+        say("CREATE ROLE visitor LOGIN PASSWORD 'Visitor-7x'")
+    else:
+        say("CREATE USER visitor@'%' IDENTIFIED BY 'Visitor-7x'", f"GRANT ALL ON {database}.* TO visitor@'%'")
+
+    def allow() -> None:
+        if kind == "postgresql":
+            say(f"GRANT CREATE ON DATABASE {database} TO visitor")
+        else:
+            say(rf"GRANT ALL ON `{PREFIX.replace('_', chr(92) + '_')}%`.* TO visitor@'%'")
+
+    yield (
+        make_url(house.url).set(username="visitor", password="Visitor-7x").render_as_string(hide_password=False),
+        allow,
+    )
+    say(*(["DROP OWNED BY visitor", "DROP ROLE visitor"] if kind == "postgresql" else ["DROP USER visitor@'%'"]))
+
+
+SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+
+
+@SERVERS
+def test_a_user_who_may_not_make_a_schema_is_told_which_right_is_missing(
+    kind: str, house: House, visitor: tuple[str, Callable[[], None]]
+) -> None:
+    url, _ = visitor
+    with pytest.raises(ConfigurationError, match=rf"(?i)denied.*right to create schemas.*{PREFIX}") as refused:
+        compare([url], plan("DBO-1"))
+    assert "Visitor-7x" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert house.places() == []
+
+
+@SERVERS
+def test_the_right_that_is_asked_for_is_enough(kind: str, house: House, visitor: tuple[str, Callable[[], None]]) -> None:
+    url, allow = visitor
+    allow()
+    (bench,) = compare([url], plan("optimistic", "DBO-1", verify=True)).benches
+    assert [row.finished for row in bench.rows] == [True, True]
+    assert "Visitor-7x" not in bench.url
+    assert house.places() == []
+
+
+# --- what is measured -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Crew]:
+    with Crew(3, "threads") as crew:
+        yield crew
+
+
+@pytest.fixture
+def place(kind: str, shared_urls: Callable[[str], str]) -> Iterator[Place]:
+    with own_place(shared_urls(kind), plan("article", workers=3)) as (own, _):
+        yield replace(own, lease=600.0)
+
+
+@pytest.mark.parametrize("row", [row_of("DBO-1"), PRODUCT[2]], ids=["article", "product"])
+def test_the_protocol_table_tells_what_the_workers_noted(row: Any, three: Crew, place: Place) -> None:
+    row.set_up(place, 12)
+    try:
+        with autocommitting(place.url) as engine:
+            protocol = Protocol(place)
+            protocol.make(engine)
+            history = three.run(Assignment(row, place, work_seconds=0.0, clone=0.0, verify=True), 12, limit=60.0)
+            written = protocol.read(engine)
+            protocol.make(engine)
+            assert protocol.read(engine) == ()
+    finally:
+        row.tear_down(place)
+    with_protocol = replace(history, protocol=written)
+    assert sorted(with_protocol.order()) == sorted(history.order()) == list(range(12))
+    for note in history.notes:
+        # Each worker's own executions stand in the order in which it noted them.
+        assert [job for job, worker in written if worker == note.worker] == note.jobs
+    runs = [Run.of(past, window=None, client_cpu=None, server_cpu=None) for past in (history, with_protocol)]
+    assert [(run.executions, run.unique, run.duplicates) for run in runs] == [(12, 12, {})] * 2
+
+
+def test_alone_the_protocol_has_the_very_same_order(kind: str, shared_urls: Callable[[str], str]) -> None:
+    (bench,) = compare([shared_urls(kind)], plan("DBO-0", workers=1, verify=True)).benches
+    for row in bench.rows:
+        (run,) = row.runs
+        assert (run.executions, run.unique, run.displacement, run.finished) == (8, 8, {0: 8}, True)
+
+
+def test_jobs_that_enqueue_others_end_and_are_counted(kind: str, shared_urls: Callable[[str], str]) -> None:
+    # Completed after the work, and gone before it.
+    strategy = "optimistic" if kind in ("sqlite", "mariadb") else "at_most_once"
+    (bench,) = compare([shared_urls(kind)], plan(strategy, jobs=30, clone=0.5, verify=True)).benches
+    (run,) = bench.rows[0].runs
+    assert run.finished
+    assert run.added > 0
+    assert (run.left, run.executions, run.unique) == (30 + run.added, 30, 30)
+
+
+def test_every_product_row_executes_each_job_once(kind: str, shared_urls: Callable[[str], str]) -> None:
+    (bench,) = compare([shared_urls(kind)], plan("product", jobs=20, workers=3, batches=(1, 10))).benches
+    names = ["pessimistic", "skip_locked", "optimistic", "adaptive", "at_most_once"]
+    assert [(row.name, row.batch) for row in bench.rows] == [(name, batch) for name in names for batch in (1, 10)]
+    for row in bench.rows:
+        if kind == "sqlite" and row.name == "skip_locked":
+            assert row.refused is not None
+            assert "SKIP LOCKED" in row.refused
+            assert row.runs == []
+            continue
+        jobs = 20 if row.batch == 1 else 100
+        (run,) = row.runs
+        assert run.finished, row.name
+        assert (run.jobs, run.left, run.executions, run.unique) == (jobs, jobs, jobs, jobs), row.name
+        assert (run.duplicates, run.lost, run.won) == ({}, 0, jobs), row.name
+        assert run.candidates >= run.won
+        assert sum(run.per_worker) == jobs
+        assert run.statements > 0
+        assert run.latency is not None
+        assert run.latency.count <= jobs
+        assert (run.window is not None) == (row.name in ("adaptive", "at_most_once")), row.name
+        assert row.window == (3 * row.batch if row.name == "optimistic" else None)
+        assert row.removal == ("with the claim" if row.name == "at_most_once" else "fenced DELETE")
+
+
+def test_what_the_bench_says_of_the_database_holds_where_the_rows_run(house: House) -> None:
+    """Durability and journal are printed with every table: they must be those of the tables that were measured."""
+    (bench,) = compare([house.url], plan("inspecting"), more=[Inspecting("inspecting")]).benches
+    seen = _FACTS[house.kind]
+    assert bench.facts
+    assert seen == {name: value for name, value in bench.facts.items() if name in seen}
+
+
+_FACTS: dict[str, dict[str, str]] = {}
+
+
+@dataclass(frozen=True)
+class Inspecting(Article):
+    """Asks its own connection for what the bench prints."""
+
+    by: Any = field(default=row_of("DBO-1").by)
+    leaves: Any = field(default=row_of("DBO-1").leaves)
+
+    def _once(self, session: Any, claim: Callable[[], Any], remove: Callable[[int], int]) -> None:
+        dialect = session.dialect
+        # PostgreSQL's per-table settings are the product's; an article's row has a table of its own.
+        _FACTS[dialect.names[0] if dialect.names[0] == "sqlite" else session.connection.dialect.name] = {
+            name: value for name, value in dialect.facts(session.connection, session.jobs).items() if " of jobs" not in name
+        }
+        super()._once(session, claim, remove)
+
+
+def test_a_comparison_is_saved_and_loaded(tmp_path: Path) -> None:
+    found = compare([f"sqlite:///{tmp_path}/queue.db"], plan("optimistic", "skip_locked", "DBO-1", repeat=2))
+    found.save(tmp_path / "comparison.json")
+    assert Comparison.load(tmp_path / "comparison.json") == found
+    (bench,) = found.benches
+    assert [len(row.runs) for row in bench.rows if row.refused is None] == [2, 2]
+    assert all(row.rate is not None and row.rate.min > 0 for row in bench.rows if row.refused is None)
+    assert found.plan["jobs"] == "8"
+    assert found.plan["workers"] == "2 threads"
+
+
+def test_two_databases_are_two_benches(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two")]
+    found = compare(urls, plan("DBO-1"))
+    assert [bench.url for bench in found.benches] == urls
+    assert [len(bench.rows) for bench in found.benches] == [1, 1]
+
+
+def test_a_run_that_hits_its_limit_is_not_finished_and_the_next_one_runs(tmp_path: Path) -> None:
+    rows = [Dealt(((0,),), name="endless"), Dealt(((0, 1),), name="short")]
+    (bench,) = compare([f"sqlite:///{tmp_path}/queue.db"], plan("endless", "short", limit=0.2, jobs=2), more=rows).benches
+    assert [(row.name, row.finished, row.rate is None) for row in bench.rows] == [("endless", False, True), ("short", True, False)]
+    assert bench.rows[0].configuration == {"deck": "marked"}
+
+
+# --- which rows -----------------------------------------------------------------------------------------------------
+
+
+def names(wanted: Sequence[str], batches: Sequence[int] = (1,), more: Sequence[Any] = ()) -> list[str]:
+    return [f"{short_name(row)}/{row.batch}" for row in contestants(wanted, batches, more)]
+
+
+def test_the_articles_rows_are_called_without_the_database() -> None:
+    assert names(["article"]) == [f"{short_name(row)}/1" for row in ARTICLE]
+    assert names(["DBP-0-1-1", "DBO-9", "DBP-noindex"]) == ["DBP-0-1-1/1", "DBO-9/1", "DBP-noindex/1"]
+    assert len({short_name(row) for row in ARTICLE}) == len(ARTICLE) == 16
+
+
+def test_the_products_rows_come_with_every_batch() -> None:
+    assert names(["optimistic"], (1, 10, 100)) == ["optimistic/1", "optimistic/10", "optimistic/100"]
+    assert len(names(["product"], (1, 10))) == 2 * len(PRODUCT)
+
+
+def test_all_is_everything_once() -> None:
+    peer = Dealt(name="peer")
+    everything = names(["all"], (1, 10), [peer])
+    assert everything == [*names(["product"], (1, 10)), *names(["article"]), "peer/1"]
+    assert names(["peers"], more=[peer]) == ["peer/1"]
+    assert names(["adaptive", "all", "adaptive"], (1, 10), [peer])[:2] == ["adaptive/1", "adaptive/10"]
+    assert len(names(["adaptive", "all", "adaptive"], (1, 10), [peer])) == len(everything)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ArgumentError, match="unknown strategy 'nosuch'") as refused:
+        contestants(["adaptive", "nosuch"], (1,), [Dealt(name="peer")])
+    for name in ("all", "article", "product", "peers", "adaptive", "at_most_once", "DBO-1", "DBP-0-1-1", "peer"):
+        assert name in str(refused.value).split("known: ")[1].split(", ")
+
+
+def test_an_unknown_name_is_refused_before_anything_is_made(house: House) -> None:
+    with pytest.raises(ArgumentError, match="nosuch"):
+        compare([house.url], plan("nosuch"))
+    assert house.places() == []
+
+
+# --- the plan -------------------------------------------------------------------------------------------------------
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("jobs", 0),
+        ("jobs", -1),
+        ("jobs", 1.5),
+        ("jobs", True),
+        ("workers", 0),
+        ("workers", 1001),
+        ("repeat", 0),
+        ("batches", ()),
+        ("batches", (1, 0)),
+        ("batches", (10_001,)),
+        ("clone", 1.0),
+        ("clone", -0.1),
+        ("clone", NAN),
+        ("work_ms", -1.0),
+        ("work_ms", NAN),
+        ("work_ms", INFINITE),
+        ("lease", 0.0),
+        ("lease", -1.0),
+        ("limit", 0.0),
+        ("limit", NAN),
+        ("kind", "fibers"),
+        ("strategies", ()),
+        ("lease", 0.5),
+        ("lease", 1.5),
+    ],
+)
+def test_a_bad_option_is_refused_by_its_name(option: str, value: object) -> None:
+    called = {"batches": "batch", "strategies": "strateg"}.get(option, option)
+    with pytest.raises(ArgumentError, match=called):
+        Plan(**{option: value})  # type: ignore[arg-type]
+
+
+def test_runs_with_batches_have_more_jobs() -> None:
+    told = Plan(jobs=1000)
+    assert [told.jobs_for(batch) for batch in (1, 9, 10, 99, 100, 1000)] == [1000, 1000, 5000, 5000, 10_000, 10_000]
+
+
+def test_the_plan_is_told_in_the_words_of_the_command() -> None:
+    assert Plan(work_ms=2.5, clone=0.25, verify=True).told() == {
+        "strategies": "all",
+        "jobs": "10000",
+        "workers": "10 processes",
+        "repeat": "10",
+        "work-ms": "2.5",
+        "clone": "0.25",
+        "batch": "1,10,100",
+        "verify": "yes",
+        "lease": "4 s",
+    }

@@ -1,0 +1,535 @@
+from __future__ import annotations
+
+import io
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from rich.console import Console
+
+from queue_db.compare import theory
+from queue_db.compare.measures import Spread
+from queue_db.compare.report import plots, published, show, text, write
+from queue_db.compare.report.advice import Advice
+from queue_db.compare.report.findings import findings
+from queue_db.compare.report.ratios import Ratio, between
+from queue_db.compare.report.wording import errors, label, mebibytes, milliseconds, number, percent, short_name, unfinished
+from queue_db.compare.results import Bench, Comparison, Row
+from tests.compare.hand_made import article, bench, comparison, peer, row, run
+
+SLOW, FAST, FASTER = (990.0, 1000.0, 1010.0), (1990.0, 2000.0, 2010.0), (3990.0, 4000.0, 4010.0)
+
+
+def advised(*rows: Row) -> str:
+    return Advice.of(bench(*rows)).sentence
+
+
+def everything() -> Comparison:
+    """Each kind of row on one database, and a second one that could run nothing."""
+    full = bench(
+        row("pessimistic", SLOW, faults={"deadlock": 3, "lock timeout": 1}),
+        row("skip_locked", FAST),
+        row("optimistic", FAST, window=4.0, candidates=1300, displacement={1: 500, 7: 500}),
+        row("adaptive", FASTER, batch=10, displacement={0: 400, 30: 600}),
+        row("at_most_once", FASTER),
+        *article(),
+        row("late", (500.0,), left=400),
+        peer('redis <lists> & "BLMOVE" $x_1$', FASTER),
+        row("refused_here", (), refused="needs <SKIP LOCKED> & more"),
+        title="MariaDB",
+    )
+    return comparison(full, bench(row("skip_locked", (), refused="no server"), title="SQLite"))
+
+
+# What is recommended
+
+
+def test_skip_locked_wins_beyond_the_noise_and_is_recommended():
+    sentence = advised(row("skip_locked", FAST), row("optimistic", SLOW), row("adaptive", SLOW))
+    assert sentence.startswith("Use skip_locked: 2,000 jobs/s (median, sd 10)")
+    assert "It wins beyond the noise: 2.00 × (± 0.02) the jobs/s of" in sentence
+
+
+def test_the_sentence_has_the_figures_that_a_throughput_may_not_stand_without():
+    sentence = advised(row("skip_locked", FAST, faults={"lock timeout": 2}), row("adaptive", SLOW))
+    for part in ("0 % misses", "displacement 0.03 on average and 3 at most", "6 lock timeouts", "no job twice"):
+        assert part in sentence
+
+
+def test_of_a_tie_the_simpler_and_better_ordered_is_recommended():
+    ours = row("skip_locked", (1000.0, 1010.0, 1020.0))
+    disordered = row("optimistic", (1050.0, 1060.0, 1070.0), displacement={40: 1000})
+    sentence = advised(disordered, ours)
+    assert sentence.startswith("Use skip_locked: ")
+    assert "A tie with optimistic (0.95 × (± 0.01) its jobs/s)" in sentence
+    assert "differences under 10 % or within the spread are ties" in sentence
+    assert "keeps the order best (mean displacement 0.03 against 40 with optimistic)" in sentence
+
+
+def test_a_large_difference_within_the_spread_is_a_tie():
+    sentence = advised(row("skip_locked", (600.0, 1000.0, 1400.0)), row("adaptive", (1000.0, 1400.0, 1800.0)))
+    assert sentence.startswith("Use skip_locked: ")
+    assert "A tie with adaptive" in sentence
+
+
+def test_of_a_tie_the_one_without_errors_is_recommended():
+    sentence = advised(row("pessimistic", FAST, faults={"deadlock": 4}), row("adaptive", FAST))
+    assert sentence.startswith("Use adaptive: ")
+    assert "preferred because it met no errors (pessimistic: 12 deadlocks)" in sentence
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        pytest.param({"twice": 1}, id="duplicates"),
+        pytest.param({"left": 999}, id="unfinished"),
+        pytest.param({"unique": 999, "executions": 999}, id="a job that nobody saw"),
+    ],
+)
+def test_a_spoilt_row_is_never_recommended(spoilt):
+    bad = row("optimistic", FASTER, **spoilt)
+    advice = Advice.of(bench(bad, row("skip_locked", SLOW)))
+    assert advice.choice is not None
+    assert advice.choice.row.name == "skip_locked"
+    assert "optimistic" not in advice.sentence
+    assert Advice.of(bench(bad)).choice is None
+    assert advised(bad).startswith("No recommendation: none of the product's rows executed every job exactly once")
+
+
+def test_one_unfinished_run_spoils_a_row():
+    half = replace(row("optimistic", FASTER), runs=[run(4000.0), run(4000.0, left=3)])
+    assert advised(half, row("skip_locked", SLOW)).startswith("Use skip_locked")
+
+
+def test_another_promise_is_not_recommended_for_its_speed():
+    at_most_once, ours = row("at_most_once", FASTER), row("skip_locked", SLOW)
+    assert advised(at_most_once, ours).startswith("Use skip_locked")
+    assert any(one.startswith("At most once (a job vanishes with its worker") for one in findings(bench(at_most_once, ours)))
+
+
+def test_the_batch_is_recommended_with_a_strategy_for_single_claims():
+    sentence = advised(row("skip_locked", SLOW), row("adaptive", FASTER, batch=10), row("skip_locked", SLOW, batch=10))
+    assert sentence.startswith("Use adaptive, batches of 10: ")
+    assert "Where a worker should hold one job at a time, use skip_locked: 1,000 jobs/s" in sentence
+    assert "the batches bring 4.00 ×" in sentence
+
+
+def test_no_larger_batch_than_the_throughput_is_worth():
+    assert advised(row("skip_locked", FAST, batch=100), row("skip_locked", FAST, batch=10)).startswith(
+        "Use skip_locked, batches of 10"
+    )
+
+
+def test_a_single_run_is_called_one():
+    assert "Each row ran only once" in advised(row("skip_locked", (1000.0,)))
+
+
+@pytest.mark.parametrize("rows", [(), (row("skip_locked", (), refused="cannot"),)])
+def test_nothing_ran(rows):
+    assert advised(*rows) == "No recommendation: none of the product's strategies ran here."
+
+
+# What else is found
+
+
+def test_the_original_deadlocked():
+    told = findings(bench(*article(), title="MariaDB"))
+    assert told[0].startswith("The original (DBP-mariadb-0-1-1) met 320 deadlocks and executed 300 jobs more than once: ")
+    assert told[0].endswith("2,300 executions of 2,000 jobs in 2 runs (the article, of 10,000: C4.large 11,795, Forpsi 11,238).")
+    assert "DBP-mariadb-0-0-5 (280 deadlocks) and DBP-mariadb-1-0-1 (no errors)" in told[1]
+
+
+def test_a_server_that_no_longer_deadlocks():
+    told = findings(bench(row("DBP-mysql-0-1-1", SLOW, family="article"), title="MySQL"))
+    assert "met no deadlock and executed no job twice here" in told[0]
+    assert told[0].endswith("This server no longer deadlocks.")
+
+
+def test_a_repair_that_does_not_hold_is_named():
+    told = findings(bench(row("DBP-mysql-0-0-5", (900.0,), family="article", twice=7), title="MySQL"))
+    assert any("did not hold" in one and one.endswith("for DBP-mysql-0-0-5 (7 repeated executions).") for one in told)
+
+
+def test_the_window_beside_the_article():
+    told = " ".join(findings(bench(*article(), title="MariaDB")))
+    assert "A window of N jobs instead of one makes 1.68 ×" in told
+    assert "the article: 1.67 × on C4.large, 2.33 × on Forpsi" in told
+
+
+def test_a_peer_that_wins_is_named_as_winning():
+    told = findings(bench(row("skip_locked", SLOW), peer("pgqueuer", FAST), peer("procrastinate", (100.0, 101.0))))
+    assert any(one.startswith("The peer pgqueuer wins: 2.00 × (± 0.02) the jobs/s of our fastest row, skip_locked") for one in told)
+    assert any(one.startswith("Slower than our fastest row with the same batch: procrastinate (0.10 ×") for one in told)
+
+
+def test_a_peer_is_compared_with_rows_of_its_batch():
+    told = findings(bench(row("skip_locked", SLOW), row("skip_locked", FASTER, batch=10), peer("pgqueuer", FAST, batch=10)))
+    assert not any("wins" in one for one in told)
+
+
+def test_peers_tie_or_stand_alone():
+    told = " ".join(findings(bench(row("skip_locked", SLOW), peer("near", SLOW), peer("alone", FAST, batch=7))))
+    assert "The peer near ties with our fastest row" in told
+    assert "alone, batches of 7 ran beside no row of ours" in told
+
+
+def test_misses_far_from_the_model_are_named():
+    told = " ".join(findings(bench(*article())))
+    assert "Measured misses lie within 15 % of the asynchronous model in 2 of 3 rows with uniform picks" in told
+    assert "farther off: DBO-mariadb-1 33.3 % against 20.0 %" in told
+
+
+def test_broken_and_refused_rows_are_told():
+    told = " ".join(findings(everything().benches[0]))
+    assert "late did not finish: 1 of 1 run, 400 of 1,000 jobs left the queue." in told
+    assert "Did not run here: refused_here (needs <SKIP LOCKED> & more)." in told
+    assert "Errors of the product's own rows: pessimistic: 9 deadlocks, 3 lock timeouts" in told
+
+
+# Ratios and the article's figures
+
+
+def test_a_ratio_is_of_the_medians_with_its_spread():
+    ratio = Ratio.of(Spread(200.0, 20.0, 180.0, 210.0, 220.0), Spread(100.0, 10.0, 90.0, 105.0, 110.0))
+    assert ratio is not None
+    assert (ratio.value, ratio.wins, ratio.tie) == (2.0, True, False)
+    assert ratio.sd == pytest.approx(2.0 * math.hypot(0.1, 0.1))
+
+
+@pytest.mark.parametrize(("over", "under"), [(None, 1.0), (1.0, None), (1.0, 0.0)])
+def test_no_ratio_without_both(over, under):
+    spreads = [None if value is None else Spread.of([value]) for value in (over, under)]
+    assert Ratio.of(*spreads) is None
+    assert between(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("database", "host", "over", "under", "value"),
+    [
+        ("mysql", published.C4, "DBO-1", "DBO-0", 1.67),
+        ("pgsql", published.C4, "DBO-1", "DBO-0", 2.60),
+        ("pgsql", published.FORPSI, "DBO-1", "DBO-0", 3.72),
+        ("mysql", published.C4, "DBO-1", "DBP-0-0-5", 1.43),
+        ("mysql", published.FORPSI, "DBO-1", "DBP-0-0-5", 0.97),
+        ("mysql", published.FORPSI, "DBP-0-1-5", "DBP-0-0-5", 0.84),
+    ],
+)
+def test_published_ratios(database, host, over, under, value):
+    ratio = published.published_ratio(database, host, over, under)
+    assert ratio is not None
+    assert ratio.value == pytest.approx(value, abs=0.005)
+
+
+def test_the_corrected_figure_stands_instead_of_the_plotted_one():
+    figure = published.published("mysql", published.FORPSI, "DBP-0-0-5")
+    assert figure is not None
+    assert figure.rate == pytest.approx(215.8, abs=0.05)
+    assert published.published_ratio("mysql", published.C4, "DBO-9", "DBO-0") is None
+
+
+def test_each_published_row_stands_once():
+    keys = [(one.host, one.kind, one.name) for one in published.FIGURES]
+    assert len(keys) == len(set(keys))
+    assert all(len(one.rates) == len(one.sds) for one in published.FIGURES)
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(None, "–"), (math.nan, "–"), (0.0, "0"), (12345.6, "12,346"), (12.34, "12.3"), (0.123, "0.12"), (0.0012, "0.001")],
+)
+def test_numbers(value, words):
+    assert number(value) == words
+
+
+def test_other_words():
+    assert [percent(share) for share in (0.0, 0.0001, 0.351, None)] == ["0 %", "<0.1 %", "35.1 %", "–"]
+    assert (milliseconds(0.0123), milliseconds(None), mebibytes(2**20 * 60), mebibytes(0)) == ("12.3", "–", "60", "–")
+    assert errors(row("a", SLOW, faults={"other": 2, "deadlock": 0})) == "6 other errors"
+    assert label(row("a", batch=10)) == "a, batches of 10"
+    assert unfinished(row("a", ())) == "did not run"
+    assert unfinished(row("a", (), refused="no")) is None
+    assert [short_name(one) for one in article()[:2]] == ["DBP-0-1-1", "DBP-0-0-5"]
+
+
+# The page and its files
+
+
+class Reader(HTMLParser):
+    """Collects what a browser would load, the texts, and whether each element was closed."""
+
+    VOID = frozenset({"meta", "br", "link", "img", "input", "hr", "source"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.rows: list[str] = []
+        self.texts: list[str] = []
+        self.identifiers: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self._attributes(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._attributes(attrs)
+
+    def _attributes(self, attrs: list[tuple[str, str | None]]) -> None:
+        self.references += [
+            str(value) for name, value in attrs if name in {"src", "href", "xlink:href", "data", "action", "srcset"}
+        ]
+        self.identifiers += [str(value) for name, value in attrs if name == "id"]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, list[Path], str]:
+    whole = everything()
+    folder = tmp_path_factory.mktemp("report") / "deep" / "folder"
+    paths = write(whole, folder)
+    return whole, paths, (folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_page_needs_no_network(written):
+    _, _, page = written
+    without_names = re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
+    assert "http:" not in without_names
+    assert "https:" not in without_names
+    assert "//" not in "".join(re.findall(r"url\(([^)]*)\)", page))
+    assert "@import" not in page
+    assert "<script" not in page
+    assert all(reference.startswith("#") for reference in read(page).references)
+
+
+def test_every_row_is_in_the_page_with_what_it_is(written):
+    whole, _, page = written
+    texts = " ".join(read(page).texts)
+    for one in whole.benches:
+        assert one.server in texts
+        for each in one.rows:
+            assert each.name in texts
+    for name, value in {**whole.plan, **whole.machine, **whole.benches[0].facts, "prefetch": "100"}.items():
+        assert name in texts
+        assert value in texts
+    assert page.count("<tbody>") >= 4
+
+
+def test_names_are_escaped(written):
+    _, _, page = written
+    assert "redis &lt;lists&gt; &amp; &#34;BLMOVE&#34; $x_1$" in page
+    assert "needs &lt;SKIP LOCKED&gt; &amp; more" in page
+    assert "<lists>" not in page
+    assert "<SKIP" not in page
+
+
+def test_identifiers_are_those_of_one_page(written):
+    identifiers = read(written[2]).identifiers
+    sections = [one for one in identifiers if one in {"mariadb", "sqlite"}]
+    assert sections == ["mariadb", "sqlite"]
+    assert all(one.startswith(("mariadb", "sqlite")) for one in identifiers)
+
+
+def test_unfinished_refused_and_recommended_rows_are_marked(written):
+    _, _, page = written
+    assert "did not finish: 1 of 1 run" in page
+    assert "refused: needs" in page
+    assert page.count('<span class="tag">recommended</span>') == 1
+    assert '<span class="tag">executed jobs more than once</span>' in page
+
+
+def test_a_throughput_stands_beside_its_errors_and_duplicates(written):
+    page = written[2]
+    line = next(part for part in page.split("<tr") if '<th scope="row">DBP-mariadb-0-1-1' in part)
+    cells = re.findall(r'<td class="n">(.*?)</td>', line)
+    assert cells[:2] == ["1", "245"]
+    assert "2,300" in cells
+    assert "300" in cells
+    assert "320" in cells
+
+
+def test_the_published_ratios_stand_beside_the_measured_ones(written):
+    page = written[2]
+    line = next(part for part in page.split("<tr") if "DBO-1 / DBO-0" in part)
+    assert re.findall(r'<td class="n">(.*?)</td>', line) == ["1.67 × (± 0.04)", "2.33 × (± 0.07)", "1.68 × (± 0.02)"]
+
+
+def test_the_model_stands_beside_the_measured(written):
+    line = next(part for part in written[2].split("<tr") if '<th scope="row">DBO-mariadb-1<' in part)
+    lock_step = percent(theory.lock_step_miss(4.0, 4))
+    for figure in ("33.3 %", "20.0 %", lock_step, number(theory.mean_displacement(4.0))):
+        assert f">{figure}<" in line
+
+
+def test_the_saved_data_are_the_comparison(written):
+    whole, paths, _ = written
+    assert paths[0].name == "index.html"
+    assert paths[1].name == "results.json"
+    assert Comparison.load(paths[1]) == whole
+
+
+def test_a_report_of_loaded_data_is_the_same(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    written = write(comparison(bench(row("adaptive", SLOW, server_cpu=None), peer("other", FAST))), here)
+    again = write(Comparison.load(here / "results.json"), there)
+    assert [path.relative_to(there) for path in again] == [path.relative_to(here) for path in written]
+    assert [path.read_bytes() for path in again if path.suffix != ".png"] == [
+        path.read_bytes() for path in written if path.suffix != ".png"
+    ]
+
+
+def test_every_plot_is_there_as_png_and_svg(written):
+    _, paths, page = written
+    names = {path.name for path in paths[2:]}
+    assert names == {f"mariadb-{plot}.{suffix}" for plot in plots.PLOTS for suffix in ("png", "svg")}
+    for path in paths[2:]:
+        content = path.read_bytes()
+        assert len(content) > 4000
+        assert content.startswith(b"\x89PNG" if path.suffix == ".png" else b"<svg")
+    assert page.count("<svg") == len(plots.PLOTS)
+
+
+def test_two_databases_of_one_kind_have_files_of_their_own(tmp_path):
+    paths = write(comparison(bench(row("adaptive")), bench(row("adaptive"))), tmp_path)
+    names = [path.name for path in paths]
+    assert "postgresql-throughput.png" in names
+    assert "postgresql-2-throughput.png" in names
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "sparse",
+    [
+        pytest.param(comparison(), id="no database"),
+        pytest.param(comparison(bench()), id="no rows"),
+        pytest.param(comparison(bench(row("adaptive", ()))), id="no runs"),
+        pytest.param(comparison(bench(row("adaptive", (), refused="no"))), id="all refused"),
+        pytest.param(
+            comparison(bench(row("adaptive", SLOW, latency=None, first=None, server_cpu=None, client_cpu=None))), id="unknown"
+        ),
+        pytest.param(comparison(bench(row("adaptive", SLOW, server_cpu=math.nan))), id="not a number"),
+        pytest.param(
+            comparison(
+                bench(
+                    row(
+                        "adaptive",
+                        (1000.0,),
+                        left=0,
+                        seconds=0.0,
+                        executions=0,
+                        unique=0,
+                        displacement={},
+                        per_worker=[],
+                        candidates=0,
+                        won=0,
+                        statements=0,
+                        peak_memory=0,
+                        latency=None,
+                    )
+                )
+            ),
+            id="nothing happened",
+        ),
+        pytest.param(comparison(bench(title="Ωracle & <sons>/9", server="", url="", facts={})), id="a strange database"),
+    ],
+)
+def test_sparse_data_still_make_a_page(sparse, tmp_path):
+    paths = write(sparse, tmp_path)
+    reader = read(paths[0].read_text(encoding="utf-8"))
+    assert "nan" not in " ".join(reader.texts).lower().replace("finance", "")
+    for one in sparse.benches:
+        assert text.Summary(one)
+    assert all(path.parent == tmp_path and urlsplit(path.name).path == path.name for path in paths)
+
+
+@pytest.mark.parametrize("plot", plots.PLOTS)
+def test_no_plot_without_data(plot):
+    draw, words = plots.PLOTS[plot]
+    assert words
+    assert draw(bench()) is None
+    assert draw(bench(row("adaptive", (), refused="no"))) is None
+
+
+def test_the_fitted_curve_goes_through_points_that_lie_on_one():
+    racing = 3.0
+    rows = [
+        row(
+            "DBO-pgsql-1",
+            (1.0,),
+            family="article",
+            window=width,
+            won=10_000,
+            candidates=round(10_000 / (1 - theory.miss(racing, width))),
+        )
+        for width in (2.0, 5.0, 10.0)
+    ]
+    found = plots.fitted(rows)
+    assert found == pytest.approx(racing, rel=0.02)
+    assert plots.fitted([row("DBO-pgsql-1", (1.0,), family="article", window=5.0)]) is None
+
+
+def test_a_window_is_counted_in_claims():
+    assert plots.slots(row("optimistic", window=40.0, batch=10)) == 4.0
+    assert plots.slots(row("skip_locked")) is None
+    tuned = replace(row("adaptive", batch=10), runs=[run(window=30.0), run(window=50.0)])
+    assert plots.slots(tuned) == 4.0
+
+
+# The terminal
+
+
+def printed(one: Bench, width: int = 150) -> str:
+    console = Console(width=width, color_system=None, force_terminal=False, file=io.StringIO())
+    with console.capture() as said:
+        console.print(text.Summary(one))
+    return said.get()
+
+
+def test_the_terminal_has_every_row_with_its_errors_and_the_advice():
+    one = everything().benches[0]
+    said = printed(replace(one, rows=[*one.rows, row("[red]not markup", SLOW)]))
+    for each in one.rows:
+        assert each.name in said
+    assert "[red]not markup" in said
+    assert "9 deadlocks, 3 lock timeouts" in said
+    assert "refused: needs <SKIP LOCKED> & more" in " ".join(said.split())
+    assert "→ Use adaptive, batches of 10" in said
+
+
+def test_a_narrow_terminal_still_has_the_errors_beside_the_throughput():
+    said = printed(bench(*article()), width=80)
+    line = next(line for line in said.splitlines() if "DBP-mariadb-0-1-1" in line)
+    assert "245" in line
+    assert "320 deadlocks; 300" in line
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_a_saved_name_sends_the_terminal_no_orders():
+    said = printed(bench(row("\x1b]0;mine\x07", SLOW)))
+    assert "\x1b" not in said
+    assert "mine" in said
+
+
+def test_show_prints(capsys):
+    show(bench(row("skip_locked", SLOW)))
+    assert "→ Use skip_locked: 1,000 jobs/s" in capsys.readouterr().out
