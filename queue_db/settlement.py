@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,26 +49,36 @@ class Settlement:
         """Change ``jobs``, in the transaction of ``using`` or in one of our own; ``applied`` is called for each that changed."""
         if not jobs:
             return []
-        with ExitStack() as locks:
-            # In one order (two leases of one job too), so that two threads that settle overlapping lists cannot wait for each
-            # other in a circle.
-            for job in sorted(jobs, key=lambda job: (job.id, id(job))):
-                locks.enter_context(job.lock)
-            # Of two leases of one job only the later one can hold.
-            newest: dict[int, int] = {}
-            for job in jobs:
-                newest[job.id] = max(job.version, newest.get(job.id, 0))
-            pairs = sorted(newest.items())
-            if using is not None:
-                with self.database.joined(using, self.verb) as connection:
-                    done = self.work(connection, pairs)
-            else:
-                done = self._commit(jobs, pairs)
-            changed = [job.id in done and job.version == newest[job.id] for job in jobs]
-            if applied is not None:
-                for job in {id(job): job for job, did in zip(jobs, changed, strict=True) if did}.values():
-                    applied(job)
+        # In one order (two leases of one job too), so that two threads that settle overlapping lists cannot wait for each other in
+        # a circle.
+        held = sorted(jobs, key=_in_one_order)
+        for job in held:
+            job.lock.acquire()
+        try:
+            changed = self._settle(jobs, using, applied)
+        finally:
+            for job in held:
+                job.lock.release()
         return [Verdict.APPLIED if did else Verdict.LOST for did in changed]
+
+    def _settle(
+        self, jobs: Sequence[LeasedJob], using: Connection | Session | None, applied: Callable[[LeasedJob], None] | None
+    ) -> list[bool]:
+        # Of two leases of one job only the later one can hold.
+        newest: dict[int, int] = {}
+        for job in jobs:
+            newest[job.id] = max(job.version, newest.get(job.id, 0))
+        pairs = sorted(newest.items())
+        if using is not None:
+            with self.database.joined(using, self.verb) as connection:
+                done = self.work(connection, pairs)
+        else:
+            done = self._commit(jobs, pairs)
+        changed = [job.id in done and job.version == newest[job.id] for job in jobs]
+        if applied is not None:
+            for job in {id(job): job for job, did in zip(jobs, changed, strict=True) if did}.values():
+                applied(job)
+        return changed
 
     def _commit(self, jobs: Sequence[LeasedJob], pairs: Pairs) -> set[int]:
         """Run in a transaction of our own; one whose COMMIT went unanswered is looked into and, if it did not happen, run again."""
@@ -123,3 +132,7 @@ class Settlement:
             return shown
 
         return self.database.run(look, name=f"confirm {self.verb}", write=False)
+
+
+def _in_one_order(job: LeasedJob) -> tuple[int, int]:
+    return job.id, id(job)

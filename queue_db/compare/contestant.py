@@ -188,7 +188,7 @@ class Contestant(Protocol):
 
     @property
     def pick(self) -> str | None:
-        """How one job is drawn from the window: head, uniform, geometric or slice; None without a window."""
+        """How one job is drawn from the window: head, uniform, geometric or slot; None without a window."""
         ...
 
     def configuration(self) -> dict[str, str]:

@@ -207,21 +207,27 @@ def own_place(url: str, plan: Plan) -> Iterator[tuple[Place, Bench]]:
     # Not the user's file, on SQLite: it is not opened at all.
     home, schema = dialect.annex(parse_url(url), name)
     address = home.render_as_string(hide_password=False)
-    with contextlib.closing(Database(address)) as database:
-        with autocommitting(address) as engine, engine.connect() as connection:
-            try:
-                dialect.make_annex(connection, name)
-            except SQLAlchemyError as error:
-                raise ConfigurationError(
-                    f"the comparison works in a schema of its own, and may not make one in {database.url}: {_reason(error)}. "
-                    f"Give the user the right to create schemas (databases, on MySQL and MariaDB) called {PREFIX}…, "
-                    "or name another user"
-                ) from error
-        bench = Bench(url=masked(url), title=database.server.split()[0], server=database.server, facts=_facts(database), rows=[])
+    made = False
     try:
+        with contextlib.closing(Database(address)) as database:
+            with autocommitting(address) as engine, engine.connect() as connection:
+                try:
+                    dialect.make_annex(connection, name)
+                except SQLAlchemyError as error:
+                    raise ConfigurationError(
+                        f"the comparison works in a schema of its own, and may not make one in {database.url}: {_reason(error)}. "
+                        f"Give the user the right to create schemas (databases, on MySQL and MariaDB) called {PREFIX}…, "
+                        "or name another user"
+                    ) from error
+            made = True
+            bench = Bench(
+                url=masked(url), title=database.server.split()[0], server=database.server, facts=_facts(database), rows=[]
+            )
         yield Place(address, schema, plan.lease, plan.workers), bench
     finally:
-        with autocommitting(address) as engine, engine.connect() as connection:
+        # Also if nothing says that it was made: a signal may have come right after.
+        careful = contextlib.nullcontext() if made else contextlib.suppress(SQLAlchemyError)
+        with careful, autocommitting(address) as engine, engine.connect() as connection:
             dialect.drop_annex(connection, name)
 
 

@@ -45,7 +45,7 @@ class Product:
     @property
     def pick(self) -> str | None:
         """How jobs are drawn from the window."""
-        return "slice" if self.wide is not None else None
+        return "slot" if self.wide is not None else None
 
     def configuration(self) -> dict[str, str]:
         """Nothing beyond the defaults."""
@@ -142,7 +142,7 @@ _HEAD = "head of the queue"
 PRODUCT: tuple[Product, ...] = (
     Product("pessimistic", f"FOR UPDATE, {_HEAD}", _pessimistic),
     Product("skip_locked", f"FOR UPDATE SKIP LOCKED, {_HEAD}", _skip_locked),
-    Product("optimistic", "by version, a slice of a window of N batches", _optimistic, float),
-    Product("adaptive", "by version, a slice of a window that tunes itself", _adaptive),
+    Product("optimistic", "by version, a slot of a window of N batches", _optimistic, float),
+    Product("adaptive", "by version, a slot of a window that tunes itself", _adaptive),
     Product("at_most_once", "as adaptive, deleted in the same transaction", _adaptive, at_most_once=True),
 )

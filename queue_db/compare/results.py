@@ -122,7 +122,7 @@ class Row:
     index: str  #: which index the claim uses
     workers: int
     window: float | None = None  #: width of a fixed window, in jobs
-    pick: str | None = None  #: how a job is drawn from it: head, uniform, geometric or slice
+    pick: str | None = None  #: how a job is drawn from it: head, uniform, geometric or slot
     refused: str | None = None  #: why it did not run here
     configuration: dict[str, str] = field(default_factory=dict)  #: a peer's settings, as its own documents advise
     runs: list[Run] = field(default_factory=list)

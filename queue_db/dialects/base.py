@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
     URL,
+    BigInteger,
     ColumnElement,
     Connection,
     Delete,
@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     Update,
     and_,
+    bindparam,
     case,
     delete,
     func,
@@ -89,9 +90,9 @@ class Taking:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a claim took: rows of ``returning``; the candidates' ``(priority, head)``; unseen priorities."""
+    """What a claim took: rows that begin with ``returning``; the candidates' ``(priority, head)``; unseen priorities."""
 
-    rows: Sequence[Any]
+    rows: Sequence[Sequence[Any]]
     candidates: int
     heads: Mapping[int, int]
     unseen: Sequence[int]
@@ -274,14 +275,11 @@ class Dialect:
         pairs = sorted((row.id, row.version) for row in candidates)
         # The lease counts from the look, so that its end is known without reading it back. A look that has waited is too old.
         until = candidates[0].looked_at + parameters["lease"]
-        values = taking.values
-        if not taking.waits:
-            values = [(column, until if column is jobs.c.available_at else value) for column, value in values]
-        change = self.by_id(update(jobs).where(self.match(jobs, pairs)).ordered_values(*values), jobs)
         assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
-        won = connection.execute(change, assigned).rowcount
+        change = self.by_id(_change(taking, one=len(pairs) == 1), jobs)
+        won = connection.execute(change, assigned | wanted(pairs) | {"until": until}).rowcount
         if won == len(pairs) and not taking.waits:
-            return Taken([_as_taken(row, until) for row in candidates], len(pairs), heads, unseen)
+            return Taken([_as_taken(row, taking, until) for row in candidates], len(pairs), heads, unseen)
         if won == 0:
             return Taken((), len(pairs), heads, unseen)
         mine = select(*taking.returning).where(
@@ -511,6 +509,36 @@ def lowest_heads(candidates: Iterable[tuple[int, int]]) -> dict[int, int]:
     return heads
 
 
+def matching(jobs: Table, *, one: bool) -> ColumnElement[bool]:
+    """:meth:`Dialect.match` for the parameters of :func:`wanted`: part of a statement that is made once and kept."""
+    if one:
+        return and_(jobs.c.id == bindparam("of_id"), jobs.c.version == bindparam("of_version"))
+    # The ids alone drive the primary key; not every planner sees a range in the pairs.
+    return and_(
+        jobs.c.id.in_(bindparam("of_ids", expanding=True)),
+        tuple_(jobs.c.id, jobs.c.version).in_(bindparam("of_pairs", expanding=True)),
+    )
+
+
+def wanted(pairs: Pairs) -> dict[str, Any]:
+    """The parameters of :func:`matching`."""
+    if len(pairs) == 1:
+        ((job_id, version),) = pairs
+        return {"of_id": job_id, "of_version": version}
+    return {"of_ids": [job_id for job_id, _ in pairs], "of_pairs": list(pairs)}
+
+
+@lru_cache(maxsize=256)
+def _change(taking: Taking, *, one: bool) -> Update:
+    """The change that takes candidates."""
+    jobs = taking.jobs
+    values = taking.values
+    if not taking.waits:
+        until = bindparam("until", type_=BigInteger)
+        values = [(column, until if column is jobs.c.available_at else value) for column, value in values]
+    return update(jobs).where(matching(jobs, one=one)).ordered_values(*values)
+
+
 @lru_cache(maxsize=256)
 def _look(taking: Taking) -> Any:
     """Candidates and unseen priorities (rows without an id) in one read."""
@@ -523,7 +551,7 @@ def _look(taking: Taking) -> Any:
     return columns.union_all(select(*blank, null()))
 
 
-def _as_taken(row: Row[Any], until: int) -> Any:
+def _as_taken(row: Row[Any], taking: Taking, until: int) -> Sequence[Any]:
     """A candidate as the claim has left it."""
     stored = row._asdict()
     stored |= {
@@ -532,4 +560,4 @@ def _as_taken(row: Row[Any], until: int) -> Any:
         "version": row.version + 1,
         "attempts": row.attempts + 1,
     }
-    return SimpleNamespace(**stored)
+    return [stored[str(column.key)] for column in taking.returning]

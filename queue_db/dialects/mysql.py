@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects.base import Dialect, Pairs, Rows, Statement, savepoint
+from queue_db.dialects.base import Dialect, Pairs, Rows, Statement, matching, savepoint, wanted
 from queue_db.model import Capability, Fault
 
 
@@ -124,13 +125,12 @@ class MySQL(Dialect):
         if not pairs:
             return set()
         # In id order, so that two settles cannot wait for each other in a circle.
-        statement = delete(jobs).where(self.match(jobs, sorted(pairs)))
+        values = wanted(sorted(pairs))
         if returns:
-            hinted = statement if len(pairs) == 1 else statement.with_hint(_FORCE)
-            return set(connection.execute(hinted.returning(jobs.c.id)).scalars())
+            return set(connection.execute(_delete(jobs, _FORCE, one=len(pairs) == 1, returns=True), values).scalars())
         # Where a DELETE takes no hint, the form for several tables does.
-        several = statement.with_hint(f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}")
-        return {job_id for job_id, _ in pairs} if connection.execute(several).rowcount else set()
+        several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}", one=len(pairs) == 1, returns=False)
+        return {job_id for job_id, _ in pairs} if connection.execute(several, values).rowcount else set()
 
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver tells the
@@ -159,6 +159,15 @@ _FORCE = "FORCE INDEX (PRIMARY)"
 
 # MariaDB takes hints in a DELETE from one table, the only form that can return rows.
 _HINTS_IN_DELETE = (11, 8)
+
+
+@lru_cache(maxsize=64)
+def _delete(jobs: Table, hint: str, *, one: bool, returns: bool) -> Any:
+    statement = delete(jobs).where(matching(jobs, one=one))
+    # One row is found by its primary key anyway.
+    hinted = statement if one else statement.with_hint(hint)
+    return hinted.returning(jobs.c.id) if returns else hinted
+
 
 # PyMySQL's limit for joining rows into one statement is 1,024,000 bytes after escaping, which may double a text.
 _STATEMENT_BYTES = 1_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -57,6 +58,8 @@ class Draw:
 
 
 _COLUMNS = tuple(field.name for field in fields(ClaimedRow))
+_WIDTH = len(_COLUMNS)
+_in_claim_order = attrgetter("priority", "due_at", "id")
 
 
 def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim:
@@ -83,10 +86,7 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
         parameters[f"floor_{place}"] = known.floor
     taking = _taking(store, len(want.ranges), draw.order, draw.lock, settable=want.now is not None)
     taken = store.dialect.take(connection, taking, parameters)
-    rows = sorted(
-        (ClaimedRow(*(getattr(row, name) for name in _COLUMNS)) for row in taken.rows),
-        key=lambda row: (row.priority, row.due_at or 0, row.id),
-    )
+    rows = sorted((ClaimedRow(*row[:_WIDTH]) for row in taken.rows), key=_in_claim_order)
     return Claim(
         queue=want.queue,
         limit=want.limit,

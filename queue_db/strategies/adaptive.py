@@ -22,7 +22,7 @@ from queue_db.model import Capability, Claim, Want
 from queue_db.store import lease
 from queue_db.store.base import Store
 from queue_db.strategies.base import named
-from queue_db.strategies.optimistic import HEAD_EVERY, draw
+from queue_db.strategies.optimistic import HEAD_EVERY, Slots, draw
 
 #: Attempts over which the miss ratio is smoothed.
 MEMORY = 150
@@ -71,6 +71,7 @@ class Adaptive:
             raise ArgumentError(f"cost_ratio={self.cost_ratio}: must be above 0")
         self._lock = threading.Lock()
         self._controls: dict[str, _Control] = {}
+        self._slots = Slots(self.rng)
         self._turn: Callable[[], int] = itertools.count(1).__next__
 
     def window(self, queue: str) -> int:
@@ -80,14 +81,15 @@ class Adaptive:
             return 1 if control is None else max(1, round(control.window))
 
     def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
-        """Take a slice of the window, and every sixteenth time the head."""
+        """Take a slot of the window, and every sixteenth time the head."""
         # Where one writer holds the whole database nobody can be faster: the head, always.
         window = self.window(want.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
-        pick = draw("head" if self._turn() % HEAD_EVERY == 0 else "slice", window, want.limit, self.rng)
+        pick = draw("head" if self._turn() % HEAD_EVERY == 0 else "slot", window, want, self.rng, self._slots)
         return replace(lease.claim(connection, store, want, pick), window=window)
 
     def observe(self, claim: Claim) -> None:
         """Follow the misses."""
+        self._slots.tell(claim)
         tried = len(claim.rows) + claim.missed
         if not tried:
             return
