@@ -19,9 +19,9 @@ from sqlalchemy.exc import DBAPIError
 from benchmarks.figures import Line
 from benchmarks.lab import Lab
 from benchmarks.recording import Recorded, Spot, Template, record
-from queue_db import Optimistic, QueueDB
+from queue_db import Optimistic, QueueDB, Strategy
 from queue_db.compare.contestant import Contestant, Desk, Place
-from queue_db.compare.laboratory import contestants
+from queue_db.compare.product import PRODUCT
 
 #: The queue of the laboratory's product rows, which fill it for both sides.
 _QUEUE = "race"
@@ -78,7 +78,7 @@ class Raw:
 
     def work(self, place: Place, desk: Desk) -> None:
         """Claim, complete."""
-        with QueueDB(place.url, Optimistic(window=place.workers), schema=place.schema, pool_size=1) as db:
+        with QueueDB(place.url, Optimistic(window=place.workers, pick="slice"), schema=place.schema, pool_size=1) as db:
             engine = db.database.engine
             raw = engine.raw_connection()
             try:
@@ -230,10 +230,16 @@ class _Loop:
         return left
 
 
+def _slices(workers: int) -> Strategy:
+    return Optimistic(window=workers, pick="slice")
+
+
 def overhead(lab: Lab, bounds: Sequence[tuple[int, float]] = ((1, 0.7), (100, 0.85))) -> Iterator[Line]:
     """The API and the bare loop, taking turns; ``bounds``: (batch, share of the bare loop's throughput)."""
     for batch, bound in bounds:
-        (api,) = contestants(["optimistic"], [batch])
+        (row,) = [row for row in PRODUCT if row.name == "optimistic"]
+        # Both sides draw anew for each claim: a slot that is kept cannot be written down and replayed.
+        api = replace(row, batch=batch, strategy=_slices)
         lab.say(f"recording the statements of claims of {batch}")
         bare = Raw(batch, record(replace(lab.place, workers=lab.plan.workers), batch), api)
         ours, theirs = lab.turns([(api, lab.jobs_for(batch)), (bare, lab.jobs_for(batch))])

@@ -95,7 +95,7 @@ class Recorded:
 def record(place: Place, batch: int) -> Recorded:
     """Let the API claim and complete on tables of its own, and write down what it sends."""
     recorded = Recorded()
-    with QueueDB(place.url, Optimistic(window=place.workers), schema=place.schema, pool_size=1) as db:
+    with QueueDB(place.url, Optimistic(window=place.workers, pick="slice"), schema=place.schema, pool_size=1) as db:
         db.migrate(revision="base")
         db.migrate()
         try:

@@ -232,6 +232,7 @@ def test_a_bar_that_fails_is_told_and_not_met(crews: Crews, tmp_path: Path, caps
     assert "RuntimeError" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing_behind(number: int, tmp_path: Path):
     url = f"sqlite:///{tmp_path}/queue.db"

@@ -168,6 +168,7 @@ class SlowStarter(Article):
         super().work(place, desk)
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("earlier", [True, False], ids=["between assignments", "before all are ready"])
 def test_workers_that_start_late_leave_nothing_after_ctrl_c(house: House, earlier: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     _PLACE_IS_GONE.clear()

@@ -68,7 +68,7 @@ def _postgresql(db: QueueDB, act: Callable[[], object]) -> Touched:
     with captured(db.database.engine, table) as statements:
         act()
     touched = Touched()
-    with db.database.engine.connect() as connection:
+    with db.database.engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
         for statement, parameters in statements:
             found = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", parameters).scalar_one()
             plan = found if isinstance(found, list) else json.loads(found)

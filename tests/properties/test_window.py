@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_db import Adaptive, ArgumentError, Optimistic
-from queue_db.model import Claim
-from queue_db.store.lease import Order
+from queue_db.model import Claim, Want
+from queue_db.store.lease import Draw, Order
 from queue_db.strategies.adaptive import best_window
-from queue_db.strategies.optimistic import draw
+from queue_db.strategies.optimistic import Slots, draw
 
 COST_RATIO = 100.0  # K/b
 
@@ -121,26 +122,53 @@ def test_the_controller_finds_the_optimum_from_what_it_sees(workers: int) -> Non
     assert mean <= 1.05 * cost(workers, optimum(workers))
 
 
-@given(st.sampled_from(["head", "uniform", "geometric", "slice"]), st.integers(1, 500), st.integers(1, 1000), st.integers(0, 2**32))
+def drawn_from(pick: Any, window: int, limit: int, rng: random.Random) -> Draw:
+    want = Want(queue="q", limit=limit, lease=1, worker="w", token="t", ranges=())
+    return draw(pick, window, want, rng, Slots(rng))
+
+
+@given(
+    st.sampled_from(["head", "uniform", "geometric", "slice", "slot"]),
+    st.integers(1, 500),
+    st.integers(1, 1000),
+    st.integers(0, 2**32),
+)
 def test_a_draw_stays_within_its_window(pick: Any, window: int, limit: int, seed: int) -> None:
-    drawn = draw(pick, window, limit, random.Random(seed))
+    drawn = drawn_from(pick, window, limit, random.Random(seed))
     assert limit <= drawn.read <= window * limit
     assert 0 <= drawn.start <= (window - 1) * limit
-    if window == 1 or pick == "head":
-        assert (drawn.order, drawn.read, drawn.start) == (Order.HEAD, limit, 0)
-    elif pick == "uniform":
+    if window > 1 and pick == "uniform":
         assert (drawn.order, drawn.read) == (Order.SHUFFLE, window * limit)
+    elif pick == "head" or drawn.start == 0:
+        assert (drawn.order, drawn.read, drawn.start) == (Order.HEAD, limit, 0)
     else:
         assert (drawn.order, drawn.read) == (Order.SLICE, drawn.start + limit)
-    if pick == "geometric":
+    if pick in ("geometric", "slot"):
         assert drawn.start % limit == 0
+
+
+def test_a_slot_is_kept_until_much_is_lost_there() -> None:
+    slots = Slots(random.Random(1))
+    first = slots.slot("q", 1000)
+    slots.tell(claim_of(won=70, missed=30, limit=100))
+    assert slots.slot("q", 1000) == first
+    slots.tell(claim_of(won=69, missed=31, limit=100))
+    assert slots.slot("q", 1000) != first
+    assert slots.slot("q", 1) == 0  # a window that has become too small for it
+
+
+def test_each_thread_and_queue_has_a_slot_of_its_own() -> None:
+    slots = Slots(random.Random(1))
+    with ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(slots.slot, "q", 10**9).result()
+    assert len({slots.slot("q", 10**9), slots.slot("other", 10**9), elsewhere}) == 3
 
 
 def test_every_offset_of_a_slice_is_drawn_and_the_geometric_ones_by_their_shares() -> None:
     rng = random.Random(1)
-    starts = [draw("slice", 4, 3, rng).start for _ in range(2000)]
+    starts = [drawn_from("slice", 4, 3, rng).start for _ in range(2000)]
     assert set(starts) == set(range(10))
-    places = [draw("geometric", 10, 5, rng).start // 5 for _ in range(30_000)]
+    places = [drawn_from("geometric", 10, 5, rng).start // 5 for _ in range(30_000)]
     shares = [places.count(place) / len(places) for place in range(10)]
     beyond = (2 / 3) ** 10
     for place, share in enumerate(shares):
