@@ -35,7 +35,11 @@ class Removal(Protocol):
         ...
 
     def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-        """Let the jobs leave whose ``(id, version)`` still holds; return their ids."""
+        """Let the jobs leave whose ``(id, version)`` still holds; return their ids.
+
+        ``connection`` may commit each statement by itself: several that belong together begin with
+        ``store.dialect.begin(connection)``. What :mod:`queue_db.store.settle` offers does so where it must.
+        """
         ...
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -117,7 +118,7 @@ class Session:
         return list(self.connection.execute(query, {"in_queue": _QUEUE, "now": now, "expired": now - self.lease, "wide": wide}))
 
 
-class Claim:
+class Claim(ABC):
     """How a row wins a job. Returns the stored row; None when there is none or somebody was faster."""
 
     words = ""
@@ -126,9 +127,9 @@ class Claim:
         """How many jobs it draws from."""
         return None
 
+    @abstractmethod
     def claimer(self, session: Session) -> Callable[[], Any]:
         """A function that tries once."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

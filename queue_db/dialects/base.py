@@ -225,6 +225,11 @@ class Dialect:
             transaction.rollback()
             raise
 
+    @staticmethod
+    def is_ours(connection: Connection) -> bool:
+        """Whether it is one of our own connections, and not a caller's."""
+        return _TRANSACTION in connection.get_execution_options()
+
     def begin(self, connection: Connection) -> None:
         """Make what follows one transaction, if it is not one already. In a caller's transaction there is nothing to do."""
         transaction: OnDemand | None = connection.get_execution_options().get(_TRANSACTION)

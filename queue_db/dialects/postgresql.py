@@ -48,6 +48,10 @@ def _now(element: now_us, compiler: Any, **kw: Any) -> str:
     return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)"
 
 
+# The prepared statement does not exist, or exists already.
+_NOT_MY_SESSION = frozenset({"26000", "42P05"})
+
+
 class PostgreSQL(ReturningDialect):
     """One statement for everything: UPDATE … RETURNING in a WITH, arrays for many rows."""
 
@@ -58,7 +62,10 @@ class PostgreSQL(ReturningDialect):
     autocommits: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (12,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
-    transient: ClassVar[frozenset[str]] = frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"})
+    # And what a prepared statement meets in a session that is not the one that it was prepared in.
+    transient: ClassVar[frozenset[str]] = (
+        frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"}) | _NOT_MY_SESSION
+    )
 
     faults: ClassVar[Mapping[str, Fault]] = {
         "40P01": Fault.DEADLOCK,
@@ -110,7 +117,6 @@ class PostgreSQL(ReturningDialect):
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
-        # A caller's engine may stand behind a pooler that gives each transaction another connection.
         self._prepares = made_here and engine.dialect.driver == "psycopg2"
         return engine if made_here else engine.execution_options(isolation_level="READ COMMITTED")
 
@@ -145,10 +151,19 @@ class PostgreSQL(ReturningDialect):
         return set(gone.scalars())
 
     def _run(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> CursorResult[Any]:
-        """Run a statement that is an object of its own for ever, prepared where that is possible."""
-        if self._prepares:
+        """Run a statement that is an object of its own for ever, prepared on our own connections.
+
+        A caller's connection may have another driver, or stand behind a pooler that gives each transaction another session. If
+        that is so of ours, the first error shows it: the transaction is run again, and nothing is prepared any more.
+        """
+        if not self._prepares or not self.is_ours(connection):
+            return connection.execute(statement, values)
+        try:
             return prepared.execute(connection, statement, values)
-        return connection.execute(statement, values)
+        except DBAPIError as error:
+            if self.code(error) in _NOT_MY_SESSION:
+                self._prepares = False
+            raise
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists.

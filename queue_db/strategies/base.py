@@ -26,7 +26,11 @@ class Strategy(Protocol):
     needs: frozenset[Capability]
 
     def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
-        """Take up to ``want.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised."""
+        """Take up to ``want.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised.
+
+        ``connection`` may commit each statement by itself: what takes several that belong together first calls
+        ``store.dialect.begin(connection)``. :func:`queue_db.store.lease.claim` does so where it must.
+        """
         ...
 
     def observe(self, claim: Claim) -> None:

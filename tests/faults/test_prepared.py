@@ -1,0 +1,55 @@
+"""Prepared statements belong to a session: those of others are left alone, and one that is gone is no error."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import create_engine, event, text
+
+from queue_db import Queue, QueueDB
+
+pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+
+
+def heard(engine: object) -> list[str]:
+    seen: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda _c, _cursor, statement, *_: seen.append(statement.split()[0]))
+    return seen
+
+
+def test_on_our_own_connections_claim_and_complete_are_prepared(queue: Queue) -> None:
+    queue.enqueue_many([("mail", number) for number in range(2)])
+    seen = heard(queue.db.database.engine)
+    for job in queue.claim(2):
+        assert job.complete()
+    assert seen == ["PREPARE", "EXECUTE", "PREPARE", "EXECUTE", "EXECUTE"]
+
+
+def test_a_callers_connection_is_sent_nothing_to_prepare(url: str, queue: Queue) -> None:
+    queue.enqueue_many([("mail", number) for number in range(3)])
+    jobs = queue.claim(3)
+    engine = create_engine(url)
+    seen = heard(engine)
+    with engine.begin() as connection:
+        assert all(queue.complete_many(jobs, using=connection))
+        assert connection.execute(text("SELECT count(*) FROM pg_prepared_statements")).scalar_one() == 0
+    engine.dispose()
+    assert not {"PREPARE", "EXECUTE"} & set(seen)
+
+
+def test_a_session_that_has_lost_them_is_no_error(url: str, name: str) -> None:
+    # As a pooler does that gives each transaction another session.
+    with QueueDB(url, pool_size=1) as db:
+        queue = db.queue(name)
+        queue.enqueue_many([("mail", number) for number in range(4)])
+        (first,) = queue.claim()
+        with db.database.engine.connect() as connection:
+            connection.exec_driver_sql("DEALLOCATE ALL")
+        (second,) = queue.claim()
+        assert (first.payload, second.payload) == (0, 1)
+        assert second.attempts == 1
+        assert first.complete()
+        assert second.complete()
+        seen = heard(db.database.engine)
+        assert [job.payload for job in queue.pop(2)] == [2, 3]
+        assert "EXECUTE" not in seen
+        assert db.counters.retried == 1
