@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -16,7 +15,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import QueuePool
 
+from queue_db.connections import Connections
 from queue_db.dialects import Dialect, dialect_for, registered
 from queue_db.errors import (
     ConfigurationError,
@@ -26,7 +27,7 @@ from queue_db.errors import (
     TransientStorageError,
     UnsupportedError,
 )
-from queue_db.model import Capability, Counters
+from queue_db.model import Capability, Counters, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,14 @@ _LONGEST_WAIT = 1.0
 
 # stamina reports every retry; without a handler Python would print that on stderr. Who wants to see it adds one.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
+
+#: The counter of each kind of error.
+COUNTED = {
+    Fault.DEADLOCK: "deadlocks",
+    Fault.SERIALIZATION: "serialization_failures",
+    Fault.LOCK_TIMEOUT: "lock_timeouts",
+    Fault.OTHER: "other_errors",
+}
 
 _SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "token", "secret")
 
@@ -99,6 +108,23 @@ def parse_url(url: str | URL) -> URL:
     return parsed
 
 
+class _Counting:
+    """Counters for one thread at a time: ``+=`` alone loses what another adds between its reading and writing."""
+
+    __slots__ = ("_counters", "_lock")
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Counters:
+        self._lock.acquire()
+        return self._counters
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
 class Database:
     """An engine, its dialect, and transactions on it."""
 
@@ -117,12 +143,13 @@ class Database:
             engine = create_engine(url, hide_parameters=True, **options)
         self.url = masked(engine.url)
         self.counters = Counters()
-        self._counting = threading.Lock()
-        self._process = os.getpid()
+        #: To be used in a ``with`` block, which gets the counters to add to.
+        self.counting = _Counting(self.counters)
         try:
             with self._errors("connect"):
                 self.engine = self.dialect.prepare(engine, made_here=self.made_here)
-                with self.engine.connect() as connection:
+                self.connections = Connections(self.engine, self._keeps(pool_size))
+                with self.connections.one() as connection:
                     self._meet(connection)
         except StorageError as error:
             self._dispose(engine)
@@ -136,6 +163,10 @@ class Database:
         except BaseException:
             self._dispose(engine)
             raise
+
+    def _keeps(self, pool_size: int) -> int:
+        # Other pools give a thread its own connection; and a caller's engine may count those that are out.
+        return pool_size if self.made_here and isinstance(self.engine.pool, QueuePool) else 0
 
     def _meet(self, connection: Connection) -> None:
         """Learn what the server is (the first connection tells SQLAlchemy) and refuse one that is too old."""
@@ -165,12 +196,6 @@ class Database:
                 capability=capability.value,
                 dialect=self.engine.dialect.name,
             )
-
-    def count(self, **more: int) -> None:
-        """Add to the counters. Threads share them, and ``+=`` alone loses what another adds between its reading and writing."""
-        with self._counting:
-            for name, number in more.items():
-                setattr(self.counters, name, getattr(self.counters, name) + number)
 
     def run(
         self,
@@ -207,28 +232,41 @@ class Database:
             wait_jitter=_FIRST_WAIT,
         ):
             with attempt:
-                self.count(retried=1)
+                with self.counting as counters:
+                    counters.retried += 1
                 return self._once(work, name, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _once(self, work: Callable[[Connection], _T], name: str, *, write: bool, direct: bool) -> _T:
-        if self._process != os.getpid():
-            # We are a fork: the connections in the pool are our parent's.
-            self.engine.dispose(close=False)
-            self._process = os.getpid()
-        with self._errors(name), self.engine.connect() as connection:
-            if not direct or not self._autocommits:
-                with self._transaction(connection, name, write=write):
-                    return work(connection)
-            with self.dialect.on_demand(connection) as transaction:
-                try:
-                    result = work(connection)
-                except DBAPIError as error:
-                    if write and error.connection_invalidated and not transaction.begun:
-                        raise self._in_doubt(error, name, "the statement") from error
-                    raise
-                self._commit(transaction.commit, name)
-                return result
+        connection: Connection | None = None
+        try:
+            connection = self.connections.take()
+            if direct and self._autocommits:
+                return self._direct(connection, work, name, write=write)
+            with self._transaction(connection, name, write=write):
+                return work(connection)
+        except QueueDBError:
+            raise
+        except SQLAlchemyError as error:
+            raise self._told(error, name) from error
+        finally:
+            if connection is not None:
+                self.connections.put_back(connection)
+
+    def _direct(self, connection: Connection, work: Callable[[Connection], _T], name: str, *, write: bool) -> _T:
+        with self.dialect.on_demand(connection, write=write) as transaction:
+            try:
+                result = work(connection)
+                if transaction.begun:
+                    self._commit(transaction.commit, name)
+            except DBAPIError as error:
+                if write and error.connection_invalidated and not transaction.begun:
+                    raise self._in_doubt(error, name, "the statement") from error
+                raise
+            finally:
+                with self.counting as counters:
+                    counters.statements += transaction.sent
+            return result
 
     @property
     def _autocommits(self) -> bool:
@@ -237,13 +275,13 @@ class Database:
     @contextmanager
     def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
         """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
-        with self._errors(name), self.engine.connect() as connection, self._transaction(connection, name, write=write):
+        with self._errors(name), self.connections.one() as connection, self._transaction(connection, name, write=write):
             yield connection
 
     @contextmanager
     def _transaction(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:
         if self._autocommits:
-            with self.dialect.on_demand(connection) as own:
+            with self.dialect.on_demand(connection, write=write) as own:
                 self.dialect.begin(connection)
                 yield
                 self._commit(own.commit, name)
@@ -263,7 +301,7 @@ class Database:
             raise
 
     def _in_doubt(self, error: DBAPIError, name: str, during: str) -> TransientStorageError:
-        problem = self.dialect.translate(error, name)
+        problem = self._told(error, name)
         return TransientStorageError(
             f"{problem}: the connection broke during {during}, so nobody knows whether it took effect; "
             'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
@@ -290,15 +328,23 @@ class Database:
             yield
         except QueueDBError:
             raise
-        except DBAPIError as error:
-            raise self.dialect.translate(error, name) from error
-        except PoolTimeoutError as error:
-            raise TransientStorageError(f"{name}: no free connection in the pool", statement_name=name) from error
         except SQLAlchemyError as error:
-            raise PermanentStorageError(f"{name}: {type(error).__name__}", statement_name=name) from error
+            raise self._told(error, name) from error
+
+    def _told(self, error: SQLAlchemyError, name: str) -> StorageError:
+        """Our exception for SQLAlchemy's, counted."""
+        counter = COUNTED[self.dialect.fault(error)]
+        with self.counting as counters:
+            setattr(counters, counter, getattr(counters, counter) + 1)
+        if isinstance(error, DBAPIError):
+            return self.dialect.translate(error, name)
+        if isinstance(error, PoolTimeoutError):
+            return TransientStorageError(f"{name}: no free connection in the pool", statement_name=name)
+        return PermanentStorageError(f"{name}: {type(error).__name__}", statement_name=name)
 
     def close(self) -> None:
         """Close the connections of an engine that we made; a caller's engine stays open."""
+        self.connections.close()
         self._dispose(self.engine)
 
 

@@ -40,7 +40,7 @@ class LeasedJob:
     lost lease is a normal outcome: stop, another worker has the job.
     """
 
-    __slots__ = ("_codec", "_payload", "_queue", "_row", "lease_expires", "lock", "token", "version")
+    __slots__ = ("_codec", "_payload", "_queue", "_row", "lease_ends", "lock", "token", "version")
 
     def __init__(self, row: ClaimedRow, queue: Settler, codec: Codec, token: str) -> None:
         self._row = row
@@ -50,8 +50,8 @@ class LeasedJob:
         self.token = token
         #: The fencing token; goes up when the lease is extended.
         self.version = row.version
-        #: End of the lease by the database's clock; aware, UTC.
-        self.lease_expires: datetime = from_micros(row.available_at)
+        #: End of the lease by the database's clock, microseconds since 1970.
+        self.lease_ends = row.available_at
         #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
         self.lock = threading.RLock()
 
@@ -127,6 +127,11 @@ class LeasedJob:
     def due_at(self) -> datetime | None:
         """When it was due; aware, UTC."""
         return None if self._row.due_at is None else from_micros(self._row.due_at)
+
+    @property
+    def lease_expires(self) -> datetime:
+        """End of the lease by the database's clock; aware, UTC."""
+        return from_micros(self.lease_ends)
 
     @property
     def last_error(self) -> str | None:

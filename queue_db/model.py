@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from queue_db.errors import LeaseLostError
 
@@ -109,7 +109,8 @@ class Range:
     floor: int
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as little as anybody should change them: there is one for each claim, and freezing costs as much as filling.
+@dataclass(slots=True)
 class Want:
     """What a claim asks for."""
 
@@ -121,10 +122,11 @@ class Want:
     #: Priorities known to be in the queue, lowest number first. Empty: one plain range over all of them.
     ranges: tuple[Range, ...]
     now: int | None = None  #: microseconds; None: the database's clock
+    #: Jobs are expected: a cheaper statement that cannot say why it got nothing will do.
+    lean: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRow:
+class ClaimedRow(NamedTuple):
     """The columns of a job that was just claimed, as stored."""
 
     id: int
@@ -142,7 +144,7 @@ class ClaimedRow:
     last_error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claim:
     """What a claim got: the jobs won, and how many candidates somebody else was faster at."""
 
@@ -156,6 +158,8 @@ class Claim:
     heads: Mapping[int, int] = field(default_factory=dict)
     #: Priorities that are in the queue and were not in ``Want.ranges``.
     unseen: tuple[int, ...] = ()
+    #: False: nothing was won, and nobody knows whether for want of jobs; see ``Want.lean``.
+    conclusive: bool = True
 
 
 @dataclass(slots=True)
@@ -173,6 +177,11 @@ class Counters:
     lost: int = 0  #: settles whose lease was lost
     exhausted: int = 0  #: jobs sent to the dead table at claim: every attempt vanished without a verdict
     retried: int = 0  #: transactions run again after a deadlock, a serialization failure or a lost connection
+    statements: int = 0  #: sent by claims and settles on connections of our own, BEGIN and COMMIT too
+    deadlocks: int = 0  #: errors of the database, also of those transactions that were run again …
+    serialization_failures: int = 0
+    lock_timeouts: int = 0
+    other_errors: int = 0
 
     @property
     def miss_ratio(self) -> float:

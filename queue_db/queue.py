@@ -7,10 +7,7 @@ Every transaction of the package begins here (through ``database.run``), save th
 from __future__ import annotations
 
 import os
-import random
-import secrets
 import socket
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -21,17 +18,18 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import URL, Connection, Engine
 
 from queue_db import arguments, backoff, intake, migrate
+from queue_db.claiming import Claiming, Won
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.database import ATTEMPTS, Database
 from queue_db.dead import DeadJobs, job_from_row
-from queue_db.dialects.base import savepoint
-from queue_db.errors import ArgumentError, JobNotFoundError, StorageError
+from queue_db.dialects.transactions import savepoint
+from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.leased import LeasedJob
-from queue_db.model import Claim, ClaimedRow, Counters, Job, QueueStats, State, Verdict, Want, from_micros
+from queue_db.model import Counters, Job, QueueStats, State, Verdict
 from queue_db.removal import Removal, removal_for
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settlement import Settlement, Work
-from queue_db.store import Marks, Store, enqueue, insight, settle, sweep
+from queue_db.store import Store, enqueue, insight, settle, sweep
 from queue_db.strategies import Strategy, strategy_for
 
 if TYPE_CHECKING:
@@ -43,9 +41,8 @@ MAX_PAYLOAD = 4 * 1024 * 1024
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
 
-# Rounds of one claim that lost every candidate, and the first pause between them (seconds), doubling, with jitter.
-_ROUNDS = 5
-_PAUSE = 0.002
+# Looks at a job that changes between look and deletion.
+_LOOKS = 5
 
 # Microseconds; nobody ever sees such a lease.
 _POP_LEASE = 60_000_000
@@ -216,7 +213,7 @@ class Queue:
         self.db = db
         self.name = name
         self._intake = intake.Intake(name, db.codec, db.max_payload)
-        self._marks = Marks()
+        self._claiming = Claiming(db.database, db.store, db.strategy, name, db.worker)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.db.url}>"
@@ -267,7 +264,7 @@ class Queue:
         job_id = self.db.database.run(
             lambda connection: enqueue.insert_jobs(connection, self.db.store, [job], policy)[0], name="enqueue"
         )
-        self._marks.add(job.priority)
+        self._claiming.marks.add(job.priority)
         return job_id
 
     def enqueue_many(
@@ -310,7 +307,9 @@ class Queue:
         The list may be shorter than ``limit`` and may be empty. A claim that lost every candidate to others tries a few times with
         short random pauses, then comes back empty and is counted as ``contended``.
         """
-        return self._claim(limit, arguments.seconds("lease", lease, zero=False), pop=False)
+        micros = arguments.seconds("lease", lease, zero=False)
+        codec = self.db.codec
+        return [LeasedJob(row, self, codec, token) for row, token in self._claim(limit, micros)]
 
     def pop(self, limit: int = 1) -> list[Job]:
         """Take up to ``limit`` due jobs out of the queue for good, in claim order: *at most once*.
@@ -318,110 +317,16 @@ class Queue:
         They are gone when this returns, and nothing brings them back: not for work that may be done twice but for work that may
         rather be left undone. One commit per batch instead of two.
         """
-        return [self._snapshot(job) for job in self._claim(limit, _POP_LEASE, pop=True)]
+        stored = {"queue": self.name, "worker": self.db.worker}
+        return [
+            job_from_row(SimpleNamespace(**row._asdict(), **stored), State.RUNNING, self.db.codec)
+            for row, _ in self._claim(limit, _POP_LEASE, pop=True)
+        ]
 
-    def _claim(self, limit: int, micros: int, *, pop: bool) -> list[LeasedJob]:
+    def _claim(self, limit: int, micros: int, *, pop: bool = False) -> list[Won]:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         self.db.ready()
-        won: list[LeasedJob] = []
-        missed = 0
-        try:
-            missed = self._win(limit, micros, won, pop=pop)
-        except StorageError:
-            # What an earlier round won is leased to us: hand it out.
-            if not won:
-                raise
-        self.db.database.count(claims=1, contended=int(not won and missed > 0), empty=int(not won and not missed))
-        return won
-
-    def _snapshot(self, job: LeasedJob) -> Job:
-        row = job._row  # noqa: SLF001 - the job as it was, without the verbs of a lease that it no longer has
-        columns = {name: getattr(row, name) for name in ClaimedRow.__slots__}
-        stored = SimpleNamespace(**columns, queue=self.name, worker=self.db.worker)
-        return job_from_row(stored, State.RUNNING, self.db.codec)
-
-    def _win(self, limit: int, micros: int, won: list[LeasedJob], *, pop: bool) -> int:
-        """Try until something is won or nothing is due, a few times; append to ``won`` and return the number of misses."""
-        missed = rounds = 0
-        sweeping = self._marks.sweep_due()
-        # A round that only found out about new priorities adds a range; more than the marks keep cannot come. One that buried
-        # exhausted jobs has their places to fill.
-        for _ in range(1000):
-            held = len(won)
-            claim = self._round(limit - held, micros, won, sweep=sweeping, pop=pop)
-            missed += claim.missed
-            buried = len(claim.rows) - (len(won) - held)
-            if (claim.unseen or buried) and len(won) < limit:
-                continue
-            if won:
-                break
-            if not claim.missed:
-                if sweeping or not self._marks.raised or not self._marks.sweep_due():
-                    break
-                sweeping = True
-                continue
-            rounds += 1
-            if rounds >= _ROUNDS:
-                break
-            time.sleep(_PAUSE * 2**rounds * random.random())
-        return missed
-
-    def _round(self, limit: int, micros: int, won: list[LeasedJob], *, sweep: bool, pop: bool) -> Claim:
-        """Read candidates and take them once, ``pop``: out of the table; append the jobs won."""
-        db, store = self.db, self.db.store
-        token = secrets.token_hex(16)
-        want = Want(
-            queue=self.name,
-            limit=limit,
-            lease=micros,
-            worker=db.worker,
-            token=token,
-            ranges=self._marks.ranges(sweep=sweep),
-            now=store.clock() if store.clock else None,
-        )
-
-        def work(connection: Connection) -> Claim:
-            if not pop:
-                return db.strategy.claim(connection, store, want)
-            store.dialect.begin(connection)
-            claim = db.strategy.claim(connection, store, want)
-            settle.delete(connection, store, [(row.id, row.version) for row in claim.rows if row.attempts <= row.max_attempts])
-            return claim
-
-        began = time.monotonic()
-        # Run twice a claim does no harm: what an answer that got lost would have told of comes back when its lease ends. What was
-        # popped does not come back, so that must be said.
-        claim = db.database.run(work, name="claim", direct=True, repeatable=not pop)
-        took = time.monotonic() - began
-        exhausted = {row.id: row for row in claim.rows if row.attempts > row.max_attempts}
-        now = claim.rows[0].available_at - micros if claim.rows else None
-        self._marks.learn(claim, now=now, swept=sweep, seconds=took)
-        db.strategy.observe(claim)
-        db.database.count(
-            attempts=1,
-            candidates=len(claim.rows) + claim.missed,
-            missed=claim.missed,
-            claimed=len(claim.rows) - len(exhausted),
-            exhausted=len(exhausted),
-        )
-        won.extend(LeasedJob(row, self, db.codec, token) for row in claim.rows if row.id not in exhausted)
-        if exhausted:
-            self._bury_exhausted(list(exhausted.values()))
-        return claim
-
-    def _bury_exhausted(self, rows: Sequence[ClaimedRow]) -> None:
-        """Every attempt was claimed and none came back with a verdict: these jobs kill their workers.
-
-        In a transaction of its own: if it does not come to pass, their lease ends and the next claim does it.
-        """
-        store = self.db.store
-        reasons = {
-            row.id: f"no verdict after {row.max_attempts} attempts: each worker vanished or overran its lease"
-            + (f"; last error: {row.last_error}" if row.last_error else "")
-            for row in rows
-        }
-        pairs = [(row.id, row.version) for row in rows]
-        self.db.database.run(lambda connection: settle.bury(connection, store, pairs, reasons), name="bury")
+        return self._claiming.claim(limit, micros, pop=pop)
 
     # --- settle -----------------------------------------------------------------------------------------------------
 
@@ -508,7 +413,7 @@ class Queue:
 
         def applied(job: LeasedJob) -> None:
             job.version += 1
-            job.lease_expires = from_micros(ends[job.id])
+            job.lease_ends = ends[job.id]
 
         return self._settle(jobs, "extend", work, settle.Change.KEPT, applied=applied)
 
@@ -546,7 +451,10 @@ class Queue:
                 raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self!r}")
         settlement = Settlement(self.db.database, self.db.store, verb, work, change, attempts, direct)
         verdicts = settlement.settle(jobs, using=using, applied=applied)
-        self.db.database.count(applied=verdicts.count(Verdict.APPLIED), lost=verdicts.count(Verdict.LOST))
+        took_effect = verdicts.count(Verdict.APPLIED)
+        with self.db.database.counting as counters:
+            counters.applied += took_effect
+            counters.lost += len(verdicts) - took_effect
         return verdicts
 
     # --- look -------------------------------------------------------------------------------------------------------
@@ -582,7 +490,7 @@ class Queue:
         :raises JobNotFoundError: there is no such live job.
         """
         store = self.db.store
-        for _ in range(_ROUNDS):
+        for _ in range(_LOOKS):
             job = self.get(job_id)
             if job.state is State.DEAD:
                 break

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from queue_db.database import Database
 from queue_db.errors import StorageError
 from queue_db.leased import LeasedJob
-from queue_db.model import Verdict, to_micros
+from queue_db.model import Verdict
 from queue_db.store import Store, graveyard, settle
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Work = Callable[[Connection, Pairs], set[int]]
 """Changes the jobs whose ``(id, version)`` holds and returns their ids."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Settlement:
     """One verb over some jobs.
 
@@ -102,7 +102,8 @@ class Settlement:
         rest = [pair for pair in pairs if pair[0] not in shown]
         if not rest:
             return shown
-        self.database.count(retried=1)
+        with self.database.counting as counters:
+            counters.retried += 1
         done = shown | self.database.run(lambda connection: self.work(connection, rest), name=self.verb, attempts=self.attempts)
         # The server may have been at it still when we looked; our second try has waited for it and found another version.
         late = [job for job in jobs if job.id not in done and (matched is None or job.id in matched)]
@@ -127,7 +128,7 @@ class Settlement:
                 shown |= settle.confirm(connection, self.store, leases, change)
             if unseen is not None and shown:
                 now = graveyard.time(connection, self.store)
-                if any(job.id in shown and to_micros(job.lease_expires) <= now for job in jobs):
+                if any(job.id in shown and job.lease_ends <= now for job in jobs):
                     raise unseen
             return shown
 

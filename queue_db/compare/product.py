@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from queue_db import Adaptive, Job, LeasedJob, Optimistic, Pessimistic, Queue, QueueDB, SkipLocked, Strategy, UnsupportedError
 from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.history import Notes
+from queue_db.database import COUNTED
+from queue_db.model import Counters
 
 _QUEUE = "race"
 
@@ -70,10 +73,10 @@ class Product:
 
     def work(self, place: Place, desk: Desk) -> None:
         """Claim a batch, complete it."""
-        with self._open(place) as db, desk.watched(db.database.engine, db.database.dialect):
+        with self._open(place) as db:
             self._warm_up(db, desk)
             queue = db.queue(_QUEUE)
-            start = _seen(db)
+            start = replace(db.counters)
             desk.ready()
             clone = desk.clone
             while not desk.over:
@@ -91,8 +94,7 @@ class Product:
                 applied = sum(map(bool, queue.complete_many(cast("list[LeasedJob]", jobs))))
                 desk.notes.lost += len(jobs) - applied
                 desk.left(applied)
-            seen = _seen(db)
-            desk.notes.rounds, desk.notes.candidates, desk.notes.won = (now - then for now, then in zip(seen, start, strict=True))
+            _note(desk.notes, start, db.counters)
             if isinstance(db.strategy, Adaptive):
                 desk.notes.window = float(db.strategy.window(_QUEUE) * self.batch)
 
@@ -115,9 +117,14 @@ class Product:
             queue.complete_many(queue.claim(self.batch, _LEASE))
 
 
-def _seen(db: QueueDB) -> tuple[int, int, int]:
-    counters = db.counters
-    return counters.attempts, counters.candidates, counters.claimed
+def _note(notes: Notes, start: Counters, end: Counters) -> None:
+    """What the product counts itself: with a listener on its statements they would take a longer way."""
+    notes.rounds = end.attempts - start.attempts
+    notes.candidates = end.candidates - start.candidates
+    notes.won = end.claimed - start.claimed
+    notes.statements += end.statements - start.statements
+    for fault, name in COUNTED.items():
+        notes.faults[fault] += getattr(end, name) - getattr(start, name)
 
 
 def _pessimistic(workers: int) -> Strategy:

@@ -6,8 +6,7 @@ database with row counts that tell matched rows, though in more statements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
@@ -16,9 +15,11 @@ from sqlalchemy import (
     URL,
     BigInteger,
     ColumnElement,
+    CompoundSelect,
     Connection,
     Delete,
     Engine,
+    Executable,
     Row,
     Select,
     Table,
@@ -39,13 +40,14 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from queue_db.clock import now_us
+from queue_db.dialects import direct, transactions
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
     StorageError,
     TransientStorageError,
 )
-from queue_db.model import Capability, Fault
+from queue_db.model import Capability, ClaimedRow, Fault
 
 Pairs = Sequence[tuple[int, int]]
 """``(id, version)`` of jobs."""
@@ -59,6 +61,13 @@ Statement = TypeVar("Statement", Select[Any], Update, Delete)
 COPIED = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key")
 
 
+#: Where a claim's rows have what: they begin with the columns of a claimed job.
+ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
+    ClaimedRow._fields.index, ("id", "priority", "available_at", "due_at", "version", "attempts")
+)
+_HEAD = len(ClaimedRow._fields)
+_LOOKED_AT = _HEAD + 1
+
 #: The parameters of ``Taking.values``; the others belong to the candidates.
 ASSIGNED = ("token", "lease", "by_worker", "now")
 
@@ -69,6 +78,8 @@ class Taking:
 
     - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
       the strategy says so; ``whole`` does the same with all columns of ``returning``.
+    - ``lean`` selects ``id, version, available_at`` of them and no more, where there is one range and no waiting (else None).
+    - ``before`` selects a job of lower priority number than that one range (None: where ``lean`` is).
     - ``clock`` is the time of the statement.
     - ``unseen`` selects one ``priority`` for each gap between the known ones in which there is a job (None: no gaps).
     - ``locks`` tells whether the candidates are locked, ``waits`` whether that waits for others' locks.
@@ -80,6 +91,8 @@ class Taking:
     jobs: Table
     candidates: Select[Any]
     whole: Select[Any]
+    lean: Select[Any] | CompoundSelect[Any] | None
+    before: Select[Any] | None
     clock: ColumnElement[int]
     unseen: Select[Any] | None
     locks: bool
@@ -88,46 +101,18 @@ class Taking:
     returning: Sequence[ColumnElement[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Taken:
-    """What a claim took: rows that begin with ``returning``; the candidates' ``(priority, head)``; unseen priorities."""
+    """What a claim took: rows that begin with ``returning``; the candidates' ``(priority, head)``; unseen priorities.
+
+    Not ``conclusive``: nothing was taken, and nobody knows why.
+    """
 
     rows: Sequence[Sequence[Any]]
     candidates: int
     heads: Mapping[int, int]
     unseen: Sequence[int]
-
-
-class OnDemand:
-    """A transaction that begins when somebody needs one, on a connection that otherwise commits each statement by itself."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.begun = False
-
-    def begin(self) -> None:
-        """Begin it, unless that has been done."""
-        if not self.begun:
-            self._connection.exec_driver_sql("BEGIN")
-            self.begun = True
-
-    def commit(self) -> None:
-        """Commit it, if it has begun."""
-        if self.begun:
-            self._connection.exec_driver_sql("COMMIT")
-            self.begun = False
-
-    def rollback(self) -> None:
-        """Roll it back, if it has begun. A connection on which that fails is thrown away, and the server rolls back."""
-        if self.begun and not self._connection.invalidated:
-            try:
-                self._connection.exec_driver_sql("ROLLBACK")
-            except DBAPIError:
-                self._connection.invalidate()
-        self.begun = False
-
-
-_TRANSACTION = "queue_db_transaction"
+    conclusive: bool = True
 
 
 class Dialect:
@@ -144,6 +129,8 @@ class Dialect:
     minimum: ClassVar[tuple[int, ...]] = ()
     #: Whether connections that we make commit each statement by itself, so that one statement is one round trip.
     autocommits: ClassVar[bool] = False
+    #: What begins a transaction that is going to write.
+    begins_writing: ClassVar[str] = "BEGIN"
     #: Error codes that ask for another try.
     transient: ClassVar[frozenset[str]] = frozenset()
     #: Error codes of transactions that got into each other's way.
@@ -211,30 +198,43 @@ class Dialect:
         """Return the engine as our own transactions use it. An engine that is not ``made_here`` is the caller's: left as it is."""
         return engine
 
-    @contextmanager
-    def on_demand(self, connection: Connection) -> Iterator[OnDemand]:
-        """On one of our own connections, which commit each statement by itself: let :meth:`begin` begin a transaction.
-
-        It is rolled back when the block raises; to commit it is the caller's.
-        """
-        transaction = OnDemand(connection)
-        connection.execution_options(**{_TRANSACTION: transaction})
-        try:
-            yield transaction
-        except BaseException:
-            transaction.rollback()
-            raise
-
-    @staticmethod
-    def is_ours(connection: Connection) -> bool:
-        """Whether it is one of our own connections, and not a caller's."""
-        return _TRANSACTION in connection.get_execution_options()
+    def on_demand(self, connection: Connection, *, write: bool = True) -> transactions.OnDemand:
+        """On one of our own connections, which commit each statement by itself: let :meth:`begin` begin a transaction."""
+        return transactions.OnDemand(connection, self.begins_writing if write else "BEGIN")
 
     def begin(self, connection: Connection) -> None:
         """Make what follows one transaction, if it is not one already. In a caller's transaction there is nothing to do."""
-        transaction: OnDemand | None = connection.get_execution_options().get(_TRANSACTION)
+        transaction = transactions.own(connection)
         if transaction is not None:
             transaction.begin()
+
+    # --- statements that are made once and kept ---------------------------------------------------------------------
+
+    def fetch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """The rows of ``statement``, an object that is made once and kept; on our own connections by the shortest way."""
+        transaction = transactions.own(connection)
+        if transaction is None or not self.hands_over(connection.dialect):
+            return connection.execute(statement, values).all()
+        transaction.sent += 1
+        text, arguments = self.ready(connection, statement, values)
+        return direct.fetch(connection, text, arguments)
+
+    def touch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> int:
+        """:meth:`fetch` for a statement that returns no rows: how many it touched."""
+        transaction = transactions.own(connection)
+        if transaction is None or not self.hands_over(connection.dialect):
+            return connection.execute(statement, values).rowcount
+        transaction.sent += 1
+        text, arguments = self.ready(connection, statement, values)
+        return direct.change(connection, text, arguments)
+
+    def hands_over(self, sql: SQLAlchemyDialect) -> bool:
+        """Whether such statements can be handed to this driver. Default: to one that takes values by position."""
+        return sql.positional
+
+    def ready(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        """Text and arguments for the driver of one of our own connections."""
+        return direct.written(statement, connection.dialect).filled(values)
 
     # --- the clock --------------------------------------------------------------------------------------------------
 
@@ -264,33 +264,36 @@ class Dialect:
         """The same, told to find its rows by primary key where the planner might not. Default: planners do."""
         return statement
 
-    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
-        """Take the candidates: read them, update those that still have their version, and read back if that were not all."""
-        jobs = taking.jobs
+    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False) -> Taken:
+        """Take the candidates: read them, update those that still have their version, and read back if that were not all.
+
+        ``lean``: jobs are expected; a form that is cheaper but cannot say why it got nothing will do, where there is one.
+        """
         if taking.locks:
             self.begin(connection)
-        found = connection.execute(_look(taking), parameters).all()
-        unseen = sorted(row.priority for row in found if row.id is None)
+        found = self.fetch(connection, _look(taking), parameters)
+        unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
         # Nothing beyond a priority that was not looked into.
-        candidates = [row for row in found if row.id is not None and not (unseen and unseen[0] < row.priority)]
-        heads = lowest_heads((row.priority, row.head) for row in candidates)
+        candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
+        heads = lowest_heads((row[PRIORITY], row[_HEAD]) for row in candidates)
         if not candidates:
             return Taken((), 0, heads, unseen)
         # In id order: two claims that overlap wait for each other in one direction only.
-        pairs = sorted((row.id, row.version) for row in candidates)
+        pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease counts from the look, so that its end is known without reading it back. A look that has waited is too old.
-        until = candidates[0].looked_at + parameters["lease"]
+        until = candidates[0][_LOOKED_AT] + parameters["lease"]
         assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
-        change = self.by_id(_change(taking, one=len(pairs) == 1), jobs)
-        won = connection.execute(change, assigned | wanted(pairs) | {"until": until}).rowcount
+        if not taking.waits:
+            assigned["until"] = until
+            del assigned["lease"]
+            assigned.pop("now", None)
+        won = self.touch(connection, _change(self, taking, one=len(pairs) == 1), assigned | wanted(pairs))
         if won == len(pairs) and not taking.waits:
-            return Taken([_as_taken(row, taking, until) for row in candidates], len(pairs), heads, unseen)
+            return Taken([_as_taken(row, until) for row in candidates], len(pairs), heads, unseen)
         if won == 0:
             return Taken((), len(pairs), heads, unseen)
-        mine = select(*taking.returning).where(
-            jobs.c.id.in_([job_id for job_id, _ in pairs]), jobs.c.claim_token == parameters["token"]
-        )
-        return Taken(connection.execute(self.by_id(mine, jobs)).all(), len(pairs), heads, unseen)
+        mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
+        return Taken(self.fetch(connection, _mine(self, taking), mine), len(pairs), heads, unseen)
 
     def change(
         self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]
@@ -329,14 +332,13 @@ class Dialect:
             pairs = self.hold(connection, jobs, pairs)
         if not pairs:
             return set()
-        deleted = connection.execute(self.by_id(delete(jobs).where(self.match(jobs, pairs)), jobs)).rowcount
+        deleted = self.touch(connection, _delete(self, jobs, one=len(pairs) == 1), wanted(pairs))
         return {job_id for job_id, _ in pairs} if deleted else set()
 
     def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
         """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``."""
-        query = select(jobs.c.id, jobs.c.version).where(self.match(jobs, sorted(pairs))).order_by(jobs.c.id)
-        locking = self.lock_rows(self.by_id(query, jobs), skip=False)
-        return [(row.id, row.version) for row in connection.execute(locking)]
+        found = self.fetch(connection, _hold(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
+        return [(job_id, version) for job_id, version in found]
 
     # --- new rows ---------------------------------------------------------------------------------------------------
 
@@ -453,21 +455,8 @@ class ReturningDialect(Dialect):
         return connection.execute(statement, parameters).all()
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
-        return set(connection.execute(delete(jobs).where(self.match(jobs, pairs)).returning(jobs.c.id)).scalars())
-
-
-@contextmanager
-def savepoint(connection: Connection) -> Iterator[None]:
-    """All or nothing within a transaction that goes on."""
-    nested = connection.begin_nested()
-    try:
-        yield
-    except BaseException:
-        # A deadlock or a refused snapshot has rolled back everything, the savepoint too: the first error is the one to tell.
-        with suppress(DBAPIError):
-            nested.rollback()
-        raise
-    nested.commit()
+        gone = self.fetch(connection, _delete_returning(jobs, one=len(pairs) == 1), wanted(pairs))
+        return {job_id for (job_id,) in gone}
 
 
 _REGISTRY: dict[str, type[Dialect]] = {}
@@ -534,35 +523,58 @@ def wanted(pairs: Pairs) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _change(taking: Taking, *, one: bool) -> Update:
+def _change(dialect: Dialect, taking: Taking, *, one: bool) -> Update:
     """The change that takes candidates."""
     jobs = taking.jobs
     values = taking.values
     if not taking.waits:
         until = bindparam("until", type_=BigInteger)
         values = [(column, until if column is jobs.c.available_at else value) for column, value in values]
-    return update(jobs).where(matching(jobs, one=one)).ordered_values(*values)
+    return dialect.by_id(update(jobs).where(matching(jobs, one=one)).ordered_values(*values), jobs)
+
+
+@lru_cache(maxsize=256)
+def _mine(dialect: Dialect, taking: Taking) -> Select[Any]:
+    """What a claim has won of its candidates."""
+    jobs = taking.jobs
+    among = jobs.c.id.in_(bindparam("of_ids", expanding=True))
+    return dialect.by_id(select(*taking.returning).where(among, jobs.c.claim_token == bindparam("token")), jobs)
+
+
+@lru_cache(maxsize=64)
+def _delete(dialect: Dialect, jobs: Table, *, one: bool) -> Delete:
+    return dialect.by_id(delete(jobs).where(matching(jobs, one=one)), jobs)
+
+
+@lru_cache(maxsize=64)
+def _delete_returning(jobs: Table, *, one: bool) -> Any:
+    return delete(jobs).where(matching(jobs, one=one)).returning(jobs.c.id)
+
+
+@lru_cache(maxsize=64)
+def _hold(dialect: Dialect, jobs: Table, *, one: bool) -> Select[Any]:
+    query = select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one)).order_by(jobs.c.id)
+    return dialect.lock_rows(dialect.by_id(query, jobs), skip=False)
 
 
 @lru_cache(maxsize=256)
 def _look(taking: Taking) -> Any:
     """Candidates and unseen priorities (rows without an id) in one read."""
     read = taking.whole.subquery("candidate")
-    columns = select(read, taking.clock.label("looked_at"))
+    names = [str(column.key) for column in taking.returning]
+    columns = select(*(read.c[name] for name in names), read.c.head, taking.clock.label("looked_at"))
     if taking.unseen is None:
         return columns
     gap = taking.unseen.subquery("unseen")
-    blank = [gap.c.priority if column.key == "priority" else null() for column in read.c]
-    return columns.union_all(select(*blank, null()))
+    blank = [gap.c.priority if name == "priority" else null() for name in names]
+    return columns.union_all(select(*blank, null(), null()))
 
 
-def _as_taken(row: Row[Any], taking: Taking, until: int) -> Sequence[Any]:
+def _as_taken(row: Sequence[Any], until: int) -> Sequence[Any]:
     """A candidate as the claim has left it."""
-    stored = row._asdict()
-    stored |= {
-        "due_at": row.available_at,
-        "available_at": until,
-        "version": row.version + 1,
-        "attempts": row.attempts + 1,
-    }
-    return [stored[str(column.key)] for column in taking.returning]
+    stored = list(row)
+    stored[DUE] = stored[AVAILABLE]
+    stored[AVAILABLE] = until
+    stored[VERSION] += 1
+    stored[ATTEMPTS] += 1
+    return stored

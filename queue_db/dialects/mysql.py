@@ -14,7 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects.base import Dialect, Pairs, Rows, Statement, matching, savepoint, wanted
+from queue_db.dialects.base import Dialect, Pairs, Rows, Statement, matching, wanted
+from queue_db.dialects.transactions import savepoint
 from queue_db.model import Capability, Fault
 
 
@@ -127,10 +128,11 @@ class MySQL(Dialect):
         # In id order, so that two settles cannot wait for each other in a circle.
         values = wanted(sorted(pairs))
         if returns:
-            return set(connection.execute(_delete(jobs, _FORCE, one=len(pairs) == 1, returns=True), values).scalars())
+            gone = self.fetch(connection, _delete(jobs, _FORCE, one=len(pairs) == 1, returns=True), values)
+            return {job_id for (job_id,) in gone}
         # Where a DELETE takes no hint, the form for several tables does.
         several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}", one=len(pairs) == 1, returns=False)
-        return {job_id for job_id, _ in pairs} if connection.execute(several, values).rowcount else set()
+        return {job_id for job_id, _ in pairs} if self.touch(connection, several, values) else set()
 
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver tells the

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from sqlalchemy import (
     ARRAY,
+    CTE,
     URL,
     BigInteger,
     ColumnElement,
     Connection,
-    CursorResult,
     Engine,
     Executable,
+    Select,
     Table,
     Text,
     and_,
@@ -24,9 +26,11 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    literal_column,
     null,
     select,
     text,
+    true,
     tuple_,
     union_all,
     update,
@@ -37,9 +41,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects import prepared
-from queue_db.dialects.base import COPIED, Pairs, ReturningDialect, Rows, Taken, Taking, due_time
-from queue_db.model import Capability, Fault
+from queue_db.dialects import prepared, transactions
+from queue_db.dialects.base import COPIED, DUE, ID, PRIORITY, Pairs, ReturningDialect, Rows, Taken, Taking, due_time
+from queue_db.model import Capability, ClaimedRow, Fault
 
 
 @compiles(now_us, "postgresql")
@@ -74,6 +78,7 @@ class PostgreSQL(ReturningDialect):
     }
 
     _prepares = False
+    _full_until = 0.0  # the monotonic time before which no lean statement is used
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         return frozenset(Capability)
@@ -111,8 +116,8 @@ class PostgreSQL(ReturningDialect):
             "tcp_user_timeout": 20_000,
             "application_name": "queue_db",
             # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds. And at REPEATABLE READ
-            # a lost version check is an error instead of no row.
-            "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed",
+            # a lost version check is an error instead of no row. What is prepared here suits any values: no plan for each of them.
+            "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed -c plan_cache_mode=force_generic_plan",
         }
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
 
@@ -129,41 +134,73 @@ class PostgreSQL(ReturningDialect):
             bindparam(None, [version for _, version in pairs], ARRAY(BigInteger), unique=True),
         )
 
-    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
-        found = self._run(connection, _take(taking), parameters).all()
-        unseen = sorted(row.priority for row in found if row.id is None and row.tried is None)
+    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False) -> Taken:
+        if lean and time.monotonic() >= self._full_until:
+            return self._take_lean(connection, taking, parameters)
+        found = self.fetch(connection, _take(taking), parameters)
+        unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[_TRIED] is None)
         # What lies beyond a priority that was not looked into was not tried.
-        tried = [row for row in found if row.tried is not None and not (unseen and unseen[0] < row.priority)]
+        tried = [row for row in found if row[_TRIED] is not None and not (unseen and unseen[0] < row[PRIORITY])]
         return Taken(
-            rows=[row for row in found if row.id is not None],
-            candidates=sum(row.tried for row in tried),
-            heads={row.priority: row.head for row in tried},
+            rows=[row for row in found if row[ID] is not None],
+            candidates=sum(row[_TRIED] for row in tried),
+            heads={row[PRIORITY]: row[_HEAD] for row in tried},
             unseen=unseen,
         )
+
+    def _take_lean(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
+        """One UPDATE … RETURNING, half the work of the full statement."""
+        one = parameters["limit"] == 1
+        try:
+            rows = self.fetch(connection, _lean(taking, one=one), parameters)
+        except DBAPIError as error:
+            if self.fault(error) is not Fault.LOCK_TIMEOUT:
+                raise
+            # Somebody holds a due job for longer than a claim takes: the full statement steps over it.
+            self._full_until = time.monotonic() + _FULL_SECONDS
+            transaction = transactions.own(connection)
+            if transaction is None or transaction.begun:
+                raise  # which has undone it all
+            rows = ()
+        if not rows:
+            return Taken((), 0, {}, (), conclusive=False)
+        tried = 1 if one else rows[0][_TRIED]
+        if "start" in parameters:
+            return Taken(rows, tried, {}, ())  # within a slice nobody knows where the queue begins
+        return Taken(rows, tried, {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][_HEAD]}, ())
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
         if len(pairs) == 1:
             ((job_id, version),) = pairs
-            gone = self._run(connection, _delete_one(jobs), {"of_id": job_id, "of_version": version})
+            gone = self.fetch(connection, _delete_one(jobs), {"of_id": job_id, "of_version": version})
         else:
             ids, versions = [job_id for job_id, _ in pairs], [version for _, version in pairs]
-            gone = self._run(connection, _delete_many(jobs), {"ids": ids, "versions": versions})
-        return set(gone.scalars())
+            gone = self.fetch(connection, _delete_many(jobs), {"ids": ids, "versions": versions})
+        return {job_id for (job_id,) in gone}
 
-    def _run(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> CursorResult[Any]:
-        """Run a statement that is an object of its own for ever, prepared on our own connections.
+    def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
+        ordered = sorted(pairs)
+        values = {"ids": [job_id for job_id, _ in ordered], "versions": [version for _, version in ordered]}
+        return [(job_id, version) for job_id, version in self.fetch(connection, _hold(jobs), values)]
+
+    def fetch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """A statement that is an object of its own for ever, prepared on our own connections.
 
         A caller's connection may have another driver, or stand behind a pooler that gives each transaction another session. If
         that is so of ours, the first error shows it: the transaction is run again, and nothing is prepared any more.
         """
-        if not self._prepares or not self.is_ours(connection):
-            return connection.execute(statement, values)
         try:
-            return prepared.execute(connection, statement, values)
+            return super().fetch(connection, statement, values)
         except DBAPIError as error:
             if self.code(error) in _NOT_MY_SESSION:
                 self._prepares = False
             raise
+
+    def hands_over(self, sql: SQLAlchemyDialect) -> bool:
+        return self._prepares
+
+    def ready(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        return prepared.ready(connection, statement, values)
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists.
@@ -201,24 +238,69 @@ class PostgreSQL(ReturningDialect):
 _NUMBERS = ("priority", "max_attempts")
 
 
+# How long a lean claim waits for a row that another is taking. It is a miss then: what takes longer than that is no claim.
+_WITH_PATIENCE = "set_config('lock_timeout', '50ms', true)"
+
+# Seconds for which claims are careful after one has met such a row.
+_FULL_SECONDS = 10.0
+
+# What the full statement tells besides.
+_TRIED = len(ClaimedRow._fields)
+_HEAD = _TRIED + 1
+
+
+@lru_cache(maxsize=256)
+def _lean(taking: Taking, *, one: bool) -> Any:
+    """Take what the lean candidates show: nothing goes through a temporary table, and for one job nothing through an array."""
+    jobs = taking.jobs
+    assert taking.lean is not None  # noqa: S101 - or nobody would have asked
+    assert taking.before is not None  # noqa: S101
+    window = taking.lean.cte("candidate")
+    # Waiting for whoever is taking these rows at this moment costs less than a step to see whether anybody is; but not for ever.
+    patience = select(literal_column(_WITH_PATIENCE)).scalar_subquery()
+    if not one:
+        condition = jobs.c.id == any_(_array_of(window.c.id)) if taking.locks else _still(jobs, window)
+    else:
+        condition = jobs.c.id == select(window.c.id).scalar_subquery()
+        if not taking.locks:
+            condition = and_(condition, jobs.c.version == select(window.c.version).scalar_subquery())
+    change = update(jobs).where(condition, taking.before.scalar_subquery().is_(None)).ordered_values(*taking.values)
+    if not taking.locks:
+        change = change.where(patience.is_not(None))
+    if one:
+        return change.returning(*taking.returning)
+    tried = select(func.count()).select_from(window).scalar_subquery()
+    head = select(func.min(window.c.available_at)).scalar_subquery()
+    return change.returning(*taking.returning, tried.label("tried"), head.label("head"))
+
+
+def _held(jobs: Table, window: CTE, *more: ColumnElement[bool]) -> ColumnElement[bool]:
+    """The candidates that still have their version and that nobody is taking at this moment.
+
+    Such a row is a miss now: waiting for the commit to find another version brings nothing, and two batches that wait for each
+    other's rows are a deadlock, which takes a second to be noticed.
+    """
+    held = select(jobs.c.id).where(_still(jobs, window), *more).with_for_update(skip_locked=True).cte("held")
+    return jobs.c.id == any_(_array_of(held.c.id))
+
+
+def _still(jobs: Table, window: CTE) -> ColumnElement[bool]:
+    """The candidates that have their version still."""
+    return and_(
+        # The array drives the primary key, whatever the statistics say of a table that was empty a moment ago.
+        jobs.c.id == any_(_array_of(window.c.id)),
+        _among(jobs, select(window.c.id, window.c.version)),
+    )
+
+
 @lru_cache(maxsize=256)
 def _take(taking: Taking) -> Any:
     """Read the candidates, take those that still have their version, and tell of both, in one statement."""
     jobs = taking.jobs
     window = taking.candidates.cte("candidate")
-    condition = and_(
-        # The array drives the primary key, whatever the statistics say of a table that was empty a moment ago.
-        jobs.c.id == any_(_array_of(window.c.id)),
-        tuple_(jobs.c.id, jobs.c.version).in_(select(window.c.id, window.c.version)),
-    )
     unseen = None if taking.unseen is None else taking.unseen.cte("unseen")
-    if unseen is not None:
-        condition = and_(condition, ~select(unseen.c.priority).where(unseen.c.priority < jobs.c.priority).exists())
-    if not taking.locks:
-        # A row that another claim is taking at this moment is a miss now: waiting for its commit to find another version brings
-        # nothing, and two batches that wait for each other's rows are a deadlock, which takes a second to be noticed.
-        held = select(jobs.c.id).where(condition).with_for_update(skip_locked=True).cte("held")
-        condition = jobs.c.id == any_(_array_of(held.c.id))
+    seen = [] if unseen is None else [~select(unseen.c.priority).where(unseen.c.priority < jobs.c.priority).exists()]
+    condition = and_(_still(jobs, window), *seen) if taking.locks else _held(jobs, window, *seen)
     taken = update(jobs).where(condition).ordered_values(*taking.values).returning(*taking.returning).cte("taken")
     # Three kinds of rows: jobs won (id), what was tried of each priority (tried, head), priorities not looked into (neither).
     names = [item.key for item in taken.c]
@@ -246,6 +328,13 @@ def _delete_many(jobs: Table) -> Any:
     return delete(jobs).where(_matching(jobs, ids, bindparam("versions", type_=ARRAY(BigInteger)))).returning(jobs.c.id)
 
 
+@lru_cache(maxsize=64)
+def _hold(jobs: Table) -> Any:
+    ids, versions = (bindparam(name, type_=ARRAY(BigInteger)) for name in ("ids", "versions"))
+    found = select(jobs.c.id, jobs.c.version).where(_matching(jobs, ids, versions)).order_by(jobs.c.id)
+    return found.with_for_update()
+
+
 def _array_of(item: ColumnElement[int]) -> ColumnElement[Any]:
     return func.array(select(item).scalar_subquery(), type_=ARRAY(BigInteger))
 
@@ -258,4 +347,9 @@ def _matching(jobs: Table, ids: ColumnElement[Any], versions: ColumnElement[Any]
     )
     # The array of ids drives the primary key in id order, so that two settles never wait for each other in a circle, and no plan
     # made while the table was empty can turn this into a scan.
-    return and_(jobs.c.id == any_(ids), tuple_(jobs.c.id, jobs.c.version).in_(select(wanted.c.id, wanted.c.version)))
+    return and_(jobs.c.id == any_(ids), _among(jobs, select(wanted.c.id, wanted.c.version)))
+
+
+def _among(jobs: Table, pairs: Select[Any]) -> ColumnElement[bool]:
+    """Whether id and version are one of the pairs: IS TRUE makes it a look into a hash table, and not a join that compares all."""
+    return tuple_(jobs.c.id, jobs.c.version).in_(pairs).is_(true())

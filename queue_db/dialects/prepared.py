@@ -8,22 +8,37 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Executable
+from sqlalchemy import ARRAY, BindParameter, Connection, Executable
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql.base import PGCompiler
+
+from queue_db.dialects import direct
 
 #: Seconds after which a plan is made anew.
 PLAN_AGE = 60.0
 
-_PREPARED = "queue_db.prepared"
+_KEY = "queue_db.prepared"
+
+
+class _Compiler(PGCompiler):
+    """Writes whole numbers that a statement brings along into its text: each parameter costs on both sides."""
+
+    def visit_bindparam(self, bindparam: BindParameter[Any], *rest: Any, **kw: Any) -> str:
+        if type(bindparam.value) is int:
+            return str(bindparam.value)
+        return str(super().visit_bindparam(bindparam, *rest, **kw))  # type: ignore[no-untyped-call]
+
+
 _DIALECT = postgresql.dialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
+_DIALECT.statement_compiler = _Compiler  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """A statement for ``PREPARE``."""
 
@@ -31,7 +46,13 @@ class Prepared:
     prepare: str
     execute: str
     parameters: Sequence[str]  #: names, in the order of ``execute``
-    fixed: Mapping[str, Any]  #: values that the statement brings along
+    lists: frozenset[str]  #: those that are arrays of numbers
+
+    def arguments(self, values: direct.Values) -> tuple[Any, ...]:
+        """What ``execute`` takes. Arrays go as PostgreSQL's own text, which is several times faster than the driver's."""
+        if self.lists:
+            return tuple([_array(values[name]) if name in self.lists else values[name] for name in self.parameters])
+        return tuple([values[name] for name in self.parameters])
 
 
 @lru_cache(maxsize=512)
@@ -39,30 +60,33 @@ def prepared(statement: Executable) -> Prepared:
     """The parts of ``statement``, which is an object that is kept: made once for each."""
     compiled: Any = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]
     order = list(compiled.positiontup)
-    types = [compiled.binds[name].type.compile(dialect=_DIALECT) for name in order]
+    kinds = [compiled.binds[name].type for name in order]
     text = str(compiled)
     name = f"queue_db_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     places = ", ".join(["%s"] * len(order))
-    fixed = {name: value for name, value in compiled.params.items() if value is not None}
+    types = ", ".join(kind.compile(dialect=_DIALECT) for kind in kinds)
     return Prepared(
         name=name,
-        prepare=f"PREPARE {name} ({', '.join(types)}) AS {text}",
+        prepare=f"PREPARE {name} ({types}) AS {text}",
         execute=f"EXECUTE {name} ({places})" if order else f"EXECUTE {name}",
         parameters=order,
-        fixed=fixed,
+        lists=frozenset(one for one, kind in zip(order, kinds, strict=True) if isinstance(kind, ARRAY)),
     )
 
 
-def execute(connection: Connection, statement: Executable, values: Mapping[str, Any]) -> CursorResult[Any]:
-    """Run ``statement`` with ``values``, prepared on this connection."""
-    ready = prepared(statement)
-    known: dict[str, float] = connection.info.setdefault(_PREPARED, {})
+def ready(connection: Connection, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
+    """Prepare ``statement`` on this connection, unless that has been done, and return what executes it."""
+    known: dict[str, float] = connection.info.setdefault(_KEY, {})
+    parts = prepared(statement)
     now = time.monotonic()
-    made = known.get(ready.name)
+    made = known.get(parts.name)
     if made is None or now - made > PLAN_AGE:
-        forget = "" if made is None else f"DEALLOCATE {ready.name}; "
-        known.pop(ready.name, None)
-        connection.exec_driver_sql(forget + ready.prepare)
-        known[ready.name] = now
-    arguments = tuple(values[name] if name in values else ready.fixed[name] for name in ready.parameters)
-    return connection.exec_driver_sql(ready.execute, arguments)
+        forget = "" if made is None else f"DEALLOCATE {parts.name}; "
+        known.pop(parts.name, None)
+        direct.change(connection, forget + parts.prepare, ())
+        known[parts.name] = now
+    return parts.execute, parts.arguments(values)
+
+
+def _array(numbers: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"

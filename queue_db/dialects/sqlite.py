@@ -28,7 +28,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects.base import Pairs, ReturningDialect, Rows, Taken, Taking
+from queue_db.dialects import transactions
+from queue_db.dialects.base import Pairs, ReturningDialect, Rows, Taken, Taking, matching, wanted
 from queue_db.model import Capability, Fault
 
 
@@ -43,6 +44,10 @@ class SQLite(ReturningDialect):
 
     names: ClassVar[tuple[str, ...]] = ("sqlite",)
     title: ClassVar[str] = "SQLite"
+    autocommits: ClassVar[bool] = True
+    # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
+    # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other.
+    begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
     minimum: ClassVar[tuple[int, ...]] = (3, 35)
     transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
 
@@ -96,11 +101,12 @@ class SQLite(ReturningDialect):
         return engine
 
     def begin(self, connection: Connection) -> None:
-        # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
-        # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other. It also makes a savepoint in a caller's
-        # transaction one: before the first change there would be no transaction around it, and its release would commit.
-        if not _raw(connection).in_transaction:
-            _run(connection, "BEGIN IMMEDIATE")
+        # A caller's transaction too takes the write lock first. It also makes a savepoint one: before the first change there would
+        # be no transaction around it, and its release would commit.
+        if transactions.own(connection) is not None:
+            super().begin(connection)
+        elif not _raw(connection).in_transaction:
+            _run(connection, self.begins_writing)
 
     def random(self) -> ColumnElement[float]:
         return type_coerce(func.random() / 18446744073709551616.0 + 0.5, Double())
@@ -110,15 +116,15 @@ class SQLite(ReturningDialect):
 
     def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
         # Nothing to lock, so no order: with statistics from a nearly empty table ORDER BY id made this a scan of an index.
-        query = select(jobs.c.id, jobs.c.version).where(self.match(jobs, pairs))
-        return [(row.id, row.version) for row in connection.execute(query)]
+        found = self.fetch(connection, _hold(jobs, one=len(pairs) == 1), wanted(pairs))
+        return [(job_id, version) for job_id, version in found]
 
-    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
-        rows = connection.execute(_take(taking), parameters).all()
+    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False) -> Taken:
+        rows = self.fetch(connection, _take(taking), parameters)
         unseen: list[int] = []
         if taking.unseen is not None and len(rows) < parameters["limit"]:
             # RETURNING tells nothing of rows that were not taken.
-            unseen = sorted(connection.execute(taking.unseen, parameters).scalars())
+            unseen = sorted(priority for (priority,) in self.fetch(connection, taking.unseen, parameters))
         # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
         return Taken(rows, len(rows), {}, unseen)
 
@@ -145,6 +151,11 @@ def _take(taking: Taking) -> Any:
         # Nothing beyond a priority that was not looked into. Priorities are 32-bit numbers.
         ids = ids.where(window.c.priority < func.coalesce(lowest, 2**31))
     return update(taking.jobs).where(taking.jobs.c.id.in_(ids)).ordered_values(*taking.values).returning(*taking.returning)
+
+
+@lru_cache(maxsize=64)
+def _hold(jobs: Table, *, one: bool) -> Select[Any]:
+    return select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one))
 
 
 def _raw(connection: Connection) -> sqlite3.Connection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from typing import Any
@@ -44,20 +44,22 @@ class Lock(Enum):
     SKIP = "skip"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draw:
     """Which due jobs a claim tries to take.
 
-    ``read`` rows are looked at from the head of the queue on; ``start`` is the offset of a SLICE, in jobs.
+    ``read`` rows are looked at from the head of the queue on; ``start`` is the offset of a SLICE, in jobs. ``window``: of how many
+    batches this is one.
     """
 
     order: Order = Order.HEAD
     lock: Lock = Lock.NONE
     read: int = 1
     start: int = 0
+    window: int = 1
 
 
-_COLUMNS = tuple(field.name for field in fields(ClaimedRow))
+_COLUMNS = ClaimedRow._fields
 _WIDTH = len(_COLUMNS)
 _in_claim_order = attrgetter("priority", "due_at", "id")
 
@@ -85,15 +87,19 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
     taking = _taking(store, len(want.ranges), draw.order, draw.lock, settable=want.now is not None)
-    taken = store.dialect.take(connection, taking, parameters)
-    rows = sorted((ClaimedRow(*row[:_WIDTH]) for row in taken.rows), key=_in_claim_order)
+    taken = store.dialect.take(connection, taking, parameters, lean=want.lean and taking.lean is not None)
+    rows = [ClaimedRow._make(row[:_WIDTH]) for row in taken.rows]
+    if len(rows) > 1:
+        rows.sort(key=_in_claim_order)
     return Claim(
         queue=want.queue,
         limit=want.limit,
         rows=tuple(rows),
         missed=taken.candidates - len(rows),
+        window=draw.window,
         heads=taken.heads,
         unseen=tuple(taken.unseen),
+        conclusive=taken.conclusive,
     )
 
 
@@ -119,6 +125,8 @@ def _taking(store: Store, ranges: int, order: Order, lock: Lock, *, settable: bo
             jobs=jobs,
             candidates=_candidates(store, ranges, order, lock, settable),
             whole=_candidates(store, ranges, order, lock, settable, whole=True),
+            lean=_lean(store, order, lock, settable) if ranges == 1 else None,
+            before=_before(store) if ranges == 1 else None,
             clock=moment(settable),
             unseen=_unseen(store, ranges) if ranges else None,
             locks=lock is not Lock.NONE,
@@ -151,18 +159,14 @@ def _candidates(store: Store, ranges: int, order: Order, lock: Lock, settable: b
     jobs = store.tables.jobs
     wanted = [jobs.c.id, jobs.c.version, jobs.c.priority, jobs.c.available_at]
     others = [jobs.c[name] for name in _COLUMNS if name not in {column.name for column in wanted}] if whole else []
-    now = moment(settable)
     read = bindparam("read", type_=Integer)
 
     def arm(place: int | None) -> Select[Any]:
         """One index range in the order of the index (store/marks.py says why one for each priority)."""
-        due = [jobs.c.queue == bindparam("in_queue"), jobs.c.available_at <= now, jobs.c.delete_mark == 0]
+        due = _due(store, place, settable)
         keys = [jobs.c.available_at, jobs.c.id]
         if place is None:
             keys.insert(0, jobs.c.priority)
-        else:
-            due.append(jobs.c.priority == bindparam(f"priority_{place}", type_=Integer))
-            due.append(jobs.c.available_at >= bindparam(f"floor_{place}", type_=BigInteger))
         # What is locked here is taken: its other columns are read under the lock.
         columns = wanted if lock is Lock.NONE else [*wanted, *others]
         head: ColumnElement[int] = jobs.c.available_at
@@ -187,6 +191,38 @@ def _candidates(store: Store, ranges: int, order: Order, lock: Lock, settable: b
     slice_ = select(window("range")).offset(start).limit(limit).subquery("slice")
     head = select(window("front")).limit(front).subquery("head")
     return _joined(union_all(select(slice_), select(head)).limit(limit), store, others)
+
+
+def _lean(store: Store, order: Order, lock: Lock, settable: bool) -> Select[Any] | CompoundSelect[Any] | None:
+    """``id, version, available_at`` of the jobs to take from a single range."""
+    if lock is Lock.WAIT or order is Order.SHUFFLE:
+        return None
+    jobs = store.tables.jobs
+    limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
+    columns = (jobs.c.id, jobs.c.version, jobs.c.available_at)
+    rows = select(*columns).where(*_due(store, 0, settable)).order_by(jobs.c.available_at, jobs.c.id)
+    if order is Order.SLICE:
+        slice_, head = rows.offset(start).limit(limit).subquery("slice"), rows.limit(front).subquery("head")
+        return union_all(select(slice_), select(head)).limit(limit)
+    return rows.limit(limit) if lock is Lock.NONE else store.dialect.lock_rows(rows.limit(limit), skip=True)
+
+
+def _before(store: Store) -> Select[Any]:
+    """A job of lower priority number than the only range."""
+    jobs = store.tables.jobs
+    below = jobs.c.priority < bindparam("priority_0", type_=Integer)
+    # Ordered, or it is looked for by reading the whole table.
+    return select(jobs.c.priority).where(jobs.c.queue == bindparam("in_queue"), below).order_by(jobs.c.priority.desc()).limit(1)
+
+
+def _due(store: Store, place: int | None, settable: bool) -> list[ColumnElement[bool]]:
+    """The due jobs of one range, or of all priorities."""
+    jobs = store.tables.jobs
+    due = [jobs.c.queue == bindparam("in_queue"), jobs.c.available_at <= moment(settable), jobs.c.delete_mark == 0]
+    if place is not None:
+        due.append(jobs.c.priority == bindparam(f"priority_{place}", type_=Integer))
+        due.append(jobs.c.available_at >= bindparam(f"floor_{place}", type_=BigInteger))
+    return due
 
 
 def _joined(drawn: Select[Any] | CompoundSelect[Any], store: Store, others: list[Column[Any]]) -> Select[Any]:

@@ -46,6 +46,7 @@ class Marks:
         self._lock = threading.Lock()
         # 0 is the default priority: most queues have no other.
         self._floors: dict[int, int] = {0: BEGINNING}
+        self._ranges: tuple[Range, ...] | None = None  # of the floors, until one of them moves
         self._swept_at = clock()
         self._interval = SHORTEST_SWEEP_INTERVAL
 
@@ -54,7 +55,11 @@ class Marks:
         with self._lock:
             if len(self._floors) > MOST_RANGES:
                 return ()
-            return tuple(Range(priority, BEGINNING if sweep else floor) for priority, floor in sorted(self._floors.items()))
+            if sweep:
+                return tuple(Range(priority, BEGINNING) for priority in sorted(self._floors))
+            if self._ranges is None:
+                self._ranges = tuple(Range(priority, floor) for priority, floor in sorted(self._floors.items()))
+            return self._ranges
 
     @property
     def raised(self) -> bool:
@@ -70,6 +75,7 @@ class Marks:
     def learn(self, claim: Claim, *, now: int | None, swept: bool, seconds: float) -> None:
         """Take in what a claim saw. ``now``: the database's time then, microseconds, if it is known."""
         with self._lock:
+            self._ranges = None
             for priority in claim.unseen:
                 self._floors.setdefault(priority, BEGINNING)
             if now is not None:
@@ -82,4 +88,6 @@ class Marks:
     def add(self, priority: int) -> None:
         """A job of this priority was enqueued from here."""
         with self._lock:
-            self._floors.setdefault(priority, BEGINNING)
+            if priority not in self._floors:
+                self._floors[priority] = BEGINNING
+                self._ranges = None

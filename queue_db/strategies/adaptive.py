@@ -13,7 +13,7 @@ import math
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
@@ -85,7 +85,7 @@ class Adaptive:
         # Where one writer holds the whole database nobody can be faster: the head, always.
         window = self.window(want.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
         pick = draw("head" if self._turn() % HEAD_EVERY == 0 else "slot", window, want, self.rng, self._slots)
-        return replace(lease.claim(connection, store, want, pick), window=window)
+        return lease.claim(connection, store, want, pick)
 
     def observe(self, claim: Claim) -> None:
         """Follow the misses."""

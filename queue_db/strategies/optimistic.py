@@ -9,7 +9,7 @@ import itertools
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sqlalchemy import Connection
@@ -61,9 +61,9 @@ def draw(pick: Pick, window: int, want: Want, rng: random.Random, slots: Slots) 
     """
     limit = want.limit
     if window <= 1 or pick == "head":
-        return lease.Draw(lease.Order.HEAD, read=limit)
+        return lease.Draw(lease.Order.HEAD, read=limit, window=window)
     if pick == "uniform":
-        return lease.Draw(lease.Order.SHUFFLE, read=window * limit)
+        return lease.Draw(lease.Order.SHUFFLE, read=window * limit, window=window)
     if pick == "slot":
         start = slots.slot(want.queue, window) * limit
     elif pick == "slice":
@@ -71,8 +71,8 @@ def draw(pick: Pick, window: int, want: Want, rng: random.Random, slots: Slots) 
     else:
         start = next((place for place in range(window) if rng.random() < 1 / 3), 0) * limit
     if start == 0:
-        return lease.Draw(lease.Order.HEAD, read=limit)
-    return lease.Draw(lease.Order.SLICE, read=start + limit, start=start)
+        return lease.Draw(lease.Order.HEAD, read=limit, window=window)
+    return lease.Draw(lease.Order.SLICE, read=start + limit, start=start, window=window)
 
 
 @named("optimistic")
@@ -97,8 +97,7 @@ class Optimistic:
     def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
         """Take from the window, and every sixteenth time from the head."""
         pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else self.pick
-        won = lease.claim(connection, store, want, draw(pick, self.window, want, self.rng, self._slots))
-        return replace(won, window=self.window)
+        return lease.claim(connection, store, want, draw(pick, self.window, want, self.rng, self._slots))
 
     def observe(self, claim: Claim) -> None:
         """Keep or leave the slot; the window is fixed."""

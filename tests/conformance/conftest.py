@@ -19,10 +19,10 @@ def pooled(shared_urls: Callable[[str], str]) -> Iterator[Callable[..., QueueDB]
         if combination.kind not in pools:
             pools[combination.kind] = QueueDB(shared_urls(combination.kind))
         given = {"strategy": combination.new_strategy(), "removal": combination.removal} | options
-        engine = pools[combination.kind].database.engine
-        db = QueueDB(engine, **given)  # type: ignore[arg-type]
+        pool = pools[combination.kind].database
+        db = QueueDB(pool.engine, **given)  # type: ignore[arg-type]
         # It is one that we made, and so are its connections: not a caller's.
-        db.database.engine, db.database.made_here = engine, True
+        db.database.engine, db.database.made_here, db.database.connections = pool.engine, True, pool.connections
         return db
 
     yield open_it

@@ -1,0 +1,169 @@
+"""The claim loop: rounds against the database until something is won or nothing is due, and what is learnt from each."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from sqlalchemy import Connection
+
+from queue_db.database import Database
+from queue_db.errors import StorageError
+from queue_db.model import Claim, ClaimedRow, Want
+from queue_db.store import Marks, Store, settle
+from queue_db.strategies import Strategy
+
+#: A job won, and the token of the claim that won it.
+Won = tuple[ClaimedRow, str]
+
+# Rounds of one claim that lost every candidate, and the first pause between them (seconds), doubling, with jitter.
+_ROUNDS = 5
+_PAUSE = 0.002
+
+# A round that only found out about new priorities adds a range; more than the marks keep cannot come. One that buried exhausted
+# jobs has their places to fill.
+_MOST_ROUNDS = 1000
+
+
+class Claiming:
+    """The claims of one queue. Safe to share between threads.
+
+    :param worker: the name that claimed jobs show.
+    """
+
+    def __init__(self, database: Database, store: Store, strategy: Strategy, queue: str, worker: str) -> None:
+        self._database = database
+        self._store = store
+        self._strategy = strategy
+        self._queue = queue
+        self._worker = worker
+        self.marks = Marks()
+        # Where the last round won, the next will most likely win too.
+        self._winning = False
+
+    def claim(self, limit: int, lease: int, *, pop: bool = False) -> list[Won]:
+        """Take up to ``limit`` due jobs for ``lease`` microseconds, or with ``pop`` out of the table for good.
+
+        :raises StorageError: if nothing has been won; what an earlier round won is leased to us, and is handed out.
+        """
+        won: list[Won] = []
+        missed = 0
+        try:
+            missed = self._win(limit, lease, won, pop=pop)
+        except StorageError:
+            if not won:
+                raise
+        with self._database.counting as counters:
+            counters.claims += 1
+            if not won:
+                counters.contended += missed > 0
+                counters.empty += not missed
+        return won
+
+    def _win(self, limit: int, lease: int, won: list[Won], *, pop: bool) -> int:
+        """Try until something is won or nothing is due, a few times; append to ``won`` and return the number of misses."""
+        missed = rounds = 0
+        sweeping = self.marks.sweep_due()
+        doubtful: Claim | None = None
+        lean = self._winning and not sweeping
+        for _ in range(_MOST_ROUNDS):
+            held = len(won)
+            claim = self._round(limit - held, lease, won, sweep=sweeping, pop=pop, lean=lean)
+            lean = False
+            if not claim.conclusive:
+                doubtful = claim
+                continue
+            if doubtful is not None:
+                missed += self._judge(doubtful, claim)
+                doubtful = None
+            missed += claim.missed
+            buried = len(claim.rows) - (len(won) - held)
+            if (claim.unseen or buried) and len(won) < limit:
+                continue
+            if won:
+                break
+            if not claim.missed:
+                if sweeping or not self.marks.raised or not self.marks.sweep_due():
+                    break
+                sweeping = True
+                continue
+            rounds += 1
+            if rounds >= _ROUNDS:
+                break
+            time.sleep(_PAUSE * 2**rounds * random.random())
+        return missed
+
+    def _round(self, limit: int, lease: int, won: list[Won], *, sweep: bool, pop: bool, lean: bool) -> Claim:
+        """Read candidates and take them once, with ``pop`` out of the table; append the jobs won."""
+        store, strategy = self._store, self._strategy
+        token = secrets.token_hex(16)
+        want = Want(
+            queue=self._queue,
+            limit=limit,
+            lease=lease,
+            worker=self._worker,
+            token=token,
+            ranges=self.marks.ranges(sweep=sweep),
+            now=store.clock() if store.clock else None,
+            lean=lean,
+        )
+
+        def work(connection: Connection) -> Claim:
+            if not pop:
+                return strategy.claim(connection, store, want)
+            store.dialect.begin(connection)
+            claim = strategy.claim(connection, store, want)
+            settle.delete(connection, store, [(row.id, row.version) for row in claim.rows if row.attempts <= row.max_attempts])
+            return claim
+
+        began = time.monotonic()
+        # Run twice a claim does no harm: what an answer that got lost would have told of comes back when its lease ends. What was
+        # popped does not come back, so that must be said.
+        claim = self._database.run(work, name="claim", direct=True, repeatable=not pop)
+        rows = claim.rows
+        self._winning = bool(rows)
+        now = rows[0].available_at - lease if rows else None
+        if claim.heads or claim.unseen or sweep:
+            self.marks.learn(claim, now=now, swept=sweep, seconds=time.monotonic() - began)
+        if claim.conclusive:
+            strategy.observe(claim)
+        exhausted = [row for row in rows if row.attempts > row.max_attempts]
+        with self._database.counting as counters:
+            counters.attempts += 1
+            counters.candidates += len(rows) + claim.missed
+            counters.missed += claim.missed
+            counters.claimed += len(rows) - len(exhausted)
+            counters.exhausted += len(exhausted)
+        if exhausted:
+            won.extend((row, token) for row in rows if row.attempts <= row.max_attempts)
+            self._bury(exhausted)
+        else:
+            won.extend([(row, token) for row in rows])
+        return claim
+
+    def _judge(self, doubtful: Claim, after: Claim) -> int:
+        """What the round after it says of one that won nothing: if there are jobs now there were jobs then, and it lost them."""
+        lost = min(doubtful.limit, len(after.rows) + after.missed)
+        if lost:
+            self._strategy.observe(replace(doubtful, missed=lost))
+            with self._database.counting as counters:
+                counters.candidates += lost
+                counters.missed += lost
+        return lost
+
+    def _bury(self, rows: Sequence[ClaimedRow]) -> None:
+        """Every attempt was claimed and none came back with a verdict: these jobs kill their workers.
+
+        In a transaction of its own: if it does not come to pass, their lease ends and the next claim does it.
+        """
+        reasons = {
+            row.id: f"no verdict after {row.max_attempts} attempts: each worker vanished or overran its lease"
+            + (f"; last error: {row.last_error}" if row.last_error else "")
+            for row in rows
+        }
+        pairs = [(row.id, row.version) for row in rows]
+        self._database.run(partial(settle.bury, store=self._store, pairs=pairs, errors=reasons), name="bury")

@@ -1,0 +1,140 @@
+"""Statements that are written out once and then handed to the driver itself.
+
+What SQLAlchemy does for each execution (parameters, an execution context, a result that knows its columns) costs more than the
+database for a single job. Claims and completions are always the same few statements, so each is compiled once; what is left to do
+is to put the values in order. Whoever listens to the engine's events still sees every one of them: then they go through SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, Executable, TupleType
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A statement as the driver takes it."""
+
+    text: str
+    #: Names of its values, in their order.
+    order: Sequence[str]
+    #: Values that the statement brings along.
+    fixed: Values
+    #: Of values that are lists: what stands in the text, and how one element is written.
+    lists: Mapping[str, tuple[str, str]]
+
+    def filled(self, values: Values) -> tuple[str, tuple[Any, ...]]:
+        """Text and arguments for these values."""
+        if not self.lists:
+            fixed = self.fixed
+            return self.text, tuple([values[name] if name in values else fixed[name] for name in self.order])
+        text, arguments = self.text, []
+        for name in self.order:
+            value = values[name] if name in values else self.fixed[name]
+            if name not in self.lists:
+                arguments.append(value)
+                continue
+            spot, element = self.lists[name]
+            text = text.replace(spot, _repeated(element, len(value)))
+            if isinstance(value[0], tuple):
+                arguments.extend([part for item in value for part in item])
+            else:
+                arguments.extend(value)
+        return text, tuple(arguments)
+
+
+@lru_cache(maxsize=1024)
+def _repeated(element: str, times: int) -> str:
+    return ", ".join([element] * times)
+
+
+@lru_cache(maxsize=512)
+def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
+    """``statement``, an object that is kept, for a driver with values by position: made once for each."""
+    compiled: Any = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
+    place = "?" if dialect.paramstyle == "qmark" else "%s"
+    text, lists = str(compiled), {}
+    for bind in compiled.post_compile_params:
+        spot = f"__[POSTCOMPILE_{compiled.bind_names[bind]}]"
+        if isinstance(bind.type, TupleType):
+            element = f"({', '.join([place] * len(bind.type.types))})"
+            if dialect.tuple_in_values:
+                text = text.replace(spot, f"VALUES {spot}")
+        else:
+            element = place
+        lists[compiled.bind_names[bind]] = (spot, element)
+    fixed = {name: value for name, value in compiled.params.items() if value is not None}
+    return Written(text, tuple(compiled.positiontup), fixed, lists)
+
+
+def observed(connection: Connection) -> bool:
+    """Whether somebody listens to the engine's statements or errors, or has them logged."""
+    engine = connection.engine
+    events = engine.dispatch
+    return bool(events.before_cursor_execute or events.after_cursor_execute or engine.dialect.dispatch.handle_error or engine.echo)
+
+
+def fetch(connection: Connection, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:
+    """Run a statement and return its rows.
+
+    :raises DBAPIError: as SQLAlchemy would.
+    """
+    if observed(connection):
+        return connection.exec_driver_sql(text, arguments or None).all()
+    cursor: Any = None
+    try:
+        cursor = connection.connection.cursor()
+        cursor.execute(text, arguments)
+        rows: Sequence[Sequence[Any]] = cursor.fetchall()
+        cursor.close()
+    except BaseException as error:
+        _failed(connection, text, cursor, error)
+        raise
+    return rows
+
+
+def change(connection: Connection, text: str, arguments: tuple[Any, ...]) -> int:
+    """Run a statement without rows and return how many it touched.
+
+    :raises DBAPIError: as SQLAlchemy would.
+    """
+    if observed(connection):
+        return connection.exec_driver_sql(text, arguments or None).rowcount
+    cursor: Any = None
+    try:
+        cursor = connection.connection.cursor()
+        cursor.execute(text, arguments)
+        touched: int = cursor.rowcount
+        cursor.close()
+    except BaseException as error:
+        _failed(connection, text, cursor, error)
+        raise
+    return touched
+
+
+def _failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:
+    """Raise SQLAlchemy's exception for a driver's, and throw a broken connection away; return for other errors."""
+    if not isinstance(error, Exception):
+        # Ctrl-C in the middle of a reply: nobody knows what the next one would be the answer to.
+        connection.invalidate()
+        return
+    dialect = connection.dialect
+    driver: Any = dialect.loaded_dbapi
+    if not isinstance(error, driver.Error) or connection.invalidated:
+        return
+    broken = dialect.is_disconnect(error, connection.connection, cursor)
+    if broken:
+        connection.invalidate(error)
+        # The others in the pool are most likely broken too.
+        connection.engine.dispose()
+    raise DBAPIError.instance(
+        text, None, error, driver.Error, hide_parameters=True, connection_invalidated=broken, dialect=dialect
+    ) from error

@@ -1,0 +1,87 @@
+"""Transactions within a connection: one that begins when it is needed, and one inside another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Self
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from queue_db.dialects import direct
+
+_KEY = "queue_db.transaction"
+
+
+class OnDemand:
+    """A transaction that begins when somebody needs one, on a connection of ours, which otherwise commits each statement by itself.
+
+    In a ``with`` block: when that raises, the transaction is rolled back. To commit it is the caller's.
+
+    :param begins: the statement that begins it.
+    """
+
+    __slots__ = ("_begins", "_connection", "_info", "begun", "sent")
+
+    def __init__(self, connection: Connection, begins: str) -> None:
+        self._connection = connection
+        self._info = connection.info  # held: of a connection that has broken meanwhile there is none to be had
+        self._begins = begins
+        self.begun = False
+        #: Statements sent on this connection, as far as the dialect sends them itself; BEGIN and COMMIT too.
+        self.sent = 0
+
+    def __enter__(self) -> Self:
+        self._info[_KEY] = self
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        self._info.pop(_KEY, None)
+        if kind is not None:
+            self.rollback()
+
+    def begin(self) -> None:
+        """Begin it, unless that has been done."""
+        if not self.begun:
+            self._run(self._begins)
+            self.begun = True
+
+    def commit(self) -> None:
+        """Commit it, if it has begun."""
+        if self.begun:
+            self._run("COMMIT")
+            self.begun = False
+
+    def rollback(self) -> None:
+        """Roll it back, if it has begun. A connection on which that fails is thrown away, and the server rolls back."""
+        if self.begun and not self._connection.invalidated:
+            try:
+                self._run("ROLLBACK")
+            except DBAPIError:
+                self._connection.invalidate()
+        self.begun = False
+
+    def _run(self, statement: str) -> None:
+        self.sent += 1
+        direct.change(self._connection, statement, ())
+
+
+def own(connection: Connection) -> OnDemand | None:
+    """The transaction of one of our own connections while it is in use; None on a caller's connection."""
+    transaction: OnDemand | None = connection.info.get(_KEY)
+    return transaction
+
+
+@contextmanager
+def savepoint(connection: Connection) -> Iterator[None]:
+    """All or nothing within a transaction that goes on."""
+    nested = connection.begin_nested()
+    try:
+        yield
+    except BaseException:
+        # A deadlock or a refused snapshot has rolled back everything, the savepoint too: the first error is the one to tell.
+        with suppress(DBAPIError):
+            nested.rollback()
+        raise
+    nested.commit()
