@@ -15,11 +15,11 @@ from sqlalchemy import (
     URL,
     BigInteger,
     ColumnElement,
-    CompoundSelect,
     Connection,
     Delete,
     Engine,
     Executable,
+    Integer,
     Row,
     Select,
     Table,
@@ -78,8 +78,9 @@ class Taking:
 
     - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
       the strategy says so; ``whole`` does the same with all columns of ``returning``.
-    - ``lean`` selects ``id, version, available_at`` of them and no more, where there is one range and no waiting (else None).
-    - ``before`` selects a job of lower priority number than that one range (None: where ``lean`` is).
+    - ``lean`` selects ``id, version, available_at`` of all due jobs, where there is a single range and no waiting (else None);
+      ``before`` a job of lower priority number than that range.
+    - ``slices``: the candidates begin at the parameter ``start`` and go on at the head where the queue ends.
     - ``clock`` is the time of the statement.
     - ``unseen`` selects one ``priority`` for each gap between the known ones in which there is a job (None: no gaps).
     - ``locks`` tells whether the candidates are locked, ``waits`` whether that waits for others' locks.
@@ -91,8 +92,9 @@ class Taking:
     jobs: Table
     candidates: Select[Any]
     whole: Select[Any]
-    lean: Select[Any] | CompoundSelect[Any] | None
+    lean: Select[Any] | None
     before: Select[Any] | None
+    slices: bool
     clock: ColumnElement[int]
     unseen: Select[Any] | None
     locks: bool
@@ -229,8 +231,8 @@ class Dialect:
         return direct.change(connection, text, arguments)
 
     def hands_over(self, sql: SQLAlchemyDialect) -> bool:
-        """Whether such statements can be handed to this driver. Default: to one that takes values by position."""
-        return sql.positional
+        """Whether such statements can be handed to this driver. Default: to one that can take values by position."""
+        return sql.paramstyle in direct.PARAMSTYLES
 
     def ready(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         """Text and arguments for the driver of one of our own connections."""
@@ -271,11 +273,14 @@ class Dialect:
         """
         if taking.locks:
             self.begin(connection)
-        found = self.fetch(connection, _look(taking), parameters)
+        found = self.fetch(connection, _lean_look(self, taking), parameters) if lean else ()
+        if len(found) < parameters["limit"]:
+            # The queue ends here, or there are other priorities: look at all of it.
+            found = self.fetch(connection, _look(taking), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
         # Nothing beyond a priority that was not looked into.
         candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
-        heads = lowest_heads((row[PRIORITY], row[_HEAD]) for row in candidates)
+        heads = lowest_heads((row[PRIORITY], row[_HEAD]) for row in candidates if row[_HEAD] is not None)
         if not candidates:
             return Taken((), 0, heads, unseen)
         # In id order: two claims that overlap wait for each other in one direction only.
@@ -568,6 +573,22 @@ def _look(taking: Taking) -> Any:
     gap = taking.unseen.subquery("unseen")
     blank = [gap.c.priority if name == "priority" else null() for name in names]
     return columns.union_all(select(*blank, null(), null()))
+
+
+@lru_cache(maxsize=256)
+def _lean_look(dialect: Dialect, taking: Taking) -> Any:
+    """Candidates of a single range, in the same columns; a slice knows of no head."""
+    assert taking.lean is not None  # noqa: S101 - or nobody would have asked
+    assert taking.before is not None  # noqa: S101
+    head = null() if taking.slices else taking.jobs.c.available_at
+    rows = (
+        taking.lean.with_only_columns(*taking.returning, head.label("head"), taking.clock.label("looked_at"))
+        .where(taking.before.scalar_subquery().is_(None))
+        .limit(bindparam("limit", type_=Integer))
+    )
+    if taking.slices:
+        rows = rows.offset(bindparam("start", type_=Integer))
+    return dialect.lock_rows(rows, skip=True) if taking.locks else rows
 
 
 def _as_taken(row: Sequence[Any], until: int) -> Sequence[Any]:

@@ -7,6 +7,7 @@ is to put the values in order. Whoever listens to the engine's events still sees
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,12 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
 Values = Mapping[str, Any]
+
+#: Ways to write values in a statement that can be turned into values by position.
+PARAMSTYLES = frozenset({"qmark", "format", "pyformat"})
+
+_NAMED = re.compile(r"%\((\w+)\)s")
+_PLACES = re.compile(rf"{_NAMED.pattern}|__\[POSTCOMPILE_\w+\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ def _repeated(element: str, times: int) -> str:
 
 @lru_cache(maxsize=512)
 def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
-    """``statement``, an object that is kept, for a driver with values by position: made once for each."""
+    """``statement``, an object that is kept, for this driver: made once for each."""
     compiled: Any = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
     place = "?" if dialect.paramstyle == "qmark" else "%s"
     text, lists = str(compiled), {}
@@ -72,7 +79,12 @@ def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
             element = place
         lists[compiled.bind_names[bind]] = (spot, element)
     fixed = {name: value for name, value in compiled.params.items() if value is not None}
-    return Written(text, tuple(compiled.positiontup), fixed, lists)
+    if compiled.positional:
+        return Written(text, tuple(compiled.positiontup), fixed, lists)
+    # What takes values by name takes them by position too.
+    spots = {spot: name for name, (spot, _) in lists.items()}
+    order = [spots.get(found[0]) or found[1] for found in _PLACES.finditer(text)]
+    return Written(_NAMED.sub(place, text), tuple(order), fixed, lists)
 
 
 def observed(connection: Connection) -> bool:

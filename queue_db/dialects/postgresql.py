@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Executable,
+    Integer,
     Select,
     Table,
     Text,
@@ -115,9 +116,10 @@ class PostgreSQL(ReturningDialect):
             "keepalives_count": 3,
             "tcp_user_timeout": 20_000,
             "application_name": "queue_db",
-            # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds. And at REPEATABLE READ
-            # a lost version check is an error instead of no row. What is prepared here suits any values: no plan for each of them.
-            "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed -c plan_cache_mode=force_generic_plan",
+            # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds. At REPEATABLE READ a
+            # lost version check is an error instead of no row. And what is prepared here needs no plan for each set of values.
+            "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed "
+            "-c plan_cache_mode=force_generic_plan",
         }
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
 
@@ -255,7 +257,14 @@ def _lean(taking: Taking, *, one: bool) -> Any:
     jobs = taking.jobs
     assert taking.lean is not None  # noqa: S101 - or nobody would have asked
     assert taking.before is not None  # noqa: S101
-    window = taking.lean.cte("candidate")
+    limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
+    rows: Any = taking.lean.limit(limit)
+    if taking.slices:
+        slice_, head = taking.lean.offset(start).limit(limit), taking.lean.limit(front)
+        rows = union_all(select(slice_.subquery("slice")), select(head.subquery("head"))).limit(limit)
+    elif taking.locks:
+        rows = rows.with_for_update(skip_locked=True)
+    window = rows.cte("candidate")
     # Waiting for whoever is taking these rows at this moment costs less than a step to see whether anybody is; but not for ever.
     patience = select(literal_column(_WITH_PATIENCE)).scalar_subquery()
     if not one:
@@ -270,8 +279,8 @@ def _lean(taking: Taking, *, one: bool) -> Any:
     if one:
         return change.returning(*taking.returning)
     tried = select(func.count()).select_from(window).scalar_subquery()
-    head = select(func.min(window.c.available_at)).scalar_subquery()
-    return change.returning(*taking.returning, tried.label("tried"), head.label("head"))
+    first = select(func.min(window.c.available_at)).scalar_subquery()
+    return change.returning(*taking.returning, tried.label("tried"), first.label("head"))
 
 
 def _held(jobs: Table, window: CTE, *more: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -121,12 +121,14 @@ def _taking(store: Store, ranges: int, order: Order, lock: Lock, *, settable: bo
     taking = store.takings.get(shape)
     if taking is None:
         jobs = store.tables.jobs
+        simple = ranges == 1 and lock is not Lock.WAIT and order is not Order.SHUFFLE
         taking = store.takings[shape] = Taking(
             jobs=jobs,
             candidates=_candidates(store, ranges, order, lock, settable),
             whole=_candidates(store, ranges, order, lock, settable, whole=True),
-            lean=_lean(store, order, lock, settable) if ranges == 1 else None,
-            before=_before(store) if ranges == 1 else None,
+            lean=_lean(store, settable) if simple else None,
+            before=_before(store) if simple else None,
+            slices=order is Order.SLICE,
             clock=moment(settable),
             unseen=_unseen(store, ranges) if ranges else None,
             locks=lock is not Lock.NONE,
@@ -193,26 +195,23 @@ def _candidates(store: Store, ranges: int, order: Order, lock: Lock, settable: b
     return _joined(union_all(select(slice_), select(head)).limit(limit), store, others)
 
 
-def _lean(store: Store, order: Order, lock: Lock, settable: bool) -> Select[Any] | CompoundSelect[Any] | None:
-    """``id, version, available_at`` of the jobs to take from a single range."""
-    if lock is Lock.WAIT or order is Order.SHUFFLE:
-        return None
+def _lean(store: Store, settable: bool) -> Select[Any]:
+    """``id, version, available_at`` of the due jobs of a single range, in claim order."""
     jobs = store.tables.jobs
-    limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
-    columns = (jobs.c.id, jobs.c.version, jobs.c.available_at)
-    rows = select(*columns).where(*_due(store, 0, settable)).order_by(jobs.c.available_at, jobs.c.id)
-    if order is Order.SLICE:
-        slice_, head = rows.offset(start).limit(limit).subquery("slice"), rows.limit(front).subquery("head")
-        return union_all(select(slice_), select(head)).limit(limit)
-    return rows.limit(limit) if lock is Lock.NONE else store.dialect.lock_rows(rows.limit(limit), skip=True)
+    return (
+        select(jobs.c.id, jobs.c.version, jobs.c.available_at)
+        .where(*_due(store, 0, settable))
+        .order_by(jobs.c.available_at, jobs.c.id)
+    )
 
 
 def _before(store: Store) -> Select[Any]:
     """A job of lower priority number than the only range."""
     jobs = store.tables.jobs
-    below = jobs.c.priority < bindparam("priority_0", type_=Integer)
-    # Ordered, or it is looked for by reading the whole table.
-    return select(jobs.c.priority).where(jobs.c.queue == bindparam("in_queue"), below).order_by(jobs.c.priority.desc()).limit(1)
+    # Another name for the table, or it would be taken for the one around it. Ordered, or all of it might be read.
+    other = jobs.alias("other")
+    below = other.c.priority < bindparam("priority_0", type_=Integer)
+    return select(other.c.priority).where(other.c.queue == bindparam("in_queue"), below).order_by(other.c.priority.desc()).limit(1)
 
 
 def _due(store: Store, place: int | None, settable: bool) -> list[ColumnElement[bool]]:

@@ -24,16 +24,23 @@ from queue_db.store.base import Store
 from queue_db.strategies.base import named
 from queue_db.strategies.optimistic import HEAD_EVERY, Slots, draw
 
-#: Attempts over which the miss ratio is smoothed.
+#: Candidates over which the miss ratio is smoothed.
 MEMORY = 150
 
-#: A ratio below this cannot be told from none.
-LOWEST_RATIO = 1 / 200
+#: Of these at most so many count in one claim: a batch is lost or won as a whole more often than job by job. And so many won without
+#: a miss are taken in at once.
+_MOST_AT_ONCE = 10
+
+#: Share of the way to the best window that one claim goes.
+_STEP = 0.25
+
+#: Keeps the logarithm away from nothing at all.
+LOWEST_RATIO = 1e-4
 
 _HIGHEST_RATIO = 0.95
 
 #: Taking a row costs about as much as reading so many more candidates.
-ROW_COST = 20.0
+ROW_COST = 100.0
 
 
 def best_window(window: float, ratio: float, cost_ratio: float) -> float:
@@ -50,7 +57,21 @@ class _Control:
     """The state of one queue's window."""
 
     window: float = 1.0
-    ratio: float = 0.0
+    ratio: float = 0.0  #: of misses, as it would be in this window
+    seen: float = 0.0  #: candidates that the ratio rests on
+    won: int = 0  #: candidates won since the last miss, not taken in yet
+
+    def learn(self, tried: int, missed: int) -> None:
+        """Take in what claims met."""
+        weight = min(tried, _MOST_AT_ONCE)
+        self.seen = min(self.seen + weight, MEMORY)
+        self.ratio += (missed / tried - self.ratio) * weight / self.seen
+
+    def move(self, wanted: float, most: float) -> None:
+        """Go towards the ``wanted`` window; the ratio follows as the model says, for it was measured in the old one."""
+        racing = -self.window * math.log(1.0 - min(self.ratio, _HIGHEST_RATIO))
+        self.window = min(max(1.0, self.window + (wanted - self.window) * _STEP), most)
+        self.ratio = 1.0 - math.exp(-racing / self.window)
 
 
 @named("adaptive")
@@ -59,7 +80,7 @@ class Adaptive:
     """The window that tunes itself, at most ``max_window`` batches wide. ``cost_ratio``: K/b for a single job."""
 
     max_window: int = 64
-    cost_ratio: float = 100.0
+    cost_ratio: float = 400.0
     rng: random.Random = field(default_factory=random.Random, repr=False)
     name: str = field(default="adaptive", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
@@ -76,9 +97,8 @@ class Adaptive:
 
     def window(self, queue: str) -> int:
         """The window in use for ``queue``, in batches."""
-        with self._lock:
-            control = self._controls.get(queue)
-            return 1 if control is None else max(1, round(control.window))
+        control = self._controls.get(queue)
+        return 1 if control is None else max(1, round(control.window))
 
     def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
         """Take a slot of the window, and every sixteenth time the head."""
@@ -90,13 +110,15 @@ class Adaptive:
     def observe(self, claim: Claim) -> None:
         """Follow the misses."""
         self._slots.tell(claim)
-        tried = len(claim.rows) + claim.missed
-        if not tried:
+        if not claim.rows and not claim.missed:
             return
         with self._lock:
             control = self._controls.setdefault(claim.queue, _Control())
-            control.ratio += (claim.missed / tried - control.ratio) * (1.0 - math.exp(-1.0 / MEMORY * min(tried, 10)))
+            control.won += len(claim.rows)
+            if not claim.missed and control.won < _MOST_AT_ONCE:
+                return
+            control.learn(control.won + claim.missed, claim.missed)
+            control.won = 0
             # An attempt costs its round trips and the rows that it takes; one more batch is `limit` more candidates.
             wanted = best_window(control.window, control.ratio, self.cost_ratio / claim.limit + ROW_COST)
-            # The ratio still remembers the windows before: follow in small steps.
-            control.window = min(max(1.0, control.window + (wanted - control.window) * 0.1), float(self.max_window))
+            control.move(wanted, float(self.max_window))
