@@ -85,7 +85,7 @@ class Raw:
                 driver: Any = raw.driver_connection
                 if engine.dialect.name == "sqlite":
                     driver.isolation_level = None  # transactions are ours to begin
-                loop = _Loop(db, driver.cursor(), self.recorded)
+                loop = _Loop(db, driver.cursor(), self.recorded, self.batch)
                 loop.warm_up()
                 desk.ready()
                 loop.run(desk)
@@ -96,13 +96,12 @@ class Raw:
 class _Loop:
     """One worker's bare loop."""
 
-    def __init__(self, db: QueueDB, cursor: Any, recorded: Recorded) -> None:
-        self.db, self.cursor, self.recorded = db, cursor, recorded
+    def __init__(self, db: QueueDB, cursor: Any, recorded: Recorded, batch: int) -> None:
+        self.db, self.cursor, self.recorded, self.batch = db, cursor, recorded, batch
         self.errors: type[Exception] = db.database.engine.dialect.loaded_dbapi.Error
-        # SQLite: the product takes the write lock first, beside SQLAlchemy, so that no recording shows it.
         self.file = db.database.engine.dialect.name == "sqlite"
         self.floor = _BEGINNING
-        self.tried = 0
+        self.tried = self.doubtful = 0
         self.fill: dict[Spot, Any] = {Spot.QUEUE: _QUEUE}
         self.columns: dict[str, dict[str, int]] = {}
 
@@ -137,6 +136,8 @@ class _Loop:
 
     def _step_aside(self, desk: Desk, lost: int) -> int:
         """After a claim that won nothing: wait as the product does, which is its way to claim and no overhead."""
+        if self.doubtful == 1:
+            return lost
         if not self.tried:
             self.floor = _BEGINNING
         elif lost + 1 < _ROUNDS:
@@ -162,14 +163,6 @@ class _Loop:
         text, values = template.filled(self.fill, pairs)
         self.cursor.execute(text, values)
 
-    def _begin(self) -> None:
-        if self.file:
-            self.cursor.execute("BEGIN IMMEDIATE")
-
-    def _commit(self) -> None:
-        if self.file:
-            self.cursor.execute("COMMIT")
-
     def _rows(self, what: str) -> tuple[list[Any], dict[str, int]]:
         rows = self.cursor.fetchall()
         if what not in self.columns:
@@ -180,22 +173,22 @@ class _Loop:
         """``(id, version, payload)`` of what was won."""
         self.fill[Spot.TOKEN] = secrets.token_hex(16)
         self.fill[Spot.FLOOR] = self.floor
-        self._begin()
-        self._send(random.choice(self.recorded.claims), ())
-        rows, at = self._rows("claim")
-        self._commit()
-        id_, version, payload = at["id"], at["version"], at["payload"]
-        found = [row for row in rows if row[id_] is not None]
+        claim = random.choice(self.recorded.claims)
+        self._send(claim, ())
+        found, at = self._rows(claim.text)
         if self.recorded.take:
             return self._take(found, at)
-        if "tried" in at:
-            told = [row for row in rows if row[at["tried"]] is not None]
-            self.tried = sum(row[at["tried"]] for row in told)
-            heads = [row[at["head"]] for row in told]
-        else:
-            self.tried, heads = len(found), []
-        if found and heads:
-            self.floor = min(*heads, found[0][at["available_at"]] - _LEASE - _SLACK)
+        if not found:
+            # Either there is nothing, or all was lost: what comes next tells.
+            self.doubtful += 1
+            self.tried = 0
+            return []
+        self.tried = (found[0][at["tried"]] if "tried" in at else len(found)) + self.doubtful * self.batch
+        self.doubtful = 0
+        if not self.file and self.recorded.from_the_head(claim):
+            head = found[0][at["head"]] if "head" in at else found[0][at["due_at"]]
+            self.floor = min(head, found[0][at["available_at"]] - _LEASE - _SLACK)
+        id_, version, payload = at["id"], at["version"], at["payload"]
         return [(row[id_], row[version], row[payload]) for row in found]
 
     def _take(self, found: Sequence[Any], at: dict[str, int]) -> list[tuple[int, int, str]]:
@@ -205,7 +198,8 @@ class _Loop:
         if not found:
             return []
         looked_at = found[0][at["looked_at"]]
-        self.floor = min(found[0][at["head"]], looked_at - _SLACK)
+        if found[0][at["head"]] is not None:
+            self.floor = min(found[0][at["head"]], looked_at - _SLACK)
         self.fill[Spot.UNTIL] = looked_at + _LEASE
         pairs = sorted((row[id_], row[version]) for row in found)
         self._send(self.recorded.take[len(pairs) > 1], pairs)
@@ -220,13 +214,11 @@ class _Loop:
 
     def _complete(self, pairs: Sequence[tuple[int, int]]) -> int:
         left = 0
-        self._begin()
         for template in self.recorded.completes[len(pairs) > 1]:
             self._send(template, pairs)
             if template.text not in ("BEGIN", "COMMIT"):
                 # The last one counts: where rows are locked first, those are the ones that are deleted.
                 left = self.cursor.rowcount if self.cursor.description is None else len(self.cursor.fetchall())
-        self._commit()
         return left
 
 

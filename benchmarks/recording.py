@@ -39,8 +39,8 @@ class Spot(Enum):
     TOKEN = "token"  # noqa: S105 - of a claim
     FLOOR = "floor"  #: the low-water mark
     UNTIL = "until"  #: the end of the lease
-    ID_LIST = "id list"  #: one value, a list
-    VERSION_LIST = "version list"
+    ID_ARRAY = "id array"  #: one value, an array in PostgreSQL's own text
+    VERSION_ARRAY = "version array"
     IDS = "ids"  #: one value for each job
     PAIRS = "pairs"  #: two values for each job
 
@@ -65,10 +65,10 @@ class Template:
                 values.extend(job_id for job_id, _ in pairs)
             elif value is Spot.PAIRS:
                 values.extend(part for pair in pairs for part in pair)
-            elif value is Spot.ID_LIST:
-                values.append([job_id for job_id, _ in pairs])
-            elif value is Spot.VERSION_LIST:
-                values.append([version for _, version in pairs])
+            elif value is Spot.ID_ARRAY:
+                values.append(_array([job_id for job_id, _ in pairs]))
+            elif value is Spot.VERSION_ARRAY:
+                values.append(_array([version for _, version in pairs]))
             else:
                 values.append(fill[value] if isinstance(value, Spot) else value)
         return text, values
@@ -79,7 +79,8 @@ class Recorded:
     """All that the API sends to claim and complete.
 
     :param prepares: sent once on a connection.
-    :param claims: the first statement of each recorded claim; workers draw among them as the strategy did.
+    :param claims: the first statement of each recorded claim but the very first, which is more careful than those that follow one that
+        won something; workers draw among them as the strategy did.
     :param take: the second one where a claim has two, for one job and for several.
     :param read_back: the third one, after a part of the candidates was lost.
     :param completes: for one job and for several, in order.
@@ -91,6 +92,11 @@ class Recorded:
     read_back: Template | None = None
     completes: dict[bool, list[Template]] = field(default_factory=dict)
 
+    def from_the_head(self, claim: Template) -> bool:
+        """Whether a claim begins at the head of the queue, so that it tells where that is."""
+        name = claim.text.split(" ")[1]
+        return "OFFSET" not in next((text for text in self.prepares if text.startswith(f"PREPARE {name} ")), claim.text)
+
 
 def record(place: Place, batch: int) -> Recorded:
     """Let the API claim and complete on tables of its own, and write down what it sends."""
@@ -100,7 +106,7 @@ def record(place: Place, batch: int) -> Recorded:
         db.migrate()
         try:
             queue = db.queue(_QUEUE)
-            queue.enqueue_many([("job", number) for number in range(batch * (_claims(batch) + place.workers + 4) + 10)])
+            queue.enqueue_many([("job", number) for number in range(batch * (_claims(batch) + place.workers + 5) + 10)])
             each = "?" if db.database.engine.dialect.paramstyle == "qmark" else "%s"
             # A single claim first: a claim of many whose other candidates were lost completes one.
             for limit in dict.fromkeys([1, batch]):
@@ -117,14 +123,14 @@ def _claims(batch: int) -> int:
 
 
 def _record(db: QueueDB, queue: Queue, limit: int, recorded: Recorded, each: str, *, keep: bool) -> None:
-    for _ in range(_claims(limit) if keep else 1):
+    for number in range(_claims(limit) + 1 if keep else 1):
         with _heard(db) as heard:
             jobs = queue.claim(limit, _LEASE)
         sent = _without_prepares(heard, recorded)
         before = sorted((job.id, job.version - 1) for job in jobs)
         if len(jobs) != limit or not 1 <= len(sent) <= 2:
             raise AssertionError(f"a claim of {limit} with {len(jobs)} jobs and these statements: {[text for text, _ in sent]}")
-        if keep:
+        if keep and number:
             recorded.claims.append(_template(*sent[0], [], each))
         if len(sent) == 2:
             recorded.take[limit > 1] = _template(*sent[1], before, each)
@@ -200,8 +206,8 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
     while at < len(values):
         value = values[at]
         step = 1
-        if isinstance(value, list):
-            places.append(Spot.ID_LIST if value == ids else Spot.VERSION_LIST)
+        if isinstance(value, str) and value.startswith("{"):
+            places.append(Spot.ID_ARRAY if value == _array(ids) else Spot.VERSION_ARRAY)
         elif len(pairs) > 1 and values[at : at + len(flat)] == flat:
             places.append(Spot.PAIRS)
             step = len(flat)
@@ -217,12 +223,16 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
         else:
             places.append(_spot(value, time))
         at += step
-    if pairs and values and not {Spot.IDS, Spot.PAIRS, Spot.ID_LIST} & {place for place in places if isinstance(place, Spot)}:
+    if pairs and values and not {Spot.IDS, Spot.PAIRS, Spot.ID_ARRAY} & {place for place in places if isinstance(place, Spot)}:
         raise AssertionError(f"the jobs are not among the values of {text}")
     if len(pairs) > 1:
         text = text.replace(", ".join([f"({each}, {each})"] * len(pairs)), "\0pairs\0")
         text = text.replace(", ".join([each] * len(pairs)), "\0ids\0")
     return Template(text, tuple(places), each)
+
+
+def _array(numbers: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def _spot(value: Any, time: Spot) -> Any:
