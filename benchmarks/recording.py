@@ -79,8 +79,8 @@ class Recorded:
     """All that the API sends to claim and complete.
 
     :param prepares: sent once on a connection.
-    :param claims: the first statement of each recorded claim but the very first, which is more careful than those that follow one that
-        won something; workers draw among them as the strategy did.
+    :param claims: the first statement of each recorded claim; workers draw among them as the strategy did. Not the very first: it
+        is more careful than those that follow one that won something.
     :param take: the second one where a claim has two, for one job and for several.
     :param read_back: the third one, after a part of the candidates was lost.
     :param completes: for one job and for several, in order.

@@ -18,12 +18,16 @@ class Codec(Protocol):
         ...
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 class JSONCodec:
     """Strict JSON: no NaN, no infinity, no lone surrogates; compact, UTF-8 characters as they are."""
 
     def encode(self, payload: Any) -> str:
-        text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode("utf-8")  # a lone surrogate passes json.dumps and would fail only in the driver
+        text = _encode(payload)
+        if not text.isascii():
+            text.encode("utf-8")  # a lone surrogate passes the encoder and would fail only in the driver
         return text
 
     def decode(self, text: str) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.errors import ArgumentError, PayloadError
+from queue_db.model import NewJob
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH
-from queue_db.store.enqueue import NewJob, OnDuplicate
+from queue_db.store.enqueue import OnDuplicate
 
 #: Jobs in one INSERT of ``enqueue_many``.
 CHUNK = 1000
@@ -19,6 +20,9 @@ CHUNK = 1000
 OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts", "headers"})
 
 _PAIR, _TRIPLE = 2, 3
+
+# Kinds to remember: a program has few.
+_KINDS = 1000
 _HEADER_CODEC = JSONCodec()
 
 
@@ -44,6 +48,8 @@ class Intake:
         self._queue = queue
         self._codec = codec
         self._max_payload = max_payload
+        # Of each kind a job without options: all is checked but the payload.
+        self._plain: dict[str, NewJob] = {}
 
     def job(self, kind: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """One job, checked and encoded.
@@ -59,10 +65,10 @@ class Intake:
             payload=self._encode(kind, payload, self._codec),
             headers=None if headers is None else self._encode(kind, headers, _HEADER_CODEC),
             priority=arguments.whole("priority", options.get("priority", 0), -(2**31)),
-            delay=arguments.seconds("delay", options.get("delay", 0.0)),
-            run_at=arguments.moment("run_at", options.get("run_at")),
-            unique_key=None if key is None else arguments.name("unique_key", key, KEY_LENGTH),
             max_attempts=arguments.whole("max_attempts", options.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1),
+            unique_key=None if key is None else arguments.name("unique_key", key, KEY_LENGTH),
+            after=arguments.seconds("delay", options.get("delay", 0.0)),
+            not_before=arguments.moment("run_at", options.get("run_at")) or 0,
         )
 
     def chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
@@ -74,7 +80,9 @@ class Intake:
     def _item(self, position: int, item: Any) -> NewJob:
         if not isinstance(item, tuple | list) or len(item) not in (_PAIR, _TRIPLE):
             raise ArgumentError(f"job {position}: must be (kind, payload) or (kind, payload, options), not {item!r:.80}")
-        kind, payload, options = item if len(item) == _TRIPLE else (*item, {})
+        if len(item) == _PAIR:
+            return self._plain_job(*item)
+        kind, payload, options = item
         if not isinstance(options, Mapping):
             raise ArgumentError(f"job {position}: options must be a mapping, not {type(options).__name__}")
         if unknown := set(options) - OPTIONS:
@@ -83,10 +91,20 @@ class Intake:
             )
         return self.job(kind, payload, options)
 
+    def _plain_job(self, kind: str, payload: Any) -> NewJob:
+        """A job without options: most are, and of many."""
+        plain = self._plain.get(kind) if type(kind) is str else None
+        if plain is None:
+            job = self.job(kind, payload, {})
+            if len(self._plain) < _KINDS:
+                self._plain[kind] = job
+            return job
+        return NewJob._make((*plain[:2], self._encode(kind, payload, self._codec), *plain[3:]))
+
     def _encode(self, kind: str, payload: Any, codec: Codec) -> str:
         try:
             encoded = codec.encode(payload)
-            size = len(encoded.encode())
+            size = len(encoded) if encoded.isascii() else len(encoded.encode())
         except (TypeError, ValueError, RecursionError) as error:
             raise PayloadError(kind=kind, reason=f"cannot be encoded: {error}") from error
         if size > self._max_payload:

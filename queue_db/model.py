@@ -126,6 +126,25 @@ class Want:
     lean: bool = False
 
 
+class NewJob(NamedTuple):
+    """A job to insert, checked and encoded. Times in microseconds."""
+
+    queue: str
+    kind: str
+    payload: str
+    headers: str | None
+    priority: int
+    max_attempts: int
+    unique_key: str | None
+    after: int  #: due so long from now, …
+    not_before: int  #: … and not before then
+
+    @property
+    def key(self) -> tuple[str, str] | None:
+        """What no other live job may have: queue and unique key."""
+        return None if self.unique_key is None else (self.queue, self.unique_key)
+
+
 class ClaimedRow(NamedTuple):
     """The columns of a job that was just claimed, as stored."""
 

@@ -132,6 +132,25 @@ def change(connection: Connection, text: str, arguments: tuple[Any, ...]) -> int
     return touched
 
 
+def load(connection: Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Run an INSERT for many rows and return the driver's ``lastrowid``.
+
+    :raises DBAPIError: as SQLAlchemy would.
+    """
+    if observed(connection):
+        return int(connection.exec_driver_sql(text, list(rows)).lastrowid or 0)
+    cursor: Any = None
+    try:
+        cursor = connection.connection.cursor()
+        cursor.executemany(text, rows)
+        last: int = cursor.lastrowid or 0
+        cursor.close()
+    except BaseException as error:
+        _failed(connection, text, cursor, error)
+        raise
+    return last
+
+
 def _failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:
     """Raise SQLAlchemy's exception for a driver's, and throw a broken connection away; return for other errors."""
     if not isinstance(error, Exception):

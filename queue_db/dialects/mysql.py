@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -137,14 +137,15 @@ class MySQL(Dialect):
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver tells the
         # first; the driver makes one statement of what stays below its size limit.
+        if len(rows) == 1:
+            return [connection.execute(insert(jobs).values(self.single(rows[0], now))).lastrowid]
         ids: list[int] = []
-        step = _increment(connection) if len(rows) > 1 else 1
+        step = _increment(connection)
         parts = _parts(self.dated(connection, rows, now))
         # A part that meets a key which somebody else enqueued meanwhile must undo the parts before it too.
         with savepoint(connection) if len(parts) > 1 else nullcontext():
             for part in parts:
-                statement = insert(jobs) if len(part) > 1 else insert(jobs).values(part[0])
-                first = connection.execute(statement, part if len(part) > 1 else {}).lastrowid
+                first = self.load(connection, jobs, part)
                 ids.extend(range(first, first + step * len(part), step))
         return ids
 
@@ -175,12 +176,13 @@ def _delete(jobs: Table, hint: str, *, one: bool, returns: bool) -> Any:
 _STATEMENT_BYTES = 1_000_000
 
 
-def _parts(rows: Rows) -> list[list[Mapping[str, Any]]]:
+def _parts(rows: Sequence[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
     """Cut ``rows`` so that each part is one statement for the driver."""
-    parts: list[list[Mapping[str, Any]]] = [[]]
+    parts: list[list[tuple[Any, ...]]] = [[]]
     room = _STATEMENT_BYTES
     for row in rows:
-        size = 200 + sum(2 * len(value.encode()) for value in row.values() if isinstance(value, str))
+        # Four bytes for a character at most, and an escape for each.
+        size = 200 + 2 * sum([len(value) * (1 if value.isascii() else 4) for value in row if type(value) is str])
         if size > room and parts[-1]:
             parts.append([])
             room = _STATEMENT_BYTES

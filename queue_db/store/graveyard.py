@@ -67,7 +67,7 @@ def redrive(
     if not found:
         return [], []
     now = time(connection, store)
-    keyed = [{"queue": row.queue, "unique_key": row.unique_key} for row in found]
+    keyed = [(row.queue, row.unique_key) for row in found if row.unique_key is not None]
     live = set(store.dialect.live_keys(connection, jobs, keyed))
     back: list[dict[str, Any]] = []
     left: list[int] = []

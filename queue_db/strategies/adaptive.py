@@ -27,8 +27,8 @@ from queue_db.strategies.optimistic import HEAD_EVERY, Slots, draw
 #: Candidates over which the miss ratio is smoothed.
 MEMORY = 150
 
-#: Of these at most so many count in one claim: a batch is lost or won as a whole more often than job by job. And so many won without
-#: a miss are taken in at once.
+#: Of these at most so many count in one claim: a batch is lost or won as a whole more often than job by job. So many that were won
+#: without a miss are taken in at once.
 _MOST_AT_ONCE = 10
 
 #: Share of the way to the best window that one claim goes.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection
 
 from queue_db import LeasedJob, Queue
-from queue_db.model import Want
+from queue_db.model import NewJob, Want
 from queue_db.store import enqueue, lease, settle
 
 Winner = Callable[[Connection, Queue, LeasedJob], None]
@@ -64,16 +64,16 @@ def _bury(connection: Connection, queue: Queue, job: LeasedJob) -> None:
 
 
 def _replace(connection: Connection, queue: Queue, job: LeasedJob) -> None:
-    new = enqueue.NewJob(
+    new = NewJob(
         queue=queue.name,
         kind="replaced",
         payload="null",
         headers=None,
         priority=0,
-        delay=_LATER,
-        run_at=None,
-        unique_key=job.unique_key,
         max_attempts=25,
+        unique_key=job.unique_key,
+        after=_LATER,
+        not_before=0,
     )
     assert enqueue.insert_jobs(connection, queue.db.store, [new], enqueue.OnDuplicate.REPLACE) == [job.id]
 
