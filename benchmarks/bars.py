@@ -9,6 +9,7 @@ from benchmarks.claims import batches, batches_mysql, single
 from benchmarks.depth import bloat, depth
 from benchmarks.enqueue import enqueue
 from benchmarks.figures import Line
+from benchmarks.following import following
 from benchmarks.lab import Lab
 from benchmarks.memory import memory
 from benchmarks.raw import overhead
@@ -23,7 +24,7 @@ _ALL = (*_POSTGRESQL, *_MYSQL, *_SQLITE)
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of the issue's table.
+    """One row of the table.
 
     :param on: titles of the databases that it is for.
     :param asks: the bar, in words.
@@ -41,6 +42,12 @@ BARS: tuple[Bar, ...] = (
     Bar("steady", _POSTGRESQL, "produce and consume ×100: ≥ 0.65 × drain, no slower when prepared on an empty table", steady),
     Bar("batches-mysql", _MYSQL, "drain ×10 and ×100: ≥ 1.5 × skip_locked, no deadlock", batches_mysql),
     Bar("sqlite", _SQLITE, "×1: ≥ 2 × persist-queue, ≥ 3 × litequeue; ×100: ≥ 0.4 × DELETE … RETURNING", sqlite_peers),
+    Bar(
+        "following",
+        _POSTGRESQL + _MYSQL,
+        "adaptive: ≥ 0.9 × the best fixed window of 2, 10, 32 workers; follows 2 → 50 → 2",
+        following,
+    ),
     Bar("overhead", _ALL, "the API against the same statements on the raw driver: ×1 ≥ 0.7, ×100 ≥ 0.85", overhead),
     Bar("enqueue", _ALL, "enqueue_many: ≥ 0.55 × COPY, ≥ 0.6 × the best multi-row INSERT", enqueue),
     Bar("depth", (*_POSTGRESQL, *_MYSQL), "claim p50 at 1,000,000 and 10,000,000 waiting: ≤ 1.2 × that at 10,000", depth),

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Race(NamedTuple):
+    """One attempt to take a job that was read before. Times as in :class:`Notes`."""
+
+    read: float  #: when the candidates were read
+    tried: float  #: when the server came to the change that takes one of them
+    told: float  #: when everybody could see that it was taken
+    won: bool
 
 
 @dataclass
@@ -18,8 +29,8 @@ class Notes:
     times: list[float] = field(default_factory=list)
     #: How long each claim took that won something.
     latencies: list[float] = field(default_factory=list)
-    #: Of each attempt that read first and took then: when the candidates were read, when one was taken, and whether it was won.
-    races: list[tuple[float, float, bool]] = field(default_factory=list)
+    #: Each attempt that read first and took then.
+    races: list[Race] = field(default_factory=list)
     rounds: int = 0  #: attempts: candidates read and taken once
     candidates: int = 0  #: jobs that an attempt tried to take
     won: int = 0  #: candidates that it got
@@ -32,6 +43,7 @@ class Notes:
     cpu: float = 0.0  #: seconds of the worker's process
     last: float = 0.0  #: when its last job left
     window: float | None = None  #: an adaptive strategy's window at the end
+    windows: list[float] = field(default_factory=list)  #: the same in the course of the run, where somebody looked
     peak_memory: int = 0  #: bytes, resident, of the worker's process
 
 
@@ -66,16 +78,15 @@ class History:
         return sum(getattr(note, name) for note in self.notes)
 
     def rivals(self) -> list[int]:
-        """For each attempt of :attr:`Notes.races`: how many claims by others succeeded between its reading and its taking."""
-        wins = sorted((taken, note.worker) for note in self.notes for _, taken, won in note.races if won)
-        moments = [taken for taken, _ in wins]
+        """For each attempt of :attr:`Notes.races`: how many claims by others could take its job from it.
+
+        Those that nobody could see yet when it read, and that had begun before it tried: one that is being committed counts.
+        """
+        every = _Wins([race for note in self.notes for race in note.races])
         counts = []
         for note in self.notes:
-            own = sorted(taken for _, taken, won in note.races if won)
-            for read, taken, _ in note.races:
-                everybody = bisect_left(moments, taken) - bisect_right(moments, read)
-                mine = bisect_left(own, taken) - bisect_right(own, read)
-                counts.append(everybody - mine)
+            own = _Wins(note.races)
+            counts.extend(every.against(race) - own.against(race) for race in note.races)
         return counts
 
     @property
@@ -98,3 +109,16 @@ class History:
     def seconds(self) -> float:
         """From letting the workers go until the last job had left."""
         return max((note.last for note in self.notes if note.left), default=self.began) - self.began
+
+
+class _Wins:
+    """The attempts among ``races`` that were won."""
+
+    def __init__(self, races: Sequence[Race]) -> None:
+        self._tried = sorted(race.tried for race in races if race.won)
+        self._told = sorted(race.told for race in races if race.won)
+
+    def against(self, race: Race) -> int:
+        """How many of them had begun before ``race`` tried, and were not there for all to see when it read."""
+        # What was told before the reading had begun before the trying.
+        return bisect_left(self._tried, race.tried) - bisect_right(self._told, race.read)

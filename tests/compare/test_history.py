@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from queue_db.compare import theory
-from queue_db.compare.history import History, Notes
+from queue_db.compare.history import History, Notes, Race
 from queue_db.compare.results import Row, Run
 
 
@@ -61,8 +61,8 @@ def test_the_protocol_counts_where_there_is_one() -> None:
 
 def test_rivals_are_the_wins_of_others_between_reading_and_taking() -> None:
     past = history(
-        Notes(0, races=[(1.0, 5.0, True)]),
-        Notes(1, races=[(0.0, 2.0, True), (2.5, 3.0, True), (4.0, 6.0, True)]),
+        Notes(0, races=[Race(1.0, 5.0, 5.0, True)]),
+        Notes(1, races=[Race(0.0, 2.0, 2.0, True), Race(2.5, 3.0, 3.0, True), Race(4.0, 6.0, 6.0, True)]),
     )
     # Of the other three wins two fall between 1 and 5. Worker 1: the only other win is at 5, within its last attempt.
     assert past.rivals() == [2, 0, 0, 1]
@@ -70,26 +70,53 @@ def test_rivals_are_the_wins_of_others_between_reading_and_taking() -> None:
 
 def test_own_wins_are_not_rivals() -> None:
     # One worker with two connections' worth of overlapping attempts: nobody else is there.
-    assert history(Notes(0, races=[(1.0, 5.0, True), (2.0, 3.0, True), (2.5, 4.0, False)])).rivals() == [0, 0, 0]
+    assert history(Notes(0, races=[Race(1.0, 5.0, 5.0, True), Race(2.0, 3.0, 3.0, True), Race(2.5, 4.0, 4.0, False)])).rivals() == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_a_lost_attempt_is_nobodys_rival_and_has_rivals() -> None:
-    past = history(Notes(0, races=[(1.0, 5.0, False)]), Notes(1, races=[(1.0, 3.0, True)]), Notes(2, races=[(1.0, 4.0, False)]))
+    past = history(
+        Notes(0, races=[Race(1.0, 5.0, 5.0, False)]),
+        Notes(1, races=[Race(1.0, 3.0, 3.0, True)]),
+        Notes(2, races=[Race(1.0, 4.0, 4.0, False)]),
+    )
     assert past.rivals() == [1, 0, 1]
 
 
 def test_a_win_before_the_reading_or_after_the_taking_is_no_rival() -> None:
-    past = history(Notes(0, races=[(2.0, 3.0, False)]), Notes(1, races=[(0.0, 1.0, True), (3.0, 4.0, True), (1.0, 2.0, True)]))
+    past = history(
+        Notes(0, races=[Race(2.0, 3.0, 3.0, False)]),
+        Notes(1, races=[Race(0.0, 1.0, 1.0, True), Race(3.0, 4.0, 4.0, True), Race(1.0, 2.0, 2.0, True)]),
+    )
+    assert past.rivals()[0] == 0
+
+
+def test_who_is_still_committing_when_we_read_is_a_rival() -> None:
+    # The others began before our reading; only the second was there for all to see by then.
+    past = history(
+        Notes(0, races=[Race(2.0, 3.0, 3.5, False)]),
+        Notes(1, races=[Race(0.0, 1.0, 2.5, True)]),
+        Notes(2, races=[Race(0.0, 1.0, 1.5, True)]),
+    )
+    assert past.rivals()[0] == 1
+
+
+def test_who_begins_while_we_wait_is_no_rival() -> None:
+    # Our change was there at 3 and waited for somebody until 9.
+    past = history(Notes(0, races=[Race(2.0, 3.0, 9.0, False)]), Notes(1, races=[Race(3.0, 5.0, 6.0, True)]))
     assert past.rivals()[0] == 0
 
 
 def test_ten_in_lock_step_have_nine_rivals_but_those_that_come_first() -> None:
-    past = history(*(Notes(worker, races=[(0.0, 1.0 + worker, True)]) for worker in range(10)))
+    past = history(*(Notes(worker, races=[Race(0.0, 1.0 + worker, 1.0 + worker, True)]) for worker in range(10)))
     assert past.rivals() == list(range(10))
 
 
 def test_the_prediction_is_the_mean_over_the_attempts() -> None:
-    past = history(Notes(0, races=[(0.0, 2.0, True)]), Notes(1, races=[(0.0, 1.0, True)]))
+    past = history(Notes(0, races=[Race(0.0, 2.0, 2.0, True)]), Notes(1, races=[Race(0.0, 1.0, 1.0, True)]))
     assert run_of(past, window=4).predicted_miss == pytest.approx((theory.miss(1, 4) + theory.miss(0, 4)) / 2)
     assert run_of(past, window=None).predicted_miss is None
     assert run_of(history(Notes(0)), window=4).predicted_miss is None

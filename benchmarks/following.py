@@ -1,0 +1,130 @@
+"""Whether the window that tunes itself is as good as the best one that somebody could have chosen, and follows the workers."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from benchmarks.figures import Line, Side
+from benchmarks.lab import Lab
+from queue_db import Adaptive, Optimistic, QueueDB, Strategy
+from queue_db.compare.contestant import Contestant, Desk, Place
+from queue_db.compare.crew import Assignment
+from queue_db.compare.product import PRODUCT
+
+_QUEUE = "race"
+_LEASE = 600.0
+
+#: Workers to try, and the fixed windows to compare with, in numbers of workers.
+_WORKERS = (2, 10, 32)
+_SHARES = (0.5, 1, 2, 4)
+
+#: Workers that are always there, those that come and go, and seconds of each of the three phases.
+_FEW, _MANY = 2, 50
+_SECONDS = 8.0
+
+#: Jobs for each of these seconds: more than can be done.
+_RATE = 6_000
+
+
+def following(lab: Lab) -> Iterator[Line]:
+    """Adaptive beside fixed windows at several numbers of workers, and while that number changes."""
+    rows = {row.name: row for row in PRODUCT}
+    for workers in _WORKERS:
+        windows = sorted({max(1, round(share * workers)) for share in _SHARES})
+        fixed: list[Contestant] = [
+            replace(rows["optimistic"], name=f"window {window}", strategy=partial(_fixed, window)) for window in windows
+        ]
+        own, *others = lab.turns([(row, lab.jobs_for(1)) for row in (rows["adaptive"], *fixed)], workers)
+        best = max(others, key=lambda side: side.spread.median if side.spread else 0.0)
+        yield Line(f"adaptive against the best of the windows {windows}, {workers} workers", own, best, 0.9)
+    yield from _tide(lab)
+
+
+def _fixed(window: int, workers: int) -> Strategy:
+    return Optimistic(window=window)
+
+
+@dataclass(frozen=True)
+class Tide:
+    """A few workers; then many more come, and go again."""
+
+    seconds: float
+    name: str = field(default="tide", init=False)
+    family: str = field(default="tide", init=False)
+    batch: int = field(default=1, init=False)
+    claim: str = field(default="adaptive", init=False)
+    removal: str = field(default="fenced DELETE", init=False)
+    index: str = field(default="(queue, priority, available_at, id)", init=False)
+    pick: str | None = field(default=None, init=False)
+
+    def window(self, workers: int) -> float | None:
+        """Whatever it finds."""
+        return None
+
+    def configuration(self) -> dict[str, str]:
+        """Nothing."""
+        return {}
+
+    def refused(self, place: Place) -> str | None:
+        """It runs everywhere."""
+        return None
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """As the product's rows."""
+        PRODUCT[0].set_up(place, jobs)
+
+    def tear_down(self, place: Place) -> None:
+        """As the product's rows."""
+        PRODUCT[0].tear_down(place)
+
+    def work(self, place: Place, desk: Desk) -> None:
+        """Claim and complete while it is this worker's time; the first one notes the window, and clears up at the end."""
+        strategy = Adaptive()
+        with QueueDB(place.url, strategy, schema=place.schema, pool_size=1) as db:
+            queue = db.queue(_QUEUE)
+            queue.claim()[0].release()  # connect before the gun
+            desk.ready()
+            began = time.monotonic()
+            seen: list[list[int]] = [[], [], []]
+            while not desk.over and (phases := (time.monotonic() - began) / self.seconds) < len(seen):
+                if desk.number >= _FEW and int(phases) != 1:
+                    time.sleep(0.005)
+                    continue
+                for job in queue.claim(lease=_LEASE):
+                    desk.left(int(bool(job.complete())))
+                if phases % 1 > 0.5:
+                    seen[int(phases)].append(strategy.window(_QUEUE))
+            if desk.number == 0:
+                desk.notes.windows = [statistics.fmean(windows) if windows else 0.0 for windows in seen]
+                self._clear_up(db, desk)
+
+    def _clear_up(self, db: QueueDB, desk: Desk) -> None:
+        queue = db.queue(_QUEUE)
+        while not desk.over:
+            desk.left(queue.purge())
+            time.sleep(0.05)
+
+
+def _tide(lab: Lab) -> Iterator[Line]:
+    seconds = max(0.5, _SECONDS * min(lab.scale, 1.0))
+    tide, place = Tide(seconds), lab.at(_MANY)
+    found: list[list[float]] = []
+    for turn in range(lab.repeat):
+        lab.say(f"{_FEW} workers, {_MANY}, {_FEW} again, {seconds:g} s each, {turn + 1} of {lab.repeat}")
+        try:
+            tide.set_up(place, jobs := int(3 * seconds * _RATE))
+            history = lab.crews(_MANY).run(Assignment(tide, place, 0.0, 0.0, verify=False), jobs, limit=lab.plan.limit)
+        finally:
+            tide.tear_down(place)
+        found.append(history.notes[0].windows)
+        lab.say("    windows " + ", ".join(f"{window:.1f}" for window in found[-1]))
+    few, many, again = (
+        Side(what, "batches", [windows[phase] for windows in found])
+        for phase, what in enumerate((f"window, {_FEW} workers", f"window, {_MANY} workers", f"window, {_FEW} workers again"))
+    )
+    yield Line(f"the window with {_MANY} workers against that with {_FEW}, while running", many, few, 2.0)
+    yield Line(f"the window with {_FEW} workers again against that before", again, few, 2.0, at_most=True)
