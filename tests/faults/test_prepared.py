@@ -40,16 +40,18 @@ def test_a_session_that_has_lost_them_is_no_error(url: str, name: str) -> None:
     # As a pooler does that gives each transaction another session.
     with QueueDB(url, pool_size=1) as db:
         queue = db.queue(name)
-        queue.enqueue_many([("mail", number) for number in range(4)])
-        (first,) = queue.claim()
-        with db.database.engine.connect() as connection:
+        queue.enqueue_many([("mail", number) for number in range(5)])
+        (zeroth,) = queue.claim()
+        (first,) = queue.claim()  # by the statement that follows one that has won
+        with db.database.connections.one() as connection:
             connection.exec_driver_sql("DEALLOCATE ALL")
+            connection.rollback()
         (second,) = queue.claim()
-        assert (first.payload, second.payload) == (0, 1)
+        assert (zeroth.payload, first.payload, second.payload) == (0, 1, 2)
         assert second.attempts == 1
         assert first.complete()
         assert second.complete()
         seen = heard(db.database.engine)
-        assert [job.payload for job in queue.pop(2)] == [2, 3]
+        assert [job.payload for job in queue.pop(2)] == [3, 4]
         assert "EXECUTE" not in seen
         assert db.counters.retried == 1

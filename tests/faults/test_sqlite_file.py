@@ -90,9 +90,10 @@ def test_a_writer_that_leaves_in_time_is_waited_for(file: Path, writer: sqlite3.
     with QueueDB(f"sqlite:///{file}?timeout=0.05") as db:
         refusals = []
 
-        @event.listens_for(db.database.engine, "begin")
-        def leave(connection: Any) -> None:
-            refusals.append(connection)
+        @event.listens_for(db.database.engine, "before_cursor_execute")
+        def leave(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+            if statement.startswith("UPDATE"):
+                refusals.append(connection)
             if len(refusals) == 3:
                 writer.execute("COMMIT")
 

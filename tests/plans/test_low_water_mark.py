@@ -23,7 +23,7 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
     crowd = make_table()
     with crowd.open() as db, crowd.open() as other, other.database.engine.connect() as opened:
         queue = db.queue("churned")
-        queue._marks = marks = Marks(clock=lambda: 0.0)  # no sweep but the first claim, however long this takes
+        queue._claiming.marks = marks = Marks(clock=lambda: 0.0)  # no sweep but the first claim, however long this takes
         fill(db, queue.name, 1_000, due_in=-7200)
         queue.claim(1)
         clean = watch(db, lambda: queue.claim(1))
@@ -38,7 +38,7 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
         fill(db, queue.name, 1_000, due_in=-60)
         assert reader.execute(text(f"SELECT count(*) FROM {crowd.table}")).scalar_one() == seen == 1_000
 
-        queue._marks = marks = Marks(clock=lambda: 0.0)
+        queue._claiming.marks = marks = Marks(clock=lambda: 0.0)
         begun = watch(db, lambda: queue.claim(1))
         remembered = watch(db, lambda: queue.claim(1))
         if kind == "sqlite":

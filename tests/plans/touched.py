@@ -36,6 +36,14 @@ class Touched:
 
 
 @contextmanager
+def the_connection(db: QueueDB) -> Iterator[Connection]:
+    """The only connection that there is, taken out of the library's hands."""
+    db.database.connections.close()
+    with db.database.engine.connect() as connection:
+        yield connection
+
+
+@contextmanager
 def captured(engine: Engine, table: str) -> Iterator[list[tuple[str, Any]]]:
     """The statements on ``table`` that run inside, with their parameters."""
     seen: list[tuple[str, Any]] = []
@@ -65,10 +73,13 @@ def watch(db: QueueDB, act: Callable[[], object]) -> Touched:
 
 def _postgresql(db: QueueDB, act: Callable[[], object]) -> Touched:
     table = db.store.tables.name
+    db.database.connections.close()
     with captured(db.database.engine, table) as statements:
         act()
     touched = Touched()
-    with db.database.engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+    # What is prepared is prepared on the one connection of these tests.
+    with the_connection(db) as connection:
+        connection.exec_driver_sql("BEGIN")
         for statement, parameters in statements:
             found = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", parameters).scalar_one()
             plan = found if isinstance(found, list) else json.loads(found)
@@ -84,6 +95,7 @@ def _postgresql(db: QueueDB, act: Callable[[], object]) -> Touched:
                     touched.bad.append(node["Node Type"])
                 each = sum(node.get(name, 0) for name in ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck"))
                 touched.rows += round(each * node["Actual Loops"])
+        connection.exec_driver_sql("ROLLBACK")
         connection.rollback()
     return touched
 
@@ -97,7 +109,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _mysql(db: QueueDB, act: Callable[[], object]) -> Touched:
     engine, table = db.database.engine, db.store.tables.name
     touched = Touched()
-    # The handlers' counters belong to a session: the pool of these tests has one connection.
+    # The handlers' counters belong to a session: these tests have one connection.
     before = _counters(db)
     own = {name: value - before[name] for name, value in _counters(db).items()}
     start = _counters(db)
@@ -122,8 +134,9 @@ def _mysql(db: QueueDB, act: Callable[[], object]) -> Touched:
 
 
 def _counters(db: QueueDB) -> dict[str, int]:
-    with db.database.engine.connect() as connection:
+    with the_connection(db) as connection:
         found = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler\\_read%%'").all()
+        connection.rollback()
     return {name: int(value) for name, value in found}
 
 
@@ -160,14 +173,14 @@ def _sqlite(db: QueueDB, act: Callable[[], object]) -> Touched:
         touched.rows += 1
         return 0
 
-    # The handler belongs to a connection: the pool of these tests has one.
-    with engine.connect() as connection:
+    # The handler belongs to a connection: these tests have one.
+    with the_connection(db) as connection:
         connection.connection.driver_connection.set_progress_handler(step, 1)
     try:
         with captured(engine, table) as statements:
             act()
     finally:
-        with engine.connect() as connection:
+        with the_connection(db) as connection:
             connection.connection.driver_connection.set_progress_handler(None, 1)
     with engine.connect() as connection:
         for statement, parameters in statements:

@@ -23,7 +23,8 @@ def open_transaction(db: QueueDB) -> Iterator[Connection]:
     """A transaction as the library begins it, left open until the block commits or rolls it back."""
     with db.database.engine.connect() as connection:
         if db.database.dialect.autocommits:
-            connection.execution_options(isolation_level="READ COMMITTED")
+            level = "SERIALIZABLE" if connection.dialect.name == "sqlite" else "READ COMMITTED"
+            connection.execution_options(isolation_level=level)
         connection.begin()
         db.database.dialect.begin(connection)
         yield connection

@@ -24,7 +24,7 @@ DRAWS = {
 def claim_on(connection: Connection, queue: Queue, draw: lease.Draw) -> list[int]:
     """A claim whose transaction stays open."""
     store = queue.db.store
-    want = Want(queue.name, 1, 60_000_000, "open", secrets.token_hex(16), queue._marks.ranges(), store.clock and store.clock())
+    want = Want(queue.name, 1, 60_000_000, "open", secrets.token_hex(16), queue._claiming.marks.ranges(), store.clock and store.clock())
     return [row.id for row in lease.claim(connection, store, want, draw).rows]
 
 
@@ -91,7 +91,7 @@ def test_claim_finds_a_job_whose_producer_committed_late(
 ) -> None:
     differs("one writer")
     monotonic = Monotonic()
-    ours._marks = Marks(monotonic)
+    ours._claiming.marks = Marks(monotonic)
     with open_transaction(theirs.db) as connection:
         late = theirs.enqueue("late", priority=priority, using=connection)
         # Meanwhile the consumer moves on, well past the time at which the late job became due.
@@ -101,7 +101,7 @@ def test_claim_finds_a_job_whose_producer_committed_late(
             assert ours.claim()[0].complete()
         connection.commit()
     assert theirs.get(late).available_at < clock.now()  # type: ignore[arg-type]
-    assert any(known.floor > clock() - 120_000_000 for known in ours._marks.ranges()), "the mark did not pass the late job"
+    assert any(known.floor > clock() - 120_000_000 for known in ours._claiming.marks.ranges()), "the mark did not pass the late job"
     monotonic.seconds += marks.SHORTEST_SWEEP_INTERVAL
     assert [job.id for job in ours.claim()] == [late]
 
@@ -110,7 +110,7 @@ def test_claim_finds_a_job_at_once_whose_producer_was_quicker_than_the_slack(
     differs: Callable[[str], None], clock: SettableClock, ours: Queue, theirs: Queue
 ) -> None:
     differs("one writer")
-    ours._marks = Marks(Monotonic())
+    ours._claiming.marks = Marks(Monotonic())
     with open_transaction(theirs.db) as connection:
         late = theirs.enqueue("late", using=connection)
         for _ in range(3):
