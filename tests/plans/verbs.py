@@ -25,7 +25,9 @@ def claim(limit: int, strategy: Callable[[], Any]) -> Verb:
         with db:
             queue = db.queue(name)
             queue.claim(limit)
-            return watch(db, lambda: queue.claim(limit))
+            # On SQLite steps are counted, and a window that is shuffled is sorted in as many as chance has it.
+            runs = 9 if db.database.engine.dialect.name == "sqlite" else 1
+            return sorted((watch(db, lambda: queue.claim(limit)) for _ in range(runs)), key=lambda one: one.rows)[runs // 2]
 
     return run
 

@@ -81,13 +81,12 @@ class Loser:
         self._begun = threading.Event()
         self._done = threading.Event()
         self._pool = ThreadPoolExecutor(1)
-        begin = db.database.dialect.begin
 
-        def begun(connection: Connection) -> None:
-            self._begun.set()
-            begin(connection)
+        def sent(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+            if statement.startswith(("BEGIN IMMEDIATE", "INSERT", "UPDATE", "DELETE")):
+                self._begun.set()
 
-        db.database.dialect.begin = begun  # type: ignore[method-assign]
+        event.listen(db.database.engine, "before_cursor_execute", sent)
 
         def run() -> Any:
             try:

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from queue_db import DuplicateJobError, Queue, QueueDB, TransientStorageError, Verdict
+from queue_db.connections import Connections
 from queue_db.testing import SettableClock
 from tests.conftest import server_of
 from tests.races.interleaving import between
@@ -155,8 +156,9 @@ class TestSnapshotIsolation:
     def test_our_own_transaction_is_run_again(self, pair: tuple[Queue, Queue], clock: SettableClock) -> None:
         ours, theirs = pair
         ours.enqueue("mail")
-        theirs.db.database.engine = theirs.db.database.engine.execution_options(isolation_level="REPEATABLE READ")
-        with between(theirs.db.database.engine, "UPDATE", ours.claim) as done:
+        engine = theirs.db.database.engine.execution_options(isolation_level="REPEATABLE READ")
+        theirs.db.database.connections = Connections(engine, keep=0)
+        with between(engine, "UPDATE", ours.claim) as done:
             assert theirs.claim() == []
         assert done[0]
         assert (theirs.db.counters.retried, theirs.db.counters.claimed) == (1, 0)
