@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -292,10 +293,22 @@ class Queue:
             rest = () if second is None else chain([second], chunks)
             return [job_id for chunk in chain([first], rest) for job_id in enqueue.insert_jobs(connection, store, chunk, policy)]
 
+        def insert_meanwhile(connection: Connection) -> list[int | None]:
+            """While the server inserts one chunk, the next is checked and encoded here."""
+            ids: list[int | None] = []
+            with ThreadPoolExecutor(1) as aside:
+                running = aside.submit(enqueue.insert_jobs, connection, store, first, policy)
+                for chunk in chain([] if second is None else [second], chunks):
+                    ids += running.result()
+                    running = aside.submit(enqueue.insert_jobs, connection, store, chunk, policy)
+                return ids + running.result()
+
         if using is not None:
             # In the caller's transaction a savepoint makes it all or none.
             with self.db.database.joined(using, "enqueue_many") as connection, savepoint(connection):
                 return insert(connection)
+        if second is not None and store.dialect.served:
+            return self.db.database.run(insert_meanwhile, name="enqueue_many", attempts=1)
         # A second chunk means that the iterable is being used up: it cannot be run again.
         return self.db.database.run(insert, name="enqueue_many", attempts=ATTEMPTS if second is None else 1)
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from sqlalchemy import Connection
 
-from queue_db.dialects.base import Pairs
+from queue_db.dialects.statements import Pairs
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import Capability
 from queue_db.store import settle

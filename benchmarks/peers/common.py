@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ _TITLES = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB", "
 
 
 @dataclass(frozen=True)
-class Peer:
+class Peer(ABC):
     """A row of somebody else's. Subclasses import their package inside their methods only: it need not be there."""
 
     name: str
@@ -66,17 +67,17 @@ class Peer:
             return f"{self.name} is not installed ({', '.join(missing)}): {INSTALL}"
         return None
 
+    @abstractmethod
     def set_up(self, place: Place, jobs: int) -> None:
         """Make fresh tables with ``jobs`` due jobs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def work(self, place: Place, desk: Desk) -> None:
         """Run the peer's own worker until ``desk.over``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tear_down(self, place: Place) -> None:
         """Remove what ``set_up`` made."""
-        raise NotImplementedError
 
 
 class PostgreSQLPeer(Peer):
@@ -84,6 +85,7 @@ class PostgreSQLPeer(Peer):
 
     databases = ("postgresql",)
 
+    @abstractmethod
     def tear_down(self, place: Place) -> None:
         """Empty the schema: it is the laboratory's."""
         fresh_schema(place)
@@ -106,6 +108,7 @@ class SQLitePeer(Peer):
         database = Path(make_url(place.url).database or "")
         return database.with_name(f"{database.stem}.{self.name}.db")
 
+    @abstractmethod
     def tear_down(self, place: Place) -> None:
         """Delete the file and what SQLite keeps beside it."""
         file = self.file(place)

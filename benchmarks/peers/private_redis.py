@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -112,9 +113,9 @@ class RedisPeer(Peer):
         _running[self] = started = _start()
         self.fill(started.server, jobs)
 
+    @abstractmethod
     def fill(self, server: Server, jobs: int) -> None:
         """Enqueue them."""
-        raise NotImplementedError
 
     def tear_down(self, place: Place) -> None:
         """Stop the server that ``set_up`` has started."""

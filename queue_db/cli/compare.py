@@ -210,6 +210,8 @@ class _Display:
         self._progress.advance(self._task, skipped)
         if row.refused is not None:
             said = f"not here: {row.refused}"
+        elif row.failed is not None:
+            said = f"failed: {row.failed.strip()}"
         elif row.rate is None:
             said = "did not finish"
         else:

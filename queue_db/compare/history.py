@@ -83,7 +83,7 @@ class History:
         Those that nobody could see yet when it read, and that had begun before it tried: one that is being committed counts.
         """
         every = _Wins([race for note in self.notes for race in note.races])
-        counts = []
+        counts: list[int] = []
         for note in self.notes:
             own = _Wins(note.races)
             counts.extend(every.against(race) - own.against(race) for race in note.races)

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db import arguments
 from queue_db.compare.article import ARTICLE, Article
 from queue_db.compare.contestant import Contestant, Place
-from queue_db.compare.crew import Assignment, Crew, Kind
+from queue_db.compare.crew import Assignment, Crew, CrewError, Kind
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.machine import machine, server_clock
 from queue_db.compare.product import PRODUCT
@@ -186,17 +186,47 @@ def compare(
     :raises ArgumentError: a strategy that nobody knows.
     :raises ConfigurationError: a database that cannot be used, or the right to make a schema is missing.
     :raises StorageError: the server does not answer.
-    :raises CrewError: a worker could not do its part.
+    :raises CrewError: no row could be run, because a worker could not do its part. Where others could, the row says so.
     """
     listening = audience or Silence()
     rows = contestants(plan.strategies, plan.batches, more)
     comparison = Comparison(plan=plan.told(), machine=machine(), began=datetime.now(UTC).isoformat(timespec="seconds"), benches=[])
-    with Crew(plan.workers, plan.kind) as crew:
+    with _Shifts(plan) as shifts:
         for url in urls:
             with own_place(url, plan) as (place, bench):
                 comparison.benches.append(bench)
-                _run_bench(place, bench, rows, plan, crew, listening)
+                _run_bench(place, bench, rows, plan, shifts, listening)
+    ran = [row for bench in comparison.benches for row in bench.rows if row.refused is None]
+    if ran and all(row.failed is not None for row in ran):
+        raise CrewError(ran[0].failed)
     return comparison
+
+
+class _Shifts:
+    """The crew at work, and a fresh one after one that has failed: of its workers nobody knows what they are at."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._crew: Crew | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.relieve()
+
+    @property
+    def crew(self) -> Crew:
+        """Who works now."""
+        if self._crew is None:
+            self._crew = Crew(self._plan.workers, self._plan.kind)
+        return self._crew
+
+    def relieve(self) -> None:
+        """Send everybody home."""
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.close()
 
 
 @contextmanager
@@ -241,7 +271,7 @@ def _facts(database: Database) -> dict[str, str]:
         return database.dialect.facts(connection, tables("jobs", None).jobs)
 
 
-def _run_bench(place: Place, bench: Bench, rows: Sequence[Contestant], plan: Plan, crew: Crew, audience: Audience) -> None:
+def _run_bench(place: Place, bench: Bench, rows: Sequence[Contestant], plan: Plan, shifts: _Shifts, audience: Audience) -> None:
     short = {"PostgreSQL": "pgsql"}.get(bench.title, bench.title.lower())
     audience.bench(bench.server, len(rows), len(rows) * plan.repeat)
     for one in rows:
@@ -265,7 +295,12 @@ def _run_bench(place: Place, bench: Bench, rows: Sequence[Contestant], plan: Pla
             for number in range(plan.repeat):
                 jobs = plan.jobs_for(contestant.batch)
                 audience.run(row.name, row.batch, number, jobs)
-                row.runs.append(_run_once(contestant, place, row, plan, crew, audience, jobs))
+                try:
+                    row.runs.append(_run_once(contestant, place, row, plan, shifts.crew, audience, jobs))
+                except CrewError as error:
+                    bench.rows[-1] = row = replace(row, failed=str(error))
+                    shifts.relieve()
+                    break
                 audience.ran()
         audience.done(row, plan.repeat - len(row.runs))
 

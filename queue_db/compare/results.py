@@ -124,6 +124,7 @@ class Row:
     window: float | None = None  #: width of a fixed window, in jobs
     pick: str | None = None  #: how a job is drawn from it: head, uniform, geometric or slot
     refused: str | None = None  #: why it did not run here
+    failed: str | None = None  #: what a worker said when it could not go on; the runs after that were left out
     configuration: dict[str, str] = field(default_factory=dict)  #: a peer's settings, as its own documents advise
     runs: list[Run] = field(default_factory=list)
 
@@ -135,7 +136,7 @@ class Row:
     @property
     def finished(self) -> bool:
         """Whether there is a run and every run came to its end."""
-        return bool(self.runs) and all(run.finished for run in self.runs)
+        return self.failed is None and bool(self.runs) and all(run.finished for run in self.runs)
 
     def total(self, name: str) -> int:
         """The sum of one of the runs' numbers."""

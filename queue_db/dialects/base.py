@@ -6,32 +6,25 @@ database with row counts that tell matched rows, though in more statements.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import (
     URL,
-    BigInteger,
     ColumnElement,
     Connection,
     Delete,
     Engine,
     Executable,
-    Integer,
     Row,
     Select,
     Table,
     Update,
     and_,
-    bindparam,
     case,
-    delete,
     func,
     insert,
-    null,
     select,
     tuple_,
     update,
@@ -42,83 +35,35 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 
 from queue_db.clock import now_us
 from queue_db.dialects import direct, transactions
+from queue_db.dialects.statements import COPIED, DATED, NEW, Pairs, delete_of, delete_returning, hold_of, insert_into, wanted
+from queue_db.dialects.taking import (
+    ASSIGNED,
+    HEAD,
+    ID,
+    LOOKED_AT,
+    PRIORITY,
+    VERSION,
+    Taken,
+    Taking,
+    as_taken,
+    change_of,
+    lean_look,
+    look,
+    lowest_heads,
+    won_by,
+)
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
     StorageError,
     TransientStorageError,
 )
-from queue_db.model import Capability, ClaimedRow, Fault, NewJob
-
-Pairs = Sequence[tuple[int, int]]
-"""``(id, version)`` of jobs."""
+from queue_db.model import Capability, Fault, NewJob
 
 Rows = Sequence[NewJob]
 """New jobs. Their due time follows from ``after`` and ``not_before``, when it is known what time it is."""
 
 Statement = TypeVar("Statement", Select[Any], Update, Delete)
-
-#: Columns of a new job that are inserted as they are given.
-COPIED = NewJob._fields[:-2]
-
-#: The columns of :meth:`Dialect.dated`.
-DATED = (*COPIED, "available_at", "created_at")
-
-
-#: Where a claim's rows have what: they begin with the columns of a claimed job.
-ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
-    ClaimedRow._fields.index, ("id", "priority", "available_at", "due_at", "version", "attempts")
-)
-_HEAD = len(ClaimedRow._fields)
-_LOOKED_AT = _HEAD + 1
-
-#: The parameters of ``Taking.values``; the others belong to the candidates.
-ASSIGNED = ("token", "lease", "by_worker", "now")
-
-
-@dataclass(frozen=True, eq=False)
-class Taking:
-    """A claim in its parts, which a dialect puts together into as few statements as it can. Made once for each shape and kept.
-
-    - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
-      the strategy says so; ``whole`` does the same with all columns of ``returning``.
-    - ``lean`` selects ``id, version, available_at`` of all due jobs, where there is a single range and no waiting (else None);
-      ``before`` a job of lower priority number than that range.
-    - ``slices``: the candidates begin at the parameter ``start`` and go on at the head where the queue ends.
-    - ``clock`` is the time of the statement.
-    - ``unseen`` selects one ``priority`` for each gap between the known ones in which there is a job (None: no gaps).
-    - ``locks`` tells whether the candidates are locked, ``waits`` whether that waits for others' locks.
-    - ``values`` are the assignments, ``returning`` the columns of the jobs won.
-
-    Their parameters are given when it runs; ``limit`` and ``token``, the claim token, are among them.
-    """
-
-    jobs: Table
-    candidates: Select[Any]
-    whole: Select[Any]
-    lean: Select[Any] | None
-    before: Select[Any] | None
-    slices: bool
-    clock: ColumnElement[int]
-    unseen: Select[Any] | None
-    locks: bool
-    waits: bool
-    values: Sequence[tuple[ColumnElement[Any], Any]]
-    returning: Sequence[ColumnElement[Any]]
-
-
-@dataclass(slots=True)
-class Taken:
-    """What a claim took: rows that begin with ``returning``; the candidates' ``(priority, head)``; unseen priorities.
-
-    Not ``conclusive``: nothing was taken, and nobody knows why.
-    """
-
-    rows: Sequence[Sequence[Any]]
-    candidates: int
-    heads: Mapping[int, int]
-    unseen: Sequence[int]
-    conclusive: bool = True
 
 
 class Dialect:
@@ -135,6 +80,8 @@ class Dialect:
     minimum: ClassVar[tuple[int, ...]] = ()
     #: Whether connections that we make commit each statement by itself, so that one statement is one round trip.
     autocommits: ClassVar[bool] = False
+    #: Whether somebody else works while a statement runs, so that this process has time for the next one.
+    served: ClassVar[bool] = True
     #: What begins a transaction that is going to write.
     begins_writing: ClassVar[str] = "BEGIN"
     #: Error codes that ask for another try.
@@ -277,32 +224,32 @@ class Dialect:
         """
         if taking.locks:
             self.begin(connection)
-        found = self.fetch(connection, _lean_look(self, taking), parameters) if lean else ()
+        found = self.fetch(connection, lean_look(self, taking), parameters) if lean else ()
         if len(found) < parameters["limit"]:
             # The queue ends here, or there are other priorities: look at all of it.
-            found = self.fetch(connection, _look(taking), parameters)
+            found = self.fetch(connection, look(taking), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
         # Nothing beyond a priority that was not looked into.
         candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
-        heads = lowest_heads((row[PRIORITY], row[_HEAD]) for row in candidates if row[_HEAD] is not None)
+        heads = lowest_heads((row[PRIORITY], row[HEAD]) for row in candidates if row[HEAD] is not None)
         if not candidates:
             return Taken((), 0, heads, unseen)
         # In id order: two claims that overlap wait for each other in one direction only.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease counts from the look, so that its end is known without reading it back. A look that has waited is too old.
-        until = candidates[0][_LOOKED_AT] + parameters["lease"]
+        until = candidates[0][LOOKED_AT] + parameters["lease"]
         assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
         if not taking.waits:
             assigned["until"] = until
             del assigned["lease"]
             assigned.pop("now", None)
-        won = self.touch(connection, _change(self, taking, one=len(pairs) == 1), assigned | wanted(pairs))
+        won = self.touch(connection, change_of(self, taking, one=len(pairs) == 1), assigned | wanted(pairs))
         if won == len(pairs) and not taking.waits:
-            return Taken([_as_taken(row, until) for row in candidates], len(pairs), heads, unseen)
+            return Taken([as_taken(row, until) for row in candidates], len(pairs), heads, unseen)
         if won == 0:
             return Taken((), len(pairs), heads, unseen)
         mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
-        return Taken(self.fetch(connection, _mine(self, taking), mine), len(pairs), heads, unseen)
+        return Taken(self.fetch(connection, won_by(self, taking), mine), len(pairs), heads, unseen)
 
     def change(
         self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]
@@ -341,12 +288,12 @@ class Dialect:
             pairs = self.hold(connection, jobs, pairs)
         if not pairs:
             return set()
-        deleted = self.touch(connection, _delete(self, jobs, one=len(pairs) == 1), wanted(pairs))
+        deleted = self.touch(connection, delete_of(self, jobs, one=len(pairs) == 1), wanted(pairs))
         return {job_id for job_id, _ in pairs} if deleted else set()
 
     def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
         """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``."""
-        found = self.fetch(connection, _hold(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
+        found = self.fetch(connection, hold_of(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
         return [(job_id, version) for job_id, version in found]
 
     # --- new rows ---------------------------------------------------------------------------------------------------
@@ -405,14 +352,14 @@ class Dialect:
 
     def load(self, connection: Connection, jobs: Table, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows of :data:`DATED` as the driver does it fastest; return its ``lastrowid``."""
-        statement = _insert(jobs)
+        statement = insert_into(jobs)
         transaction = transactions.own(connection)
         if transaction is None or not self.hands_over(connection.dialect):
-            named = [dict(zip(_NEW, row, strict=True)) for row in rows]
+            named = [dict(zip(NEW, row, strict=True)) for row in rows]
             return int(connection.execute(statement, named).lastrowid or 0)
         transaction.sent += 1
         written = direct.written(statement, connection.dialect)
-        return direct.load(connection, written.text, [*map(itemgetter(*map(_NEW.index, written.order)), rows)])
+        return direct.load(connection, written.text, [*map(itemgetter(*map(NEW.index, written.order)), rows)])
 
     # --- errors -----------------------------------------------------------------------------------------------------
 
@@ -466,7 +413,7 @@ class ReturningDialect(Dialect):
         return connection.execute(statement, parameters).all()
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
-        gone = self.fetch(connection, _delete_returning(jobs, one=len(pairs) == 1), wanted(pairs))
+        gone = self.fetch(connection, delete_returning(jobs, one=len(pairs) == 1), wanted(pairs))
         return {job_id for (job_id,) in gone}
 
 
@@ -498,118 +445,9 @@ def registered() -> dict[str, type[Dialect]]:
     return dict(_REGISTRY)
 
 
-_NEW = [f"new_{name}" for name in DATED]
-
-
-@lru_cache(maxsize=64)
-def _insert(jobs: Table) -> Any:
-    return insert(jobs).values({name: bindparam(f"new_{name}") for name in DATED})
-
-
 def due_time(now: Any, after: Any, not_before: Any) -> ColumnElement[int]:
     """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
 
     Never before now, so that claims may remember where the due jobs begin.
     """
     return case((now + after >= not_before, now + after), else_=not_before)
-
-
-def lowest_heads(candidates: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """The lowest due time seen per priority among candidates' ``(priority, head)``."""
-    heads: dict[int, int] = {}
-    for priority, head in candidates:
-        heads[priority] = min(head, heads.get(priority, head))
-    return heads
-
-
-def matching(jobs: Table, *, one: bool) -> ColumnElement[bool]:
-    """:meth:`Dialect.match` for the parameters of :func:`wanted`: part of a statement that is made once and kept."""
-    if one:
-        return and_(jobs.c.id == bindparam("of_id"), jobs.c.version == bindparam("of_version"))
-    # The ids alone drive the primary key; not every planner sees a range in the pairs.
-    return and_(
-        jobs.c.id.in_(bindparam("of_ids", expanding=True)),
-        tuple_(jobs.c.id, jobs.c.version).in_(bindparam("of_pairs", expanding=True)),
-    )
-
-
-def wanted(pairs: Pairs) -> dict[str, Any]:
-    """The parameters of :func:`matching`."""
-    if len(pairs) == 1:
-        ((job_id, version),) = pairs
-        return {"of_id": job_id, "of_version": version}
-    return {"of_ids": [job_id for job_id, _ in pairs], "of_pairs": list(pairs)}
-
-
-@lru_cache(maxsize=256)
-def _change(dialect: Dialect, taking: Taking, *, one: bool) -> Update:
-    """The change that takes candidates."""
-    jobs = taking.jobs
-    values = taking.values
-    if not taking.waits:
-        until = bindparam("until", type_=BigInteger)
-        values = [(column, until if column is jobs.c.available_at else value) for column, value in values]
-    return dialect.by_id(update(jobs).where(matching(jobs, one=one)).ordered_values(*values), jobs)
-
-
-@lru_cache(maxsize=256)
-def _mine(dialect: Dialect, taking: Taking) -> Select[Any]:
-    """What a claim has won of its candidates."""
-    jobs = taking.jobs
-    among = jobs.c.id.in_(bindparam("of_ids", expanding=True))
-    return dialect.by_id(select(*taking.returning).where(among, jobs.c.claim_token == bindparam("token")), jobs)
-
-
-@lru_cache(maxsize=64)
-def _delete(dialect: Dialect, jobs: Table, *, one: bool) -> Delete:
-    return dialect.by_id(delete(jobs).where(matching(jobs, one=one)), jobs)
-
-
-@lru_cache(maxsize=64)
-def _delete_returning(jobs: Table, *, one: bool) -> Any:
-    return delete(jobs).where(matching(jobs, one=one)).returning(jobs.c.id)
-
-
-@lru_cache(maxsize=64)
-def _hold(dialect: Dialect, jobs: Table, *, one: bool) -> Select[Any]:
-    query = select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one)).order_by(jobs.c.id)
-    return dialect.lock_rows(dialect.by_id(query, jobs), skip=False)
-
-
-@lru_cache(maxsize=256)
-def _look(taking: Taking) -> Any:
-    """Candidates and unseen priorities (rows without an id) in one read."""
-    read = taking.whole.subquery("candidate")
-    names = [str(column.key) for column in taking.returning]
-    columns = select(*(read.c[name] for name in names), read.c.head, taking.clock.label("looked_at"))
-    if taking.unseen is None:
-        return columns
-    gap = taking.unseen.subquery("unseen")
-    blank = [gap.c.priority if name == "priority" else null() for name in names]
-    return columns.union_all(select(*blank, null(), null()))
-
-
-@lru_cache(maxsize=256)
-def _lean_look(dialect: Dialect, taking: Taking) -> Any:
-    """Candidates of a single range, in the same columns; a slice knows of no head."""
-    assert taking.lean is not None  # noqa: S101 - or nobody would have asked
-    assert taking.before is not None  # noqa: S101
-    head = null() if taking.slices else taking.jobs.c.available_at
-    rows = (
-        taking.lean.with_only_columns(*taking.returning, head.label("head"), taking.clock.label("looked_at"))
-        .where(taking.before.scalar_subquery().is_(None))
-        .limit(bindparam("limit", type_=Integer))
-    )
-    if taking.slices:
-        rows = rows.offset(bindparam("start", type_=Integer))
-    return dialect.lock_rows(rows, skip=True) if taking.locks else rows
-
-
-def _as_taken(row: Sequence[Any], until: int) -> Sequence[Any]:
-    """A candidate as the claim has left it."""
-    stored = list(row)
-    stored[DUE] = stored[AVAILABLE]
-    stored[AVAILABLE] = until
-    stored[VERSION] += 1
-    stored[ATTEMPTS] += 1
-    return stored

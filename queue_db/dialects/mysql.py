@@ -14,7 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects.base import Dialect, Pairs, Rows, Statement, matching, wanted
+from queue_db.dialects.base import Dialect, Rows, Statement
+from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.transactions import savepoint
 from queue_db.model import Capability, Fault
 

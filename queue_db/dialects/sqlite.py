@@ -28,7 +28,9 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
 from queue_db.dialects import transactions
-from queue_db.dialects.base import Pairs, ReturningDialect, Rows, Taken, Taking, matching, wanted
+from queue_db.dialects.base import ReturningDialect, Rows
+from queue_db.dialects.statements import Pairs, matching, wanted
+from queue_db.dialects.taking import Taken, Taking
 from queue_db.model import Capability, Fault
 
 
@@ -44,6 +46,7 @@ class SQLite(ReturningDialect):
     names: ClassVar[tuple[str, ...]] = ("sqlite",)
     title: ClassVar[str] = "SQLite"
     autocommits: ClassVar[bool] = True
+    served: ClassVar[bool] = False
     # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
     # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other.
     begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"

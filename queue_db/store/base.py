@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.base import Taking
+from queue_db.dialects.taking import Taking
 from queue_db.model import Capability
 from queue_db.schema import Tables
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from queue_db.clock import moment
-from queue_db.dialects.base import Taking
+from queue_db.dialects.taking import Taking
 from queue_db.model import Claim, ClaimedRow, Want
 from queue_db.store.base import Store
 

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, Text, case, insert, literal, select
 
 from queue_db.clock import moment
-from queue_db.dialects.base import Pairs
+from queue_db.dialects.statements import Pairs
 from queue_db.store.base import Store
 
 

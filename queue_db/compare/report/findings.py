@@ -148,7 +148,7 @@ def _other_promise(bench: Bench) -> Iterator[str]:
 
 def _broken(bench: Bench) -> Iterator[str]:
     for row in bench.rows:
-        if (missing := unfinished(row)) and row.runs:
+        if (missing := unfinished(row)) and (row.runs or row.failed is not None):
             yield f"{label(row)} {missing}."
         elif row.repeats and short_name(row) not in (ORIGINAL, *REPAIRED):  # those have been told
             yield f"{label(row)} executed jobs more than once: {several(row.repeats, 'repeated execution')}, {errors(row)}."

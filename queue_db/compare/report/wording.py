@@ -67,6 +67,8 @@ def unfinished(row: Row) -> str | None:
     """What is missing of a row that did not come to its end; None when nothing is, or it was refused."""
     if row.refused is not None or row.finished:
         return None
+    if row.failed is not None:
+        return f"failed: {(row.failed.strip().splitlines() or ['without a word'])[-1]}"
     late = [run for run in row.runs if not run.finished]
     if not late:
         return "did not run"

@@ -1,0 +1,70 @@
+"""Statements that are made once for each table and kept, so that they need to be compiled once only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, Delete, Select, Table, and_, bindparam, delete, insert, select, tuple_
+
+from queue_db.model import NewJob
+
+if TYPE_CHECKING:
+    from queue_db.dialects.base import Dialect
+
+Pairs = Sequence[tuple[int, int]]
+"""``(id, version)`` of jobs."""
+
+#: Columns of a new job that are inserted as they are given.
+COPIED = NewJob._fields[:-2]
+
+#: The columns of :meth:`Dialect.dated`.
+DATED = (*COPIED, "available_at", "created_at")
+
+
+NEW = [f"new_{name}" for name in DATED]
+
+
+@lru_cache(maxsize=64)
+def insert_into(jobs: Table) -> Any:
+    """One row of :data:`DATED`, its values called :data:`NEW`."""
+    return insert(jobs).values({name: bindparam(f"new_{name}") for name in DATED})
+
+
+def matching(jobs: Table, *, one: bool) -> ColumnElement[bool]:
+    """:meth:`Dialect.match` for the parameters of :func:`wanted`: part of a statement that is made once and kept."""
+    if one:
+        return and_(jobs.c.id == bindparam("of_id"), jobs.c.version == bindparam("of_version"))
+    # The ids alone drive the primary key; not every planner sees a range in the pairs.
+    return and_(
+        jobs.c.id.in_(bindparam("of_ids", expanding=True)),
+        tuple_(jobs.c.id, jobs.c.version).in_(bindparam("of_pairs", expanding=True)),
+    )
+
+
+def wanted(pairs: Pairs) -> dict[str, Any]:
+    """The parameters of :func:`matching`."""
+    if len(pairs) == 1:
+        ((job_id, version),) = pairs
+        return {"of_id": job_id, "of_version": version}
+    return {"of_ids": [job_id for job_id, _ in pairs], "of_pairs": list(pairs)}
+
+
+@lru_cache(maxsize=64)
+def delete_of(dialect: Dialect, jobs: Table, *, one: bool) -> Delete:
+    """Delete what matches."""
+    return dialect.by_id(delete(jobs).where(matching(jobs, one=one)), jobs)
+
+
+@lru_cache(maxsize=64)
+def delete_returning(jobs: Table, *, one: bool) -> Any:
+    """Delete what matches, and return the ids."""
+    return delete(jobs).where(matching(jobs, one=one)).returning(jobs.c.id)
+
+
+@lru_cache(maxsize=64)
+def hold_of(dialect: Dialect, jobs: Table, *, one: bool) -> Select[Any]:
+    """Lock what matches, in id order."""
+    query = select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one)).order_by(jobs.c.id)
+    return dialect.lock_rows(dialect.by_id(query, jobs), skip=False)

@@ -1,0 +1,137 @@
+"""A claim in its parts, and the statements that the portable way to take makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, Update, bindparam, null, select, update
+
+from queue_db.dialects.statements import matching
+from queue_db.model import ClaimedRow
+
+if TYPE_CHECKING:
+    from queue_db.dialects.base import Dialect
+
+#: Where a claim's rows have what: they begin with the columns of a claimed job.
+ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
+    ClaimedRow._fields.index, ("id", "priority", "available_at", "due_at", "version", "attempts")
+)
+HEAD = len(ClaimedRow._fields)
+LOOKED_AT = HEAD + 1
+
+#: The parameters of ``Taking.values``; the others belong to the candidates.
+ASSIGNED = ("token", "lease", "by_worker", "now")
+
+
+@dataclass(frozen=True, eq=False)
+class Taking:
+    """A claim in its parts, which a dialect puts together into as few statements as it can. Made once for each shape and kept.
+
+    - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
+      the strategy says so; ``whole`` does the same with all columns of ``returning``.
+    - ``lean`` selects ``id, version, available_at`` of all due jobs, where there is a single range and no waiting (else None);
+      ``before`` a job of lower priority number than that range.
+    - ``slices``: the candidates begin at the parameter ``start`` and go on at the head where the queue ends.
+    - ``clock`` is the time of the statement.
+    - ``unseen`` selects one ``priority`` for each gap between the known ones in which there is a job (None: no gaps).
+    - ``locks`` tells whether the candidates are locked, ``waits`` whether that waits for others' locks.
+    - ``values`` are the assignments, ``returning`` the columns of the jobs won.
+
+    Their parameters are given when it runs; ``limit`` and ``token``, the claim token, are among them.
+    """
+
+    jobs: Table
+    candidates: Select[Any]
+    whole: Select[Any]
+    lean: Select[Any] | None
+    before: Select[Any] | None
+    slices: bool
+    clock: ColumnElement[int]
+    unseen: Select[Any] | None
+    locks: bool
+    waits: bool
+    values: Sequence[tuple[ColumnElement[Any], Any]]
+    returning: Sequence[ColumnElement[Any]]
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a claim took: rows that begin with ``returning``; the candidates' ``(priority, head)``; unseen priorities.
+
+    Not ``conclusive``: nothing was taken, and nobody knows why.
+    """
+
+    rows: Sequence[Sequence[Any]]
+    candidates: int
+    heads: Mapping[int, int]
+    unseen: Sequence[int]
+    conclusive: bool = True
+
+
+@lru_cache(maxsize=256)
+def change_of(dialect: Dialect, taking: Taking, *, one: bool) -> Update:
+    """The change that takes candidates."""
+    jobs = taking.jobs
+    values = taking.values
+    if not taking.waits:
+        until = bindparam("until", type_=BigInteger)
+        values = [(column, until if column is jobs.c.available_at else value) for column, value in values]
+    return dialect.by_id(update(jobs).where(matching(jobs, one=one)).ordered_values(*values), jobs)
+
+
+@lru_cache(maxsize=256)
+def won_by(dialect: Dialect, taking: Taking) -> Select[Any]:
+    """What a claim has won of its candidates."""
+    jobs = taking.jobs
+    among = jobs.c.id.in_(bindparam("of_ids", expanding=True))
+    return dialect.by_id(select(*taking.returning).where(among, jobs.c.claim_token == bindparam("token")), jobs)
+
+
+@lru_cache(maxsize=256)
+def look(taking: Taking) -> Any:
+    """Candidates and unseen priorities (rows without an id) in one read."""
+    read = taking.whole.subquery("candidate")
+    names = [str(column.key) for column in taking.returning]
+    columns = select(*(read.c[name] for name in names), read.c.head, taking.clock.label("looked_at"))
+    if taking.unseen is None:
+        return columns
+    gap = taking.unseen.subquery("unseen")
+    blank = [gap.c.priority if name == "priority" else null() for name in names]
+    return columns.union_all(select(*blank, null(), null()))
+
+
+@lru_cache(maxsize=256)
+def lean_look(dialect: Dialect, taking: Taking) -> Any:
+    """Candidates of a single range, in the same columns; a slice knows of no head."""
+    assert taking.lean is not None  # noqa: S101 - or nobody would have asked
+    assert taking.before is not None  # noqa: S101
+    head = null() if taking.slices else taking.jobs.c.available_at
+    rows = (
+        taking.lean.with_only_columns(*taking.returning, head.label("head"), taking.clock.label("looked_at"))
+        .where(taking.before.scalar_subquery().is_(None))
+        .limit(bindparam("limit", type_=Integer))
+    )
+    if taking.slices:
+        rows = rows.offset(bindparam("start", type_=Integer))
+    return dialect.lock_rows(rows, skip=True) if taking.locks else rows
+
+
+def as_taken(row: Sequence[Any], until: int) -> Sequence[Any]:
+    """A candidate as the claim has left it."""
+    stored = list(row)
+    stored[DUE] = stored[AVAILABLE]
+    stored[AVAILABLE] = until
+    stored[VERSION] += 1
+    stored[ATTEMPTS] += 1
+    return stored
+
+
+def lowest_heads(candidates: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """The lowest due time seen per priority among candidates' ``(priority, head)``."""
+    heads: dict[int, int] = {}
+    for priority, head in candidates:
+        heads[priority] = min(head, heads.get(priority, head))
+    return heads
