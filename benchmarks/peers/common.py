@@ -85,7 +85,6 @@ class PostgreSQLPeer(Peer):
 
     databases = ("postgresql",)
 
-    @abstractmethod
     def tear_down(self, place: Place) -> None:
         """Empty the schema: it is the laboratory's."""
         fresh_schema(place)
@@ -108,7 +107,6 @@ class SQLitePeer(Peer):
         database = Path(make_url(place.url).database or "")
         return database.with_name(f"{database.stem}.{self.name}.db")
 
-    @abstractmethod
     def tear_down(self, place: Place) -> None:
         """Delete the file and what SQLite keeps beside it."""
         file = self.file(place)
