@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,8 @@ def configuration(tables: Tables, connection: Connection | None = None, **attrib
         from alembic.config import Config
     except ImportError:
         raise ConfigurationError('Alembic runs the migrations and is not installed: pip install "queue-db[migrate]"') from None
-    config = Config()
+    # Not Alembic's default, which is what stdout was when Alembic was imported.
+    config = Config(stdout=sys.stdout)
     config.set_main_option("script_location", str(scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes.update(tables=tables, connection=connection, **attributes)

@@ -45,6 +45,7 @@ COSTS = {
     "DBO-6": (2, 1),
     "DBO-9": (2, 1),
     "DBO-10": (2, 1),
+    "DBO-4N": (2, 1),
 }
 
 
@@ -133,6 +134,7 @@ def test_the_windows_are_the_articles() -> None:
         "DBO-6": 5,
         "DBO-9": 20,
         "DBO-10": 20,
+        "DBO-4N": 40,
     }
     assert {window for name, window in windows.items() if name.startswith("DBP")} == {None}
     # Half of an odd number is rounded up, as the original does.

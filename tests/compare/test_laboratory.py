@@ -448,7 +448,7 @@ def names(wanted: Sequence[str], batches: Sequence[int] = (1,), more: Sequence[A
 def test_the_articles_rows_are_called_without_the_database() -> None:
     assert names(["article"]) == [f"{short_name(row)}/1" for row in ARTICLE]
     assert names(["DBP-0-1-1", "DBO-9", "DBP-noindex"]) == ["DBP-0-1-1/1", "DBO-9/1", "DBP-noindex/1"]
-    assert len({short_name(row) for row in ARTICLE}) == len(ARTICLE) == 16
+    assert len({short_name(row) for row in ARTICLE}) == len(ARTICLE) == 17
 
 
 def test_the_products_rows_come_with_every_batch() -> None:
