@@ -189,18 +189,18 @@ def test_workers_that_start_late_leave_nothing_after_ctrl_c(house: House, earlie
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["in preparation", "at work"])
 def test_nothing_is_left_after_a_worker_failed(house: House, prepared: bool) -> None:
-    watcher = Watcher(house)
     clumsy = Failing(((0,), (1,)), name="clumsy", prepared=prepared)
     with pytest.raises(CrewError, match="fell under the table"):
-        compare([house.url], plan("clumsy"), more=[clumsy], audience=watcher)
-    assert watcher.seen
+        compare([house.url], plan("clumsy"), more=[clumsy])
     assert house.places() == []
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["in preparation", "at work"])
 def test_a_row_that_failed_does_not_take_the_others_with_it(house: House, prepared: bool) -> None:
     clumsy = Failing(((0,), (1,)), name="clumsy", prepared=prepared)
-    (bench,) = compare([house.url], plan("clumsy", "DBO-1"), more=[clumsy]).benches
+    watcher = Watcher(house)
+    (bench,) = compare([house.url], plan("clumsy", "DBO-1"), more=[clumsy], audience=watcher).benches
+    assert watcher.seen
     failed, ran = bench.rows
     assert "fell under the table" in str(failed.failed)
     assert (failed.runs, failed.finished) == ([], False)
