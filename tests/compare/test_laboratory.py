@@ -87,7 +87,7 @@ class Watcher(Silence):
         self._hear("progress", None)
 
     def done(self, row: Row, skipped: int) -> None:
-        assert skipped == (0 if row.refused is None else 1)
+        assert skipped == (0 if row.refused is None and row.failed is None else 1)
         self.rows.append(row)
         self._hear("done", row.name)
 
