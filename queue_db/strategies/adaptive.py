@@ -39,8 +39,8 @@ LOWEST_RATIO = 1e-4
 
 _HIGHEST_RATIO = 0.95
 
-#: Taking a row costs about as much as reading so many more candidates.
-ROW_COST = 100.0
+#: Each further row that a claim takes costs about as much as reading so many more candidates.
+ROW_COST = 300.0
 
 
 def best_window(window: float, ratio: float, cost_ratio: float) -> float:
@@ -80,7 +80,7 @@ class Adaptive:
     """The window that tunes itself, at most ``max_window`` batches wide. ``cost_ratio``: K/b for a single job."""
 
     max_window: int = 64
-    cost_ratio: float = 400.0
+    cost_ratio: float = 500.0
     rng: random.Random = field(default_factory=random.Random, repr=False)
     name: str = field(default="adaptive", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
@@ -120,5 +120,6 @@ class Adaptive:
             control.learn(control.won + claim.missed, claim.missed)
             control.won = 0
             # An attempt costs its round trips and the rows that it takes; one more batch is `limit` more candidates.
-            wanted = best_window(control.window, control.ratio, self.cost_ratio / claim.limit + ROW_COST)
+            cost_ratio = (self.cost_ratio + ROW_COST * (claim.limit - 1)) / claim.limit
+            wanted = best_window(control.window, control.ratio, cost_ratio)
             control.move(wanted, float(self.max_window))
