@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, text, true
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import base, mysql, postgresql
+from queue_db.dialects import mysql, postgresql, taking
 from queue_db.model import Claim
 from queue_db.removal import Delete
 from queue_db.store import Marks, Store, lease, settle
@@ -75,7 +75,7 @@ class TestWithoutTheVersionCheck:
             test_claim_loses.test_claim_loses_between_its_look_and_its_update(kind, never, on.clock, on.queue, on.rival, "claim")
 
         check(stage())
-        monkeypatch.setattr(base, "matching", lambda jobs, one: jobs.c.id == bindparam("of_id"))
+        monkeypatch.setattr(taking, "matching", lambda jobs, one: jobs.c.id == bindparam("of_id"))
         with pytest.raises(AssertionError):
             check(stage())
 
