@@ -24,12 +24,12 @@ from queue_db.codecs import Codec, JSONCodec
 from queue_db.database import ATTEMPTS, Database
 from queue_db.dead import DeadJobs, job_from_row
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.errors import JobNotFoundError
 from queue_db.leased import LeasedJob
 from queue_db.model import Counters, Job, QueueStats, State, Verdict
 from queue_db.removal import Removal, removal_for
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
-from queue_db.settlement import Settlement, Work
+from queue_db.settling import Settling
 from queue_db.store import Store, enqueue, insight, settle, sweep
 from queue_db.strategies import Strategy, strategy_for
 
@@ -49,7 +49,6 @@ _LOOKS = 5
 _POP_LEASE = 60_000_000
 
 _SWEEP_BATCH = 1000
-_MAX_ERROR = 10_000
 
 
 class QueueDB:
@@ -215,6 +214,7 @@ class Queue:
         self.name = name
         self._intake = intake.Intake(name, db.codec, db.max_payload)
         self._claiming = Claiming(db.database, db.store, db.strategy, name, db.worker)
+        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.db.url}>"
@@ -345,16 +345,7 @@ class Queue:
 
     def complete_many(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None = None) -> list[Verdict]:
         """The work of these jobs is done; one verdict per job, in one or two statements."""
-        removal, store = self.db.removal, self.db.store
-        return self._settle(
-            jobs,
-            "complete",
-            lambda connection, pairs: removal.remove(connection, store, pairs),
-            settle.Change.GONE,
-            using=using,
-            attempts=removal.retries + 1,
-            direct=True,
-        )
+        return self._settling.complete(jobs, using)
 
     def fail_many(
         self,
@@ -364,111 +355,27 @@ class Queue:
         retry_in: float | None = None,
     ) -> list[Verdict]:
         """These attempts failed, all for one reason or each for its own; jobs out of attempts go to the dead table."""
-        jobs = list(jobs)
-        if isinstance(error, Sequence) and not isinstance(error, str):
-            texts = [_error_text(one) for one in error]
-            if len(texts) != len(jobs):
-                raise ArgumentError(f"{len(texts)} errors for {len(jobs)} jobs: give one for all, or one for each")
-        else:
-            texts = [_error_text(error)] * len(jobs)
-        fixed = None if retry_in is None else arguments.seconds("retry_in", retry_in)
-        errors = {job.id: text for job, text in zip(jobs, texts, strict=True)}
-        over = {job.id for job in jobs if job.attempts >= job.max_attempts}
-        delays = {
-            job.id: fixed if fixed is not None else arguments.seconds("retry_after", self.db.retry_after(job.attempts))
-            for job in jobs
-            if job.id not in over
-        }
-        store = self.db.store
-
-        def work(connection: Connection, pairs: Sequence[tuple[int, int]]) -> set[int]:
-            again = [pair for pair in pairs if pair[0] not in over]
-            gone = [pair for pair in pairs if pair[0] in over]
-            done: set[int] = set()
-            if again:
-                done |= settle.free(connection, store, again, delays=delays, errors=_of(errors, again), attempted=True)
-            if gone:
-                done |= settle.bury(connection, store, gone, errors)
-            return done
-
-        def change(job: LeasedJob) -> settle.Change:
-            return settle.Change.GONE if job.id in over else settle.Change.FREED
-
-        return self._settle(jobs, "fail", work, change)
+        return self._settling.fail(jobs, error, retry_in)
 
     def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Bring these jobs back in ``seconds``; not an attempt."""
-        return self._give_back(jobs, "snooze", arguments.seconds("seconds", seconds))
+        return self._settling.give_back(jobs, "snooze", arguments.seconds("seconds", seconds))
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """Give these jobs back at once, unworked; not an attempt."""
-        return self._give_back(jobs, "release", 0)
-
-    def _give_back(self, jobs: Sequence[LeasedJob], verb: str, delay: int) -> list[Verdict]:
-        store = self.db.store
-
-        def work(connection: Connection, pairs: Sequence[tuple[int, int]]) -> set[int]:
-            delays = dict.fromkeys((job_id for job_id, _ in pairs), delay)
-            return settle.free(connection, store, pairs, delays=delays, attempted=False)
-
-        return self._settle(jobs, verb, work, settle.Change.FREED)
+        return self._settling.give_back(jobs, "release", 0)
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Hold the leases of these jobs for ``seconds`` from now; their versions go up by one."""
-        micros = arguments.seconds("seconds", seconds, zero=False)
-        store = self.db.store
-        ends: dict[int, int] = {}
-
-        def work(connection: Connection, pairs: Sequence[tuple[int, int]]) -> set[int]:
-            found = settle.extend(connection, store, pairs, micros)
-            ends.update(found)
-            return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
-
-        def applied(job: LeasedJob) -> None:
-            job.version += 1
-            job.lease_ends = ends[job.id]
-
-        return self._settle(jobs, "extend", work, settle.Change.KEPT, applied=applied)
+        return self._settling.extend(jobs, seconds)
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """The work of these jobs is no longer wanted."""
-        store = self.db.store
-        return self._settle(jobs, "cancel", lambda connection, pairs: settle.delete(connection, store, pairs), settle.Change.GONE)
+        return self._settling.cancel(jobs)
 
     def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str) -> list[Verdict]:
         """Send these jobs to the dead table."""
-        store, reason = self.db.store, _error_text(error)
-
-        def work(connection: Connection, pairs: Sequence[tuple[int, int]]) -> set[int]:
-            return settle.bury(connection, store, pairs, dict.fromkeys((job_id for job_id, _ in pairs), reason))
-
-        return self._settle(jobs, "bury", work, settle.Change.GONE)
-
-    def _settle(
-        self,
-        jobs: Sequence[LeasedJob],
-        verb: str,
-        work: Work,
-        change: settle.Change | Callable[[LeasedJob], settle.Change],
-        *,
-        using: Connection | Session | None = None,
-        attempts: int = ATTEMPTS,
-        applied: Callable[[LeasedJob], None] | None = None,
-        direct: bool = False,
-    ) -> list[Verdict]:
-        jobs = list(jobs)
-        for job in jobs:
-            if not isinstance(job, LeasedJob):
-                raise ArgumentError(f"{job!r} is not a LeasedJob: settle the objects that claim() returned")
-            if job.source is not self:
-                raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self!r}")
-        settlement = Settlement(self.db.database, self.db.store, verb, work, change, attempts, direct)
-        verdicts = settlement.settle(jobs, using=using, applied=applied)
-        took_effect = verdicts.count(Verdict.APPLIED)
-        with self.db.database.counting as counters:
-            counters.applied += took_effect
-            counters.lost += len(verdicts) - took_effect
-        return verdicts
+        return self._settling.bury(jobs, error)
 
     # --- look -------------------------------------------------------------------------------------------------------
 
@@ -526,18 +433,3 @@ class Queue:
             if last is None:
                 return deleted
             above = last
-
-
-def _error_text(error: BaseException | str) -> str:
-    """The reason as it is stored: the exception's type and text, cut to a length that a list can show."""
-    if isinstance(error, BaseException):
-        error = f"{type(error).__name__}: {error}"
-    if not isinstance(error, str):
-        raise ArgumentError(f"error={error!r}: must be a text or an exception")
-    # PostgreSQL text cannot hold NUL; a lone surrogate cannot be encoded.
-    clean = error.replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
-    return clean if len(clean) <= _MAX_ERROR else clean[: _MAX_ERROR - 1] + "…"
-
-
-def _of(errors: Mapping[int, str], pairs: Sequence[tuple[int, int]]) -> dict[int, str]:
-    return {job_id: errors[job_id] for job_id, _ in pairs}

@@ -1,0 +1,169 @@
+"""The verbs that end or extend leases: what each changes, and how many of them took effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from queue_db import arguments, backoff
+from queue_db.database import ATTEMPTS, Database
+from queue_db.errors import ArgumentError
+from queue_db.leased import LeasedJob, Settler
+from queue_db.model import Verdict
+from queue_db.removal import Removal
+from queue_db.settlement import Pairs, Settlement, Work
+from queue_db.store import Store, settle
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+#: Longest stored reason, characters: what a list can show.
+_MAX_ERROR = 10_000
+
+
+class Settling:
+    """The settled jobs of one queue. Safe to share between threads.
+
+    :param source: the queue whose leased jobs these are; those of another are refused.
+    :param retry_after: attempt number → seconds until the next try.
+    """
+
+    def __init__(self, database: Database, store: Store, removal: Removal, retry_after: backoff.Backoff, source: Settler) -> None:
+        self._database = database
+        self._store = store
+        self._removal = removal
+        self._retry_after = retry_after
+        self._source = source
+
+    def complete(self, jobs: Sequence[LeasedJob], using: Connection | Session | None) -> list[Verdict]:
+        """They leave the queue, as the removal says."""
+        return self._settle(
+            jobs,
+            "complete",
+            lambda connection, pairs: self._removal.remove(connection, self._store, pairs),
+            settle.Change.GONE,
+            using=using,
+            attempts=self._removal.retries + 1,
+            direct=True,
+        )
+
+    def fail(
+        self,
+        jobs: Sequence[LeasedJob],
+        error: BaseException | str | Sequence[BaseException | str],
+        retry_in: float | None,
+    ) -> list[Verdict]:
+        """They come back after ``retry_in`` seconds or the backoff; those out of attempts go to the dead table."""
+        jobs = list(jobs)
+        if isinstance(error, Sequence) and not isinstance(error, str):
+            texts = [_error_text(one) for one in error]
+            if len(texts) != len(jobs):
+                raise ArgumentError(f"{len(texts)} errors for {len(jobs)} jobs: give one for all, or one for each")
+        else:
+            texts = [_error_text(error)] * len(jobs)
+        fixed = None if retry_in is None else arguments.seconds("retry_in", retry_in)
+        errors = {job.id: text for job, text in zip(jobs, texts, strict=True)}
+        over = {job.id for job in jobs if job.attempts >= job.max_attempts}
+        delays = {
+            job.id: fixed if fixed is not None else arguments.seconds("retry_after", self._retry_after(job.attempts))
+            for job in jobs
+            if job.id not in over
+        }
+
+        def work(connection: Connection, pairs: Pairs) -> set[int]:
+            again = [pair for pair in pairs if pair[0] not in over]
+            gone = [pair for pair in pairs if pair[0] in over]
+            done: set[int] = set()
+            if again:
+                done |= settle.free(connection, self._store, again, delays=delays, errors=_of(errors, again), attempted=True)
+            if gone:
+                done |= settle.bury(connection, self._store, gone, errors)
+            return done
+
+        def change(job: LeasedJob) -> settle.Change:
+            return settle.Change.GONE if job.id in over else settle.Change.FREED
+
+        return self._settle(jobs, "fail", work, change)
+
+    def give_back(self, jobs: Sequence[LeasedJob], verb: str, delay: int) -> list[Verdict]:
+        """They come back in ``delay`` microseconds; not an attempt."""
+
+        def work(connection: Connection, pairs: Pairs) -> set[int]:
+            delays = dict.fromkeys((job_id for job_id, _ in pairs), delay)
+            return settle.free(connection, self._store, pairs, delays=delays, attempted=False)
+
+        return self._settle(jobs, verb, work, settle.Change.FREED)
+
+    def extend(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
+        """Their leases end ``seconds`` from now."""
+        micros = arguments.seconds("seconds", seconds, zero=False)
+        ends: dict[int, int] = {}
+
+        def work(connection: Connection, pairs: Pairs) -> set[int]:
+            found = settle.extend(connection, self._store, pairs, micros)
+            ends.update(found)
+            return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
+
+        def applied(job: LeasedJob) -> None:
+            job.version += 1
+            job.lease_ends = ends[job.id]
+
+        return self._settle(jobs, "extend", work, settle.Change.KEPT, applied=applied)
+
+    def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
+        """They leave the queue."""
+        return self._settle(
+            jobs, "cancel", lambda connection, pairs: settle.delete(connection, self._store, pairs), settle.Change.GONE
+        )
+
+    def bury(self, jobs: Sequence[LeasedJob], error: BaseException | str) -> list[Verdict]:
+        """They go to the dead table."""
+        reason = _error_text(error)
+
+        def work(connection: Connection, pairs: Pairs) -> set[int]:
+            return settle.bury(connection, self._store, pairs, dict.fromkeys((job_id for job_id, _ in pairs), reason))
+
+        return self._settle(jobs, "bury", work, settle.Change.GONE)
+
+    def _settle(
+        self,
+        jobs: Sequence[LeasedJob],
+        verb: str,
+        work: Work,
+        change: settle.Change | Callable[[LeasedJob], settle.Change],
+        *,
+        using: Connection | Session | None = None,
+        attempts: int = ATTEMPTS,
+        applied: Callable[[LeasedJob], None] | None = None,
+        direct: bool = False,
+    ) -> list[Verdict]:
+        jobs = list(jobs)
+        for job in jobs:
+            if not isinstance(job, LeasedJob):
+                raise ArgumentError(f"{job!r} is not a LeasedJob: settle the objects that claim() returned")
+            if job.source is not self._source:
+                raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self._source!r}")
+        settlement = Settlement(self._database, self._store, verb, work, change, attempts, direct)
+        verdicts = settlement.settle(jobs, using=using, applied=applied)
+        took_effect = verdicts.count(Verdict.APPLIED)
+        with self._database.counting as counters:
+            counters.applied += took_effect
+            counters.lost += len(verdicts) - took_effect
+        return verdicts
+
+
+def _error_text(error: BaseException | str) -> str:
+    """The reason as it is stored: the exception's type and text, cut."""
+    if isinstance(error, BaseException):
+        error = f"{type(error).__name__}: {error}"
+    if not isinstance(error, str):
+        raise ArgumentError(f"error={error!r}: must be a text or an exception")
+    # PostgreSQL text cannot hold NUL; a lone surrogate cannot be encoded.
+    clean = error.replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
+    return clean if len(clean) <= _MAX_ERROR else clean[: _MAX_ERROR - 1] + "…"
+
+
+def _of(errors: Mapping[int, str], pairs: Pairs) -> dict[int, str]:
+    return {job_id: errors[job_id] for job_id, _ in pairs}
