@@ -156,8 +156,8 @@ class Database:
             # Without a code nobody knows whether a refused connection is a wrong password or a server that is starting.
             kind = PermanentStorageError if error.sqlstate is None else type(error)
             raise kind(f"cannot open {self.url}: {error}", sqlstate=error.sqlstate, statement_name="connect") from error.__cause__
-        except TypeError as error:
-            # How drivers say that they do not know a parameter of the URL.
+        except (TypeError, RuntimeError) as error:
+            # How drivers say that they do not know a parameter of the URL, or lack a package for what the server asks of them.
             self._dispose(engine)
             raise ConfigurationError(f"cannot open {self.url}: {error}") from error
         except BaseException:

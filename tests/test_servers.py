@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, folders, processes, provide
+from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, folders, over_tls, processes, provide
 from tests.servers.lookup import PROGRAMS
 from tests.servers.proxy import Proxy
 
@@ -56,7 +56,7 @@ def test_it_answers_and_says_what_it_is(server: Server, database: str) -> None:
 
 
 def test_a_wrong_password_is_refused(database: str) -> None:
-    wrong = make_url(database).set(password="wrong").render_as_string(hide_password=False)
+    wrong = make_url(over_tls(database)).set(password="wrong").render_as_string(hide_password=False)
     with pytest.raises(OperationalError, match=r"(?i)password|denied"):
         ask(wrong, "SELECT 1")
 

@@ -21,6 +21,7 @@ from queue_db.errors import (
     SchemaOutOfDateError,
     TransientStorageError,
 )
+from tests.servers import over_tls
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 SECRET = "hunter2-SeCrEt"
@@ -70,7 +71,7 @@ def test_missing_tables_are_a_matter_of_configuration(ask_at, fresh_url):
 
 def test_a_wrong_password(ask_at, url, differs):
     differs("no server")
-    wrong = make_url(url).set(password=SECRET).render_as_string(hide_password=False)
+    wrong = make_url(over_tls(url)).set(password=SECRET).render_as_string(hide_password=False)
     answer = ask_at(wrong, "stats", "--json", status=3)
     assert answer.record["error"]["type"] == "PermanentStorageError"
     assert SECRET not in answer.out + answer.err

@@ -13,11 +13,12 @@ from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
 
-#: Short waits, so that a dead network shows soon. TLS off: the proxy must be able to read COMMIT.
+#: Short waits, so that a dead network shows soon, but longer than a busy machine takes. TLS off: the proxy must be able to read
+#: COMMIT.
 WAITS = {
     "postgresql": {"connect_timeout": "2", "sslmode": "disable"},
-    "mysql": {"connect_timeout": "2", "read_timeout": "1", "ssl_disabled": "true"},
-    "mariadb": {"connect_timeout": "2", "read_timeout": "1", "ssl_disabled": "true"},
+    "mysql": {"connect_timeout": "2", "read_timeout": "3", "ssl_disabled": "true"},
+    "mariadb": {"connect_timeout": "2", "read_timeout": "3", "ssl_disabled": "true"},
 }
 
 

@@ -23,6 +23,7 @@ from queue_db import (
     StorageError,
     UnsupportedError,
 )
+from tests.servers import over_tls
 
 SECRET = "hunter2-Zq"
 
@@ -93,9 +94,25 @@ def test_a_wrong_password(
     differs("no server")
     caplog.set_level(logging.DEBUG)
     with pytest.raises(PermanentStorageError, match=r"(?i)password|denied") as refused:
-        QueueDB(with_secret(shared_urls(kind)))
+        QueueDB(with_secret(over_tls(shared_urls(kind))))
     assert SECRET not in told(refused.value)
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["mysql"])
+def test_a_password_that_mysql_will_not_take_without_tls(kind: str, shared_urls: Callable[[str], str]) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot open .*:\*\*\*@.*cryptography") as refused:
+        QueueDB(with_secret(shared_urls(kind)))
+    assert SECRET not in told(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
+def test_over_tls(kind: str, shared_urls: Callable[[str], str], name: str) -> None:
+    with QueueDB(over_tls(shared_urls(kind))) as db:
+        with db.database.begin() as connection:
+            assert connection.execute(text("SHOW STATUS LIKE 'Ssl_cipher'")).one()[1]
+        db.queue(name).enqueue("work")
+        assert [bool(job.complete()) for job in db.queue(name).claim()] == [True]
 
 
 def test_a_database_that_is_not_there(kind: str, shared_urls: Callable[[str], str], tmp_path: Path) -> None:
