@@ -24,6 +24,7 @@ from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol
 from queue_db.compare.results import Comparison, Row, Run
 from tests.compare.stand_ins import Dealt, Failing
+from tests.servers import over_tls
 
 #: Few jobs, two threads: these tests are about the laboratory, not about figures.
 QUICK: dict[str, Any] = {"jobs": 8, "workers": 2, "repeat": 1, "kind": "threads", "limit": 60.0, "batches": (1,)}
@@ -276,7 +277,7 @@ def visitor(kind: str, house: House) -> Iterator[tuple[str, Callable[[], None]]]
             say(rf"GRANT ALL ON `{PREFIX.replace('_', chr(92) + '_')}%`.* TO visitor@'%'")
 
     yield (
-        make_url(house.url).set(username="visitor", password="Visitor-7x").render_as_string(hide_password=False),
+        make_url(over_tls(house.url)).set(username="visitor", password="Visitor-7x").render_as_string(hide_password=False),
         allow,
     )
     say(*(["DROP OWNED BY visitor", "DROP ROLE visitor"] if kind == "postgresql" else ["DROP USER visitor@'%'"]))

@@ -1,4 +1,4 @@
-"""Where strategy and removal meet, claim and completion, in the cells of the grid that the whole suite leaves out."""
+"""What a strategy can change, with every strategy and removal on every database."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from queue_db.testing.suite import (  # noqa: F401
     TestCompleteUsing,
     TestFence,
     TestLease,
+    TestOrder,
     TestSettleMany,
     TestStatements,
+    TestVanishedWorkers,
     TestVersions,
     clock,
     db,
@@ -41,3 +43,8 @@ def open_db(combination: Combination, pooled: Callable[..., QueueDB]) -> OpenDB:
 @pytest.fixture
 def most_statements(combination: Combination) -> Statements:
     return combination.costs
+
+
+@pytest.fixture
+def displacement(combination: Combination) -> int:
+    return combination.displacement
