@@ -186,6 +186,7 @@ class Optimistic(Claim):
     def claimer(self, session: Session) -> Callable[[], Any]:
         """Read the window, try to take one of it."""
         jobs, notes, width = session.jobs, session.desk, self.window(session.workers)
+        early = session.dialect.shows_unflushed
         query = session.due()
         mine = [jobs.c.id == bindparam("of")]
         if self.checked:
@@ -203,11 +204,16 @@ class Optimistic(Claim):
             row = found[self._place(len(found))]
             values = {"of": row.id, "at": int(time.time())} | ({"seen": row.version} if self.checked else {})
             won = session.connection.execute(reserve, values).rowcount == 1
-            told = time.monotonic()
+            answered = time.monotonic()
             # A reading waits for nobody: the server did it halfway between question and answer. The way there and back is as long
-            # for the change, which may wait for another's and for its own commit in between.
+            # for the change, which may wait for another's and for its own commit in between. Where others see it before it is on
+            # the disk, they do when it has been worked on for as long as that.
             way = (read - asked) / 2
-            notes.notes.races.append(Race(asked + way, read + way, max(told - way, read + way), won))
+            tried = read + way
+            shown = max(answered - way, tried)
+            if early:
+                shown = min(tried + way, shown)
+            notes.notes.races.append(Race(asked + way, tried, shown, won))
             notes.notes.rounds += 1
             notes.notes.candidates += 1
             notes.notes.won += won

@@ -14,7 +14,7 @@ class Race(NamedTuple):
 
     read: float  #: when the candidates were read
     tried: float  #: when the server came to the change that takes one of them
-    told: float  #: when everybody could see that it was taken
+    shown: float  #: when everybody could see that it was taken
     won: bool
 
 
@@ -116,9 +116,9 @@ class _Wins:
 
     def __init__(self, races: Sequence[Race]) -> None:
         self._tried = sorted(race.tried for race in races if race.won)
-        self._told = sorted(race.told for race in races if race.won)
+        self._shown = sorted(race.shown for race in races if race.won)
 
     def against(self, race: Race) -> int:
         """How many of them had begun before ``race`` tried, and were not there for all to see when it read."""
-        # What was told before the reading had begun before the trying.
-        return bisect_left(self._tried, race.tried) - bisect_right(self._told, race.read)
+        # What was shown before the reading had begun before the trying.
+        return bisect_left(self._tried, race.tried) - bisect_right(self._shown, race.read)

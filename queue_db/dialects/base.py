@@ -82,6 +82,8 @@ class Dialect:
     autocommits: ClassVar[bool] = False
     #: Whether somebody else works while a statement runs, so that this process has time for the next one.
     served: ClassVar[bool] = True
+    #: Whether others see a commit before it is on the disk: InnoDB shows it and flushes then, PostgreSQL the other way round.
+    shows_unflushed: ClassVar[bool] = False
     #: What begins a transaction that is going to write.
     begins_writing: ClassVar[str] = "BEGIN"
     #: Error codes that ask for another try.

@@ -34,6 +34,7 @@ class MySQL(Dialect):
     default_driver: ClassVar[str | None] = "pymysql"
     extra: ClassVar[str] = "mysql"
     autocommits: ClassVar[bool] = True
+    shows_unflushed: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
     # 1020: with innodb_snapshot_isolation a lost version check is this error; the others: deadlock, lock wait timeout,
     # connection gone, lost, refused or shutting down.
