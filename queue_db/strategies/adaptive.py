@@ -77,10 +77,14 @@ class _Control:
 @named("adaptive")
 @dataclass
 class Adaptive:
-    """The window that tunes itself, at most ``max_window`` batches wide. ``cost_ratio``: K/b for a single job."""
+    """The window that tunes itself, at most ``max_window`` batches wide.
+
+    ``cost_ratio``: K/b for a single job. Among 32 workers windows of 128 were as fast as windows of 32, so it is 3000 and more on
+    PostgreSQL; half of that costs 3 % at most and keeps jobs nearer to their order.
+    """
 
     max_window: int = 64
-    cost_ratio: float = 500.0
+    cost_ratio: float = 1500.0
     rng: random.Random = field(default_factory=random.Random, repr=False)
     name: str = field(default="adaptive", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
