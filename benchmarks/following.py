@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
+from benchmarks.beside import Beside
 from benchmarks.figures import Line, Side
 from benchmarks.lab import Lab
 from queue_db import Adaptive, Optimistic, QueueDB, Strategy
@@ -41,45 +42,19 @@ def following(lab: Lab) -> Iterator[Line]:
         own, *others = lab.turns([(row, lab.jobs_for(1)) for row in (rows["adaptive"], *fixed)], workers)
         best = max(others, key=lambda side: side.spread.median if side.spread else 0.0)
         yield Line(f"adaptive against the best of the windows {windows}, {workers} workers", own, best, 0.9)
-    yield from _tide(lab)
+    yield from _tide(lab, rows["adaptive"])
 
 
 def _fixed(window: int, workers: int) -> Strategy:
     return Optimistic(window=window)
 
 
-@dataclass(frozen=True)
-class Tide:
+@dataclass(frozen=True, kw_only=True)
+class Tide(Beside):
     """A few workers; then many more come, and go again."""
 
     seconds: float
-    name: str = field(default="tide", init=False)
-    family: str = field(default="tide", init=False)
-    batch: int = field(default=1, init=False)
-    claim: str = field(default="adaptive", init=False)
-    removal: str = field(default="fenced DELETE", init=False)
-    index: str = field(default="(queue, priority, available_at, id)", init=False)
-    pick: str | None = field(default=None, init=False)
-
-    def window(self, workers: int) -> float | None:
-        """Whatever it finds."""
-        return None
-
-    def configuration(self) -> dict[str, str]:
-        """Nothing."""
-        return {}
-
-    def refused(self, place: Place) -> str | None:
-        """It runs everywhere."""
-        return None
-
-    def set_up(self, place: Place, jobs: int) -> None:
-        """As the product's rows."""
-        PRODUCT[0].set_up(place, jobs)
-
-    def tear_down(self, place: Place) -> None:
-        """As the product's rows."""
-        PRODUCT[0].tear_down(place)
+    name: str = "tide"
 
     def work(self, place: Place, desk: Desk) -> None:
         """Claim and complete while it is this worker's time; the first one notes the window, and clears up at the end."""
@@ -109,9 +84,9 @@ class Tide:
             time.sleep(0.05)
 
 
-def _tide(lab: Lab) -> Iterator[Line]:
+def _tide(lab: Lab, adaptive: Contestant) -> Iterator[Line]:
     seconds = max(0.5, _SECONDS * min(lab.scale, 1.0))
-    tide, place = Tide(seconds), lab.at(_MANY)
+    tide, place = Tide(like=adaptive, seconds=seconds), lab.at(_MANY)
     found: list[list[float]] = []
     for turn in range(lab.repeat):
         lab.say(f"{_FEW} workers, {_MANY}, {_FEW} again, {seconds:g} s each, {turn + 1} of {lab.repeat}")

@@ -16,11 +16,12 @@ from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
+from benchmarks.beside import Beside
 from benchmarks.figures import Line
 from benchmarks.lab import Lab
 from benchmarks.recording import Recorded, Spot, Template, record
 from queue_db import Optimistic, QueueDB, Strategy
-from queue_db.compare.contestant import Contestant, Desk, Place
+from queue_db.compare.contestant import Desk, Place
 from queue_db.compare.product import PRODUCT
 
 #: The queue of the laboratory's product rows, which fill it for both sides.
@@ -38,43 +39,16 @@ _PAUSE = 0.002
 _ATTEMPTS = 6
 
 
-@dataclass(frozen=True)
-class Raw:
+@dataclass(frozen=True, kw_only=True)
+class Raw(Beside):
     """The recorded statements in a loop."""
 
-    batch: int
     recorded: Recorded = field(repr=False)
-    filler: Contestant = field(repr=False)
     name: str = "raw driver"
-    family: str = field(default="raw", init=False)
-    claim: str = field(default="the optimistic row's statements", init=False)
-    removal: str = field(default="fenced DELETE", init=False)
-    index: str = field(default="(queue, priority, available_at, id)", init=False)
 
     def window(self, workers: int) -> float | None:
-        """As the row that it repeats."""
+        """Of the claims that were recorded."""
         return float(workers * self.batch)
-
-    @property
-    def pick(self) -> str | None:
-        """As the row that it repeats."""
-        return self.filler.pick
-
-    def configuration(self) -> dict[str, str]:
-        """Nothing."""
-        return {}
-
-    def refused(self, place: Place) -> str | None:
-        """It runs where its row runs."""
-        return self.filler.refused(place)
-
-    def set_up(self, place: Place, jobs: int) -> None:
-        """The product's own tables, filled by the product."""
-        self.filler.set_up(place, jobs)
-
-    def tear_down(self, place: Place) -> None:
-        """Drop them."""
-        self.filler.tear_down(place)
 
     def work(self, place: Place, desk: Desk) -> None:
         """Claim, complete."""
@@ -233,6 +207,6 @@ def overhead(lab: Lab, bounds: Sequence[tuple[int, float]] = ((1, 0.7), (100, 0.
         # Both sides draw anew for each claim: a slot that is kept cannot be written down and replayed.
         api = replace(row, batch=batch, strategy=_slices)
         lab.say(f"recording the statements of claims of {batch}")
-        bare = Raw(batch, record(replace(lab.place, workers=lab.plan.workers), batch), api)
+        bare = Raw(like=api, recorded=record(replace(lab.place, workers=lab.plan.workers), batch))
         ours, theirs = lab.turns([(api, lab.jobs_for(batch)), (bare, lab.jobs_for(batch))])
         yield Line(f"API ×{batch} against the same statements on the raw driver", ours, theirs, bound)

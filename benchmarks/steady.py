@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from benchmarks.beside import Beside
 from benchmarks.figures import Line
 from benchmarks.lab import Lab
 from queue_db import QueueDB
-from queue_db.compare.contestant import Contestant, Desk, Place
+from queue_db.compare.contestant import Desk, Place
 from queue_db.compare.laboratory import contestants
 
 #: The queue of the laboratory's product rows, which are the consumers.
@@ -29,65 +30,33 @@ _NAMES: dict[Start, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Steady:
-    """Worker 0 produces, the others consume.
+@dataclass(frozen=True, kw_only=True)
+class Steady(Beside):
+    """Worker 0 produces, the others consume as the other row does.
 
     :param start: drain: everything is there beforehand and worker 0 only waits; filled: as much as may wait; empty: nothing, also
         while the consumers connect and prepare their statements.
     """
 
-    consumer: Contestant = field(repr=False)
     start: Start
     jobs: int
     backlog: int = BACKLOG
-    name: str = ""
-    family: str = field(default="steady", init=False)
-    claim: str = field(default="as the consumers", init=False)
-    removal: str = field(default="fenced DELETE", init=False)
-    index: str = field(default="(queue, priority, available_at, id)", init=False)
-
-    @property
-    def batch(self) -> int:
-        """The consumers'."""
-        return self.consumer.batch
 
     @property
     def _there(self) -> int:
         """Jobs that are there at the start."""
         return {"drain": self.jobs, "filled": min(self.backlog, self.jobs), "empty": 0}[self.start]
 
-    def window(self, workers: int) -> float | None:
-        """The consumers'."""
-        return self.consumer.window(workers)
-
-    @property
-    def pick(self) -> str | None:
-        """The consumers'."""
-        return self.consumer.pick
-
-    def configuration(self) -> dict[str, str]:
-        """Nothing."""
-        return {}
-
-    def refused(self, place: Place) -> str | None:
-        """Where the consumers cannot run."""
-        return self.consumer.refused(place)
-
     def set_up(self, place: Place, jobs: int) -> None:
         """Tables with what is there at the start."""
-        self.consumer.set_up(place, self._there)
-
-    def tear_down(self, place: Place) -> None:
-        """Drop them."""
-        self.consumer.tear_down(place)
+        super().set_up(place, self._there)
 
     def work(self, place: Place, desk: Desk) -> None:
         """Produce or consume."""
         # The producer does not race.
         place = replace(place, workers=place.workers - 1)
         if desk.number:
-            self.consumer.work(place, desk)
+            self.like.work(place, desk)
             return
         tally: Any = desk.tally
         with QueueDB(place.url, schema=place.schema, pool_size=1) as db:
@@ -109,7 +78,7 @@ def steady(lab: Lab, jobs: int | None = None, consumers: int = 6, batch: int = 1
     count = jobs or lab.sized(500_000, consumers * batch)
     (consumer,) = contestants(["adaptive"], [batch])
     backlog = max(BACKLOG if lab.scale >= 1 else lab.sized(BACKLOG), consumers * batch)
-    rows = [Steady(consumer, start, count, backlog, name) for start, name in _NAMES.items()]
+    rows = [Steady(like=consumer, name=name, start=start, jobs=count, backlog=backlog) for start, name in _NAMES.items()]
     drain, filled, empty = lab.turns([(row, count) for row in rows], consumers + 1)
     yield Line(f"steady ×{batch}, started on a filled table, against drain ({consumers} consumers)", filled, drain, 0.65)
     yield Line(f"steady ×{batch}, started on an empty table, against drain ({consumers} consumers)", empty, drain, 0.65)

@@ -24,7 +24,7 @@ class Procrastinate(PostgreSQLPeer):
     name: str = "procrastinate"
     claim: str = "FOR UPDATE SKIP LOCKED in a function, head of the queue"
     removal: str = "DELETE in a function"
-    index: str = "(priority DESC, id), where todo"
+    index: str = "(priority DESC, id), of waiting jobs"
 
     packages = ("procrastinate", "psycopg", "psycopg_pool")
 

@@ -174,9 +174,9 @@ class Row:
 
     @property
     def statements_per_job(self) -> float | None:
-        """Round trips for each job that left."""
-        left = self.total("left")
-        return self.total("statements") / left if left else None
+        """Round trips for each job that left; None where nobody counts them, as in peers."""
+        left, statements = self.total("left"), self.total("statements")
+        return statements / left if left and statements else None
 
 
 @dataclass(frozen=True)

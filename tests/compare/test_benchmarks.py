@@ -144,7 +144,7 @@ def test_the_memory_of_a_process_that_drains(lab: Lab):
 
 def test_deleting_in_bulk_runs_every_job_once(lab: Lab, kind: str):
     (filler,) = contestants(["adaptive"], [5])
-    limit = BulkDelete(filler, batch=5)
+    limit = BulkDelete(like=filler)
     if kind == "sqlite":
         (side,) = lab.turns([(limit, 40)])
         assert_sound([Line("bulk", side)], 1)

@@ -194,6 +194,10 @@ def test_a_row_weighs_its_runs_by_what_they_did() -> None:
     assert (row.rate.mean, row.rate.min, row.rate.max) == (1.0, 1.0, 1.0)
 
 
+def test_statements_that_nobody_counts_are_not_none_at_all() -> None:
+    assert row_of(run_of(history(Notes(0, left=2), jobs=2))).statements_per_job is None
+
+
 def test_an_unfinished_run_has_no_part_in_the_rate() -> None:
     cut = run_of(history(Notes(0, jobs=[0], times=[101.0], left=1, last=150.0), jobs=2))
     whole = run_of(history(Notes(0, jobs=[0, 1], times=[100.5, 101.0], left=2, last=101.0), jobs=2))

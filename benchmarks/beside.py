@@ -1,0 +1,66 @@
+"""Rows of a benchmark's own, on the tables of one of the product's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+from queue_db.compare.contestant import Contestant, Desk, Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside(ABC):
+    """As the row that it is ``like``, which makes and fills the tables, but for its work and its name."""
+
+    like: Contestant = field(repr=False)
+    name: str
+    family: str = field(default="benchmark", init=False)
+
+    @property
+    def batch(self) -> int:
+        """Jobs per claim."""
+        return self.like.batch
+
+    @property
+    def claim(self) -> str:
+        """How jobs are won."""
+        return self.like.claim
+
+    @property
+    def removal(self) -> str:
+        """How finished jobs leave."""
+        return self.like.removal
+
+    @property
+    def index(self) -> str:
+        """By which index claims find jobs."""
+        return self.like.index
+
+    @property
+    def pick(self) -> str | None:
+        """How jobs are drawn from the window."""
+        return self.like.pick
+
+    def window(self, workers: int) -> float | None:
+        """Width of the window, in jobs."""
+        return self.like.window(workers)
+
+    def configuration(self) -> dict[str, str]:
+        """Nothing to tell."""
+        return {}
+
+    def refused(self, place: Place) -> str | None:
+        """Where the other one is."""
+        return self.like.refused(place)
+
+    def set_up(self, place: Place, jobs: int) -> None:
+        """Tables with ``jobs`` due jobs."""
+        self.like.set_up(place, jobs)
+
+    def tear_down(self, place: Place) -> None:
+        """Drop them."""
+        self.like.tear_down(place)
+
+    @abstractmethod
+    def work(self, place: Place, desk: Desk) -> None:
+        """In a worker: prepare, ``desk.ready()``, and work until ``desk.over``."""
