@@ -119,9 +119,10 @@ class PostgreSQL(ReturningDialect):
             "tcp_user_timeout": 20_000,
             "application_name": "queue_db",
             # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds. At REPEATABLE READ a
-            # lost version check is an error instead of no row. And what is prepared here needs no plan for each set of values.
+            # lost version check is an error instead of no row. What is prepared here needs no plan for each set of values; and one
+            # that is made while the table is small must not read all of it when it has grown.
             "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed "
-            "-c plan_cache_mode=force_generic_plan",
+            "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off",
         }
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
 
