@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
 from typing import Any
 
 from queue_db.dialects import Dialect
@@ -22,18 +21,8 @@ class Store:
     capabilities: frozenset[Capability]
     #: Microseconds since 1970, for tests that set the time; None: the database's clock.
     clock: Callable[[], int] | None = None
-
-    @cached_property
-    def takings(self) -> dict[Any, Taking]:
-        """The claims that have been put together so far, by their shape; all stores of these tables share them."""
-        kind: object = type(self.dialect)
-        return _takings(self.tables, kind)
+    takings: dict[Any, Taking] = field(default_factory=dict, repr=False)
 
     def time(self) -> dict[str, int]:
         """The parameter ``now`` of a statement, if time is set and not the database's."""
         return {} if self.clock is None else {"now": self.clock()}
-
-
-@lru_cache(maxsize=64)
-def _takings(tables: Tables, dialect: object) -> dict[Any, Taking]:
-    return {}
