@@ -84,8 +84,7 @@ GRID = [Combination(kind, strategy, removal) for kind in KINDS for strategy in S
 SERVED = [combination for combination in GRID if combination.lacks is None]
 REFUSED = [combination for combination in GRID if combination.lacks is not None]
 
-# A removal leaves other rows behind, which every verb meets. A strategy changes the claim: what that touches is shown in every cell
-# of the grid.
-SHOWN_IN_FULL = [each for each in SERVED if each.strategy == "adaptive"]
+# A strategy changes the claim and a removal the completion: what they do not touch is shown once with each of them, and where
+# the two meet in every cell of the grid.
+SHOWN_IN_FULL = [each for each in SERVED if each.removal == "delete" or each.strategy == "adaptive"]
 OTHERS = [each for each in SERVED if each not in SHOWN_IN_FULL]
-EACH_AXIS = [each for each in SERVED if each.removal == "delete" or each.strategy == "adaptive"]

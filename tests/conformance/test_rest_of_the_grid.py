@@ -1,4 +1,4 @@
-"""What a strategy can change, with every strategy and removal on every database."""
+"""Where strategy and removal meet, claim and completion, in the cells of the grid that the whole suite leaves out."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from queue_db.testing.suite import (  # noqa: F401
     TestCompleteUsing,
     TestFence,
     TestLease,
-    TestOrder,
     TestSettleMany,
     TestStatements,
-    TestVanishedWorkers,
     TestVersions,
     clock,
     db,
@@ -43,8 +41,3 @@ def open_db(combination: Combination, pooled: Callable[..., QueueDB]) -> OpenDB:
 @pytest.fixture
 def most_statements(combination: Combination) -> Statements:
     return combination.costs
-
-
-@pytest.fixture
-def displacement(combination: Combination) -> int:
-    return combination.displacement

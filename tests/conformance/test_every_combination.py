@@ -1,4 +1,4 @@
-"""The whole conformance suite on every database with each removal."""
+"""The whole conformance suite on every database with each strategy and with each removal."""
 
 from __future__ import annotations
 
