@@ -186,7 +186,7 @@ class Optimistic(Claim):
     def claimer(self, session: Session) -> Callable[[], Any]:
         """Read the window, try to take one of it."""
         jobs, notes, width = session.jobs, session.desk, self.window(session.workers)
-        early = session.dialect.shows_unflushed
+        unflushed = session.dialect.shows_unflushed
         query = session.due()
         mine = [jobs.c.id == bindparam("of")]
         if self.checked:
@@ -205,15 +205,7 @@ class Optimistic(Claim):
             values = {"of": row.id, "at": int(time.time())} | ({"seen": row.version} if self.checked else {})
             won = session.connection.execute(reserve, values).rowcount == 1
             answered = time.monotonic()
-            # A reading waits for nobody: the server did it halfway between question and answer. The way there and back is as long
-            # for the change, which may wait for another's and for its own commit in between. Where others see it before it is on
-            # the disk, they do when it has been worked on for as long as that.
-            way = (read - asked) / 2
-            tried = read + way
-            shown = max(answered - way, tried)
-            if early:
-                shown = min(tried + way, shown)
-            notes.notes.races.append(Race(asked + way, tried, shown, won))
+            notes.notes.races.append(Race.timed(asked, read, answered, won=won, unflushed=unflushed))
             notes.notes.rounds += 1
             notes.notes.candidates += 1
             notes.notes.won += won

@@ -17,6 +17,19 @@ class Race(NamedTuple):
     shown: float  #: when everybody could see that it was taken
     won: bool
 
+    @classmethod
+    def timed(cls, asked: float, read: float, answered: float, *, won: bool, unflushed: bool) -> Race:
+        """From what a worker sees: it asked for candidates, had read them, changed one at once, and got the answer.
+
+        A reading waits for nobody: the server did it halfway between question and answer. The way there and back is as long for the
+        change, which may wait for another's and for its own commit in between. Where others see it before it is on the disk
+        (``unflushed``), they are taken to when it has been worked on for as long as that; nothing tells from outside.
+        """
+        way = (read - asked) / 2
+        tried = read + way
+        shown = max(answered - way, tried)
+        return cls(asked + way, tried, min(tried + way, shown) if unflushed else shown, won)
+
 
 @dataclass
 class Notes:

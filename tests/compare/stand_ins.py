@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.history import Race
 from queue_db.errors import ArgumentError
 
 #: For rows that need no database.
@@ -120,7 +121,7 @@ class Scribbling(Dealt):
     def work(self, place: Place, desk: Desk) -> None:
         desk.ready()
         notes, number = desk.notes, desk.number
-        notes.latencies, notes.races = [0.5, 0.25], [(1.0, 2.0, True), (1.5, 3.0, False)]
+        notes.latencies, notes.races = [0.5, 0.25], [Race(1.0, 2.0, 2.5, True), Race(1.5, 3.0, 3.5, False)]
         notes.rounds, notes.candidates, notes.won, notes.empty = 11 + number, 12, 13, 14
         notes.lost, notes.statements, notes.faults = 15, 16, Counter({"deadlock": 3})
         notes.window = 17.5

@@ -194,6 +194,20 @@ def test_a_row_weighs_its_runs_by_what_they_did() -> None:
     assert (row.rate.mean, row.rate.min, row.rate.max) == (1.0, 1.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("answered", "unflushed", "shown"),
+    [
+        (30.0, False, 29.0),  # its answer took the way back
+        (30.0, True, 14.0),  # seen long before it was on the disk
+        (14.5, True, 13.5),  # but not after it was
+        (12.5, False, 13.0),  # nor before it was tried
+    ],
+)
+def test_when_others_see_a_change(answered: float, unflushed: bool, shown: float) -> None:
+    race = Race.timed(10.0, 12.0, answered, won=True, unflushed=unflushed)
+    assert race == Race(read=11.0, tried=13.0, shown=shown, won=True)
+
+
 def test_statements_that_nobody_counts_are_not_none_at_all() -> None:
     assert row_of(run_of(history(Notes(0, left=2), jobs=2))).statements_per_job is None
 
