@@ -5,10 +5,13 @@
     │                      ├─ UnsupportedError
     │                      └─ SchemaOutOfDateError
     ├─ EnqueueError ─┬─ DuplicateJobError
-    │                └─ PayloadError (also a ValueError)
+    │                ├─ PayloadError (also a ValueError)
+    │                └─ StagingError
     ├─ JobNotFoundError
     ├─ UnknownKindError
     ├─ LeaseLostError
+    ├─ StreamError ─┬─ StreamFencedError
+    │               └─ CheckpointMismatchError
     └─ StorageError ─┬─ TransientStorageError
                      └─ PermanentStorageError
 
@@ -78,6 +81,10 @@ class PayloadError(EnqueueError, ValueError):
         self.reason = reason
 
 
+class StagingError(EnqueueError):
+    """What was staged for a bulk load is not all there, so nothing was published."""
+
+
 class JobNotFoundError(QueueDBError):
     """There is no such job: it was completed, cancelled, purged, or never existed."""
 
@@ -107,6 +114,18 @@ class LeaseLostError(QueueDBError):
         super().__init__(f"the lease was lost{which}: another worker has the job, or it is gone; nothing was changed")
         self.job_id = job_id
         self.version = version
+
+
+class StreamError(QueueDBError):
+    """A stream of jobs cannot go on."""
+
+
+class StreamFencedError(StreamError):
+    """Another reader has taken the stream over."""
+
+
+class CheckpointMismatchError(StreamError):
+    """A checkpoint and the database do not know the same history of a stream."""
 
 
 class StorageError(QueueDBError):

@@ -32,6 +32,7 @@ from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, t
 from queue_db.settling import Settling
 from queue_db.store import Store, enqueue, insight, settle, sweep
 from queue_db.strategies import Strategy, strategy_for
+from queue_db.streams import Streams
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -101,6 +102,7 @@ class QueueDB:
             self.database.close()
             raise
         self.dead = DeadJobs(self)
+        self.streams = Streams(self)
         self._queues: dict[str, Queue] = {}
 
     # --- the database -----------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""The two tables, for any name and schema prefix. Above each index stands the statement that needs it.
+"""The tables, for any name and schema prefix. Above each index stands the statement that needs it.
+
+Two hold the jobs and their dead. The others belong to bulk loads that publish all or nothing (``_staged``, ``_published``) and to
+streams that hold what they have claimed until it is written elsewhere (``_streams``, ``_batches``, ``_held``).
 
 Plain column types and server-side defaults: ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client makes a valid job.
 All times are BIGINT microseconds since 1970, UTC, by the database's clock.
@@ -18,7 +21,7 @@ from queue_db.clock import now_us
 from queue_db.errors import ArgumentError
 
 #: The migration that this version of the package works with.
-HEAD = "0001"
+HEAD = "0002"
 
 #: Longest texts, in characters, of the columns that are compared or indexed.
 QUEUE_LENGTH = 100
@@ -26,6 +29,8 @@ KIND_LENGTH = 100
 KEY_LENGTH = 200
 WORKER_LENGTH = 100
 TOKEN_LENGTH = 36
+APP_LENGTH = 200
+STREAM_LENGTH = 100
 
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
@@ -62,6 +67,11 @@ class Tables:
     metadata: MetaData
     jobs: Table
     dead: Table
+    staged: Table
+    published: Table
+    streams: Table
+    batches: Table
+    held: Table
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
     version: str
 
@@ -76,7 +86,7 @@ class Tables:
 
 @lru_cache(maxsize=64)
 def tables(name: str = "jobs", schema: str | None = None) -> Tables:
-    """Describe the tables called ``name`` and ``name_dead``, in ``schema`` when given.
+    """Describe the tables called ``name``, ``name_dead`` …, in ``schema`` when given.
 
     :raises ArgumentError: for a name that is not lower-case letters, digits and underscores (at most 40).
     """
@@ -155,4 +165,97 @@ def tables(name: str = "jobs", schema: str | None = None) -> Tables:
     # Listing, counting and purging the dead of one queue, oldest first:
     #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
     Index(f"{name}_dead_queue", dead.c.queue, dead.c.died_at, dead.c.id)
-    return Tables(metadata, jobs, dead, f"{name}_schema_version")
+    bulk = _bulk_tables(name, metadata, big_id, long_text)
+    return Tables(metadata, jobs, dead, *bulk, f"{name}_schema_version")
+
+
+def _bulk_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> tuple[Table, Table, Table, Table, Table]:
+    # What a task has staged and nobody has published yet: chunks of jobs as JSON, so that a million jobs are a thousand rows to
+    # write and to delete. Found by the attempt, whose high bits are the time it began (store/staging.py), so also by age:
+    #   INSERT INTO jobs SELECT … FROM jobs_staged … WHERE attempt IN (…);  DELETE FROM jobs_staged WHERE attempt < ?
+    # PostgreSQL does not log it: after a crash it is empty, and a publication that misses rows is refused.
+    staged = Table(
+        f"{name}_staged",
+        metadata,
+        Column("attempt", big_id, primary_key=True, autoincrement=False),
+        Column("place", Integer, primary_key=True, autoincrement=False),
+        Column("size", Integer, nullable=False),
+        Column("chunk", long_text, nullable=False),
+        **_MYSQL,
+    )
+    # What has been published: the same (app, version) a second time is nothing.
+    published = Table(
+        f"{name}_published",
+        metadata,
+        Column("app", String(APP_LENGTH), primary_key=True),
+        Column("version", BigInteger, primary_key=True, autoincrement=False),
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("size", BigInteger, nullable=False),
+        Column("skipped", BigInteger, nullable=False, server_default=text("0")),
+        # 0: nobody will come again with this app; forgotten after a while.
+        Column("kept", Integer, nullable=False, server_default=text("1")),
+        Column("published_at", BigInteger, nullable=False, server_default=now_us()),
+        **_MYSQL,
+    )
+    # DELETE FROM jobs_published WHERE kept = 0 AND published_at < ?
+    Index(f"{name}_published_age", published.c.kept, published.c.published_at)
+    streams = Table(
+        f"{name}_streams",
+        metadata,
+        Column("id", big_id, primary_key=True, autoincrement=True),
+        Column("name", String(STREAM_LENGTH), nullable=False, unique=True),
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        # Up with every takeover and release: a reader with an older one is refused.
+        Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+        # Batches are numbered from 1; all up to ``acked`` are completed, those up to ``allocated`` are claimed.
+        Column("allocated", BigInteger, nullable=False, server_default=text("0")),
+        Column("acked", BigInteger, nullable=False, server_default=text("0")),
+        # The claim token of batch ``acked``: a checkpoint that knows another one comes from another history.
+        Column("acked_claim", String(TOKEN_LENGTH), nullable=False),
+        Column("holder", String(WORKER_LENGTH)),
+        Column("retention", BigInteger, nullable=False),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        # When a reader last came by; ``retention`` counts from here.
+        Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
+        sqlite_autoincrement=True,
+        **_MYSQL,
+    )
+    batches = Table(
+        f"{name}_batches",
+        metadata,
+        Column("stream", big_id, primary_key=True, autoincrement=False),
+        Column("batch", BigInteger, primary_key=True, autoincrement=False),
+        Column("claim", String(TOKEN_LENGTH), nullable=False),
+        Column("size", Integer, nullable=False),
+        # Of these have a unique key, and so a row in ``jobs`` too, which keeps the key taken.
+        Column("keyed", Integer, nullable=False),
+        # JSON: [[lowest id, highest id, jobs], …], one for each partition.
+        Column("parts", long_text, nullable=False),
+        Column("oldest_at", BigInteger, nullable=False),
+        Column("claimed_at", BigInteger, nullable=False, server_default=now_us()),
+        **_MYSQL,
+    )
+    # Jobs that a stream has claimed, out of the way of all other claims; read by ranges of ids:
+    #   SELECT … FROM jobs_held WHERE stream = ? AND batch = ? AND id BETWEEN ? AND ?
+    held = Table(
+        f"{name}_held",
+        metadata,
+        Column("stream", big_id, primary_key=True, autoincrement=False),
+        Column("batch", BigInteger, primary_key=True, autoincrement=False),
+        Column("id", big_id, primary_key=True, autoincrement=False),  # the id that the job had
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", long_text, nullable=False),
+        Column("headers", long_text),
+        Column("priority", Integer, nullable=False),
+        Column("available_at", BigInteger, nullable=False),  # when it was due
+        Column("version", BigInteger, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("max_attempts", Integer, nullable=False),
+        Column("unique_key", String(KEY_LENGTH)),
+        Column("created_at", BigInteger, nullable=False),
+        Column("last_error", long_text),
+        # Why the job goes to the dead when its batch is completed.
+        Column("dead_reason", long_text),
+        **_MYSQL,
+    )
+    return staged, published, streams, batches, held

@@ -23,6 +23,7 @@ from sqlalchemy import (
     Update,
     and_,
     case,
+    delete,
     func,
     insert,
     select,
@@ -35,6 +36,7 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 
 from queue_db.clock import now_us
 from queue_db.dialects import direct, transactions
+from queue_db.dialects.chunks import Unpacked
 from queue_db.dialects.statements import COPIED, DATED, NEW, Pairs, delete_of, delete_returning, hold_of, insert_into, wanted
 from queue_db.dialects.taking import (
     ASSIGNED,
@@ -53,10 +55,12 @@ from queue_db.dialects.taking import (
     won_by,
 )
 from queue_db.errors import (
+    ArgumentError,
     ConfigurationError,
     PermanentStorageError,
     StorageError,
     TransientStorageError,
+    UnsupportedError,
 )
 from queue_db.model import Capability, Fault, NewJob
 
@@ -141,6 +145,16 @@ class Dialect:
         """Arguments of ``create_engine`` for an engine that we make: isolation and a limit on every network wait."""
         return {}
 
+    def visiting_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
+        """:meth:`engine_options` for a short visit, also through a pooler that gives each transaction another session.
+
+        ``local_infile``: the server may ask this process for the rows of a file that it loads.
+        """
+        return self.engine_options(url)
+
+    def limit_waits(self, engine: Engine) -> None:
+        """Bound what a visit may wait for, where the options above do not: for each transaction by itself."""
+
     def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
         """Arguments of ``create_engine`` for a pool that keeps ``size`` connections and makes ``overflow`` more when needed."""
         return {"pool_size": size, "max_overflow": overflow}
@@ -148,6 +162,19 @@ class Dialect:
     def from_anywhere(self, url: URL) -> URL:
         """The URL as a process in another folder must write it. Default: the same."""
         return url
+
+    def jdbc(self, url: URL, driver: str | None) -> tuple[str, str, dict[str, str]]:
+        """For Spark's own JDBC source: the address without user and password, the driver's class, and the driver's properties.
+
+        :raises ArgumentError: for an option in the URL that has no name in JDBC, or a ``driver`` that is not known.
+        :raises UnsupportedError: for a database that Spark's source does not go to. Default.
+        """
+        raise UnsupportedError(
+            f"Spark's own JDBC source does not go to {self.title}: add jobs with queue_db.spark.enqueue and take them with "
+            "queue_db.spark.drain, or use a server: PostgreSQL, MySQL or MariaDB",
+            capability="JDBC",
+            dialect=url.get_backend_name(),
+        )
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         """Return the engine as our own transactions use it. An engine that is not ``made_here`` is the caller's: left as it is."""
@@ -298,6 +325,44 @@ class Dialect:
         found = self.fetch(connection, hold_of(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
         return [(job_id, version) for job_id, version in found]
 
+    def take_out(
+        self,
+        connection: Connection,
+        jobs: Table,
+        held: Table,
+        *,
+        due: Sequence[ColumnElement[bool]],
+        limit: int,
+        values: Mapping[str, ColumnElement[Any]],
+        reserved: Mapping[str, Any] | None,
+        skip: bool,
+        parameters: Mapping[str, Any],
+    ) -> int:
+        """Move the first ``limit`` of the ``due`` jobs, in claim order, into ``held`` as ``values``; return how many.
+
+        Jobs with a unique key stay in ``jobs`` too, changed by ``reserved``; None: none of the due jobs has one.
+
+        :param values: ``stream`` and ``batch``, which no row of ``held`` has yet, and what else a row there has.
+        :param skip: others do the same at this moment: step over what they have locked.
+        """
+        rows = select(*values.values()).where(*due).order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id).limit(limit)
+        taken = connection.execute(insert(held).from_select(list(values), self.lock_rows(rows, skip=skip)), parameters).rowcount
+        if taken > 0:
+            mine = and_(held.c.stream == values["stream"], held.c.batch == values["batch"])
+            if reserved is not None:
+                named = connection.execute(select(held.c.id, held.c.version - 1).where(mine, held.c.unique_key.is_not(None))).all()
+                for start in range(0, len(named), _PAIRS):
+                    pairs = [(job_id, version) for job_id, version in named[start : start + _PAIRS]]
+                    # In their order: MySQL reads the new value of a column that it has assigned already.
+                    mark = update(jobs).where(self.match(jobs, pairs)).ordered_values(*reserved.items())
+                    connection.execute(self.by_id(mark, jobs), parameters)
+            self.delete_held(connection, jobs, held, and_(mine, held.c.unique_key.is_(None)))
+        return taken
+
+    def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
+        """Delete the jobs that ``which`` rows of ``held`` are of."""
+        connection.execute(delete(jobs).where(jobs.c.id == held.c.id, which))
+
     # --- new rows ---------------------------------------------------------------------------------------------------
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
@@ -363,6 +428,14 @@ class Dialect:
         written = direct.written(statement, connection.dialect)
         return direct.load(connection, written.text, [*map(itemgetter(*map(NEW.index, written.order)), rows)])
 
+    def append(self, connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Add rows to any table; for few and large ones."""
+        connection.execute(insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
+
+    def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked | None:
+        """Let the database take a chunk of jobs apart (:mod:`queue_db.dialects.chunks`). Default: it cannot."""
+        return None
+
     # --- errors -----------------------------------------------------------------------------------------------------
 
     def code(self, error: DBAPIError) -> str | None:
@@ -421,6 +494,9 @@ class ReturningDialect(Dialect):
 
 _REGISTRY: dict[str, type[Dialect]] = {}
 
+# Jobs with unique keys in one statement.
+_PAIRS = 1000
+
 # How often an insert steps back for a key that somebody else enqueued meanwhile.
 _RACES = 8
 
@@ -445,6 +521,43 @@ def dialect_for(name: str) -> Dialect:
 def registered() -> dict[str, type[Dialect]]:
     """Every registered dialect by SQLAlchemy name."""
     return dict(_REGISTRY)
+
+
+def jdbc_driver(wanted: str | None, known: Sequence[str]) -> str:
+    """The driver's class: the first one that is known, if none is wanted.
+
+    :raises ArgumentError: when another one is wanted.
+    """
+    if wanted is not None and wanted not in known:
+        raise ArgumentError(f"driver={wanted!r} is not known for this database; use one of: {', '.join(known)}")
+    return wanted or known[0]
+
+
+def jdbc_address(scheme: str, url: URL, port: int, database: str) -> str:
+    """``scheme://host:port/database``; the port is always there, for without it a driver took 0 after an IPv6 address.
+
+    :raises ArgumentError: for a URL without a host.
+    """
+    if not url.host:
+        raise ArgumentError(f"the database URL names no host; JDBC connects by TCP alone: {url.drivername}://user@host/database")
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{scheme}://{host}:{url.port or port}/{database}"
+
+
+def jdbc_properties(url: URL, names: Mapping[str, str | None]) -> dict[str, str]:
+    """The options in the URL's query under their ``names`` in JDBC; None is the name of one that JDBC does without.
+
+    :raises ArgumentError: for one without a name: the connection might be less safe than the URL wants it.
+    """
+    found: dict[str, str] = {}
+    for option, value in url.query.items():
+        if option not in names or not isinstance(value, str):
+            why = "stands there twice" if option in names else "has no name in JDBC that is known here"
+            raise ArgumentError(f"{option!r} in the database URL {why}: take it out; what the driver calls it goes into properties")
+        name = names[option]
+        if name is not None:
+            found[name] = value
+    return found
 
 
 def due_time(now: Any, after: Any, not_before: Any) -> ColumnElement[int]:

@@ -6,17 +6,38 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import quote
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, Update, delete, event, func, insert, text
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    Select,
+    Table,
+    Text,
+    Update,
+    column,
+    delete,
+    event,
+    func,
+    insert,
+    literal_column,
+    text,
+)
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects.base import Dialect, Rows, Statement
+from queue_db.dialects.base import Dialect, Rows, Statement, jdbc_address, jdbc_driver, jdbc_properties
+from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.transactions import savepoint
+from queue_db.errors import ArgumentError
 from queue_db.model import Capability, Fault
 
 
@@ -102,6 +123,38 @@ class MySQL(Dialect):
         }
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
 
+    def visiting_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
+        # A publication of millions of jobs is one statement, and whoever publishes the same waits for it.
+        longer = {"read_timeout": 1800, "write_timeout": 1800, "init_command": "SET SESSION innodb_lock_wait_timeout = 60"}
+        arguments = self.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
+        arguments |= {name: value for name, value in longer.items() if name not in url.query}
+        return {"connect_args": arguments | ({"local_infile": True} if local_infile else {})}
+
+    def jdbc(self, url: URL, driver: str | None) -> tuple[str, str, dict[str, str]]:
+        driver = jdbc_driver(driver, list(_CONNECTORS))
+        connector = _CONNECTORS[driver]
+        given = jdbc_properties(url, _JDBC_NAMES)
+        properties = {**connector.properties, **{name: _milliseconds(name, value) for name, value in given.items()}}
+        safety = _safety(url.query)
+        if safety is None or safety == "disabled":
+            # As PyMySQL does without TLS: a password that the server has not seen lately goes encrypted with the server's key.
+            properties["allowPublicKeyRetrieval"] = "true"
+        if safety is not None:
+            properties |= connector.safety[safety]
+        if "ssl_ca" in url.query and safety in ("verify_ca", "verify_identity"):
+            if connector.authority is None:
+                raise ArgumentError(
+                    f"{driver} reads no ssl_ca: import that file into a key store with keytool, write ssl_verify_identity=true in "
+                    "the database URL instead, and put trustCertificateKeyStoreUrl and its Type and Password into properties"
+                )
+            properties[connector.authority] = str(url.query["ssl_ca"])
+        database = url.database or ""
+        if connector.takes_as_is:
+            if "?" in database:
+                raise ArgumentError(f"{driver} takes no database whose name has a question mark: {database!r}")
+            return jdbc_address("jdbc:mysql", url, 3306, f"{database}?permitMysqlScheme=true"), driver, properties
+        return jdbc_address("jdbc:mysql", url, 3306, quote(database, safe="")), driver, properties
+
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         # At REPEATABLE READ, their default, an update sees an old snapshot, and an empty locking read keeps producers out.
         if not made_here:
@@ -151,6 +204,15 @@ class MySQL(Dialect):
                 ids.extend(range(first, first + step * len(part), step))
         return ids
 
+    def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
+        types = {Integer: "INT", BigInteger: "BIGINT", Text: "LONGTEXT"}
+        named = {name: FIELDS[name] for name in fields}
+        parts = ", ".join(f"{letter} {types[type(kind)]} PATH '$.{letter}'" for letter, kind in named.values())
+        rows = func.json_table(chunk, literal_column(f"'$[*]' COLUMNS ({parts})")).table_valued(
+            *(column(letter, kind) for letter, kind in named.values()), name="given"
+        )
+        return Unpacked(rows, {name: rows.c[letter] for name, (letter, _) in named.items()})
+
     def code(self, error: DBAPIError) -> str | None:
         args = getattr(error.orig, "args", ())
         return str(args[0]) if args and isinstance(args[0], int) else None
@@ -158,6 +220,99 @@ class MySQL(Dialect):
     def detail(self, error: DBAPIError) -> str:
         args: tuple[Any, ...] = getattr(error.orig, "args", ())
         return str(args[1]) if len(args) > 1 else str(error.orig)
+
+
+class _Connector(NamedTuple):
+    """What a JDBC driver wants to be told."""
+
+    properties: Mapping[str, str]
+    #: What :func:`_safety` finds in the URL → properties that say so.
+    safety: Mapping[str, Mapping[str, str]]
+    #: The property with the file of the authority to trust, if the driver reads one in PEM.
+    authority: str | None = None
+    #: Whether it takes the database's name as it stands in the address, and the address only if that says so.
+    takes_as_is: bool = False
+
+
+# Both write a batch as one INSERT: measured, 60,000 jobs in 1.0 s and not in 3.4 s. MariaDB's own way of batches, which version 3
+# has in its place, is not quicker.
+_CONNECTORS: dict[str, _Connector] = {
+    "org.mariadb.jdbc.Driver": _Connector(
+        {
+            "rewriteBatchedStatements": "true",
+            "connectTimeout": "10000",
+            "tcpKeepAlive": "true",
+            "allowLocalInfile": "false",  # a server might ask for any file
+            "passwordCharacterEncoding": "UTF-8",  # version 2 takes the machine's
+        },
+        # sslMode from version 3, the others before; each ignores what it does not know.
+        {
+            "disabled": {"sslMode": "disable"},
+            "required": {"sslMode": "trust", "useSsl": "true", "trustServerCertificate": "true"},
+            "verify_ca": {"sslMode": "verify-ca", "useSsl": "true", "disableSslHostnameVerification": "true"},
+            "verify_identity": {"sslMode": "verify-full", "useSsl": "true"},
+        },
+        authority="serverSslCert",
+        takes_as_is=True,
+    ),
+    "com.mysql.cj.jdbc.Driver": _Connector(
+        {
+            "rewriteBatchedStatements": "true",
+            "connectTimeout": "10000",
+            "tcpKeepAlive": "true",
+            # Without it the driver ignores fetchsize and reads all rows before the first. It makes the driver prepare its INSERTs
+            # too, and one of those has no more than 65,535 values.
+            "useCursorFetch": "true",
+            "batchsize": "1000",
+        },
+        {
+            "disabled": {"sslMode": "DISABLED"},
+            "required": {"sslMode": "REQUIRED"},
+            "verify_ca": {"sslMode": "VERIFY_CA"},
+            "verify_identity": {"sslMode": "VERIFY_IDENTITY"},
+        },
+    ),
+}
+
+# What PyMySQL's options are called in JDBC; those of TLS are read by _safety. The drivers speak UTF-8 of four bytes.
+_JDBC_NAMES: dict[str, str | None] = {
+    "connect_timeout": "connectTimeout",
+    "read_timeout": "socketTimeout",
+    "autocommit": None,
+    "charset": None,
+    "local_infile": None,
+    "program_name": None,
+    "ssl_ca": None,
+    "ssl_check_hostname": None,
+    "ssl_disabled": None,
+    "ssl_verify_cert": None,
+    "ssl_verify_identity": None,
+    "use_unicode": None,
+    "write_timeout": None,
+}
+
+
+_NO = ("", "0", "false", "no", "none")
+
+
+def _milliseconds(name: str, seconds: str) -> str:
+    try:
+        return str(int(seconds) * 1000)
+    except ValueError:
+        raise ArgumentError(f"{name} comes from {seconds!r} in the database URL: must be a whole number of seconds") from None
+
+
+def _safety(options: Mapping[str, Any]) -> str | None:
+    """How safe the URL wants the connection to be, by PyMySQL's names; None: it does not say."""
+    said = {name: str(value).lower() not in _NO for name, value in options.items() if name.startswith("ssl_")}
+    if said.pop("ssl_disabled", False):
+        return "disabled"
+    if said.get("ssl_verify_identity"):
+        return "verify_identity"
+    # Who names an authority wants it to be asked, and about the server's name too, unless told otherwise.
+    if said.get("ssl_verify_cert", "ssl_ca" in said):
+        return "verify_ca" if False in (said.get("ssl_check_hostname"), said.get("ssl_verify_identity")) else "verify_identity"
+    return "required" if said else None
 
 
 _FORCE = "FORCE INDEX (PRIMARY)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from sqlalchemy import (
     Engine,
     Select,
     Table,
+    delete,
     event,
     func,
     select,
@@ -29,6 +30,7 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.clock import now_us
 from queue_db.dialects import transactions
 from queue_db.dialects.base import ReturningDialect, Rows
+from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.taking import Taken, Taking
 from queue_db.model import Capability, Fault
@@ -130,6 +132,9 @@ class SQLite(ReturningDialect):
         # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
         return Taken(rows, len(rows), {}, unseen)
 
+    def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
+        connection.execute(delete(jobs).where(jobs.c.id.in_(select(held.c.id).where(which))))
+
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         if len(rows) == 1:
             return super().bulk_load(connection, jobs, rows, now)
@@ -137,6 +142,10 @@ class SQLite(ReturningDialect):
         # The only writer gets ids one after the other.
         last = connection.execute(select(func.last_insert_rowid())).scalar_one()
         return list(range(last - len(rows) + 1, last + 1))
+
+    def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
+        rows = func.json_each(chunk).table_valued("value", name="given")
+        return Unpacked(rows, {name: func.json_extract(rows.c.value, f"$.{FIELDS[name][0]}") for name in fields})
 
     def code(self, error: DBAPIError) -> str | None:
         code = getattr(error.orig, "sqlite_errorcode", None)

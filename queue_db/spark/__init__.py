@@ -7,5 +7,6 @@ lost, is in ``docs/spark.md``.
 from queue_db.spark.draining import Drained, drain
 from queue_db.spark.enqueuing import enqueue
 from queue_db.spark.results import read_results
+from queue_db.spark.source import QueueDataSource
 
-__all__ = ["Drained", "drain", "enqueue", "read_results"]
+__all__ = ["Drained", "QueueDataSource", "drain", "enqueue", "read_results"]

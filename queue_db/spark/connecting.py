@@ -1,15 +1,61 @@
-"""The database, seen from the driver before the tasks see it."""
+"""The database as Spark's driver and tasks use it: short transactions, no state of a session, one connection at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from sqlalchemy import URL
+from sqlalchemy import URL, create_engine
+from sqlalchemy.pool import NullPool
 
 from queue_db import QueueDB
-from queue_db.database import parse_url
+from queue_db.database import masked, parse_url
 from queue_db.dialects import dialect_for
+from queue_db.errors import QueueDBError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# Shorter passwords would be found in the middle of other words; in a URL they are masked all the same.
+_LONG_ENOUGH = 4
+
+
+@dataclass(frozen=True, repr=False)
+class Place:
+    """Where the queue is: all that a task needs to open it. Travels to the tasks in serialized form, and shows itself masked."""
+
+    url: URL
+    table: str = "jobs"
+    schema: str | None = None
+    local_infile: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{masked(self.url)} table={self.table!r}>"
+
+    @contextmanager
+    def open(self, **settings: Any) -> Iterator[QueueDB]:
+        """The database for this block, over one connection that is closed at its end."""
+        dialect = dialect_for(self.url.get_backend_name())
+        options = dialect.visiting_options(self.url, local_infile=self.local_infile)
+        engine = create_engine(self.url, poolclass=NullPool, hide_parameters=True, **options)
+        dialect.limit_waits(engine)
+        try:
+            with QueueDB(engine, table=self.table, schema=self.schema, **settings) as db:
+                yield db
+        finally:
+            engine.dispose()
+
+
+def place_of(url: str | URL, table: str = "jobs", schema: str | None = None, *, local_infile: bool = False) -> Place:
+    """Check what can be checked without the database.
+
+    :raises ConfigurationError: as :class:`queue_db.QueueDB` does.
+    """
+    parsed = parse_url(url)
+    # Tasks run in another folder than the driver.
+    return Place(dialect_for(parsed.get_backend_name()).from_anywhere(parsed), table, schema, local_infile)
 
 
 def checked(url: str | URL, settings: Mapping[str, Any]) -> URL:
@@ -17,9 +63,46 @@ def checked(url: str | URL, settings: Mapping[str, Any]) -> URL:
 
     :raises ConfigurationError, StorageError: as :class:`queue_db.QueueDB` does, and for tables that are missing or out of date.
     """
-    parsed = parse_url(url)
-    # Tasks run in another folder than the driver.
-    parsed = dialect_for(parsed.get_backend_name()).from_anywhere(parsed)
+    parsed = place_of(url).url
     with QueueDB(parsed, **settings) as db:
         db.check()
     return parsed
+
+
+class SparkTaskError(QueueDBError):
+    """What went wrong in the data source, without secrets: Spark copies it to the client, into logs and onto pages."""
+
+
+def scrubbed(text: str, url: URL | None) -> str:
+    """``text`` without the password and the full URL."""
+    if url is None or not url.password:
+        return text
+    password = str(url.password)
+    text = text.replace(url.render_as_string(hide_password=False), masked(url))
+    for secret in {password, url.render_as_string(hide_password=False).partition("://")[2].partition("@")[0].partition(":")[2]}:
+        text = text.replace(f":{secret}@", ":***@")
+        if len(secret) >= _LONG_ENOUGH:
+            text = text.replace(secret, "***")
+    return text
+
+
+@contextmanager
+def telling(url: URL | None) -> Iterator[None]:
+    """Raise what goes wrong in this block as one clean exception, without what it came from."""
+    try:
+        yield
+    except SparkTaskError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, Spark would show it
+        raise SparkTaskError(scrubbed(f"{type(error).__name__}: {error}", url)) from None
+
+
+def clean(function: _Function) -> _Function:
+    """A method of an object with a ``place``, so that its exceptions tell no secrets."""
+
+    @functools.wraps(function)
+    def wrapper(self: Any, *args: Any, **kw: Any) -> Any:
+        with telling(self.place.url):
+            return function(self, *args, **kw)
+
+    return wrapper  # type: ignore[return-value]

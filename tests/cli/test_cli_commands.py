@@ -8,6 +8,7 @@ import pytest
 
 from queue_db import State
 from queue_db.queue import QueueDB
+from queue_db.schema import HEAD
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -20,14 +21,14 @@ def test_migrate_up_check_and_down(ask_at, fresh_url):
     assert missing.record["up_to_date"] is False
     assert missing.record["found"] is None
     assert "queue-db migrate --url" in missing.err
-    assert ask_at(fresh_url, "migrate").out == "table 'jobs' went from nothing to revision 0001\n"
-    assert ask_at(fresh_url, "migrate").out == "table 'jobs' is at revision 0001: nothing to do\n"
-    assert ask_at(fresh_url, "migrate", "--check").out == "table 'jobs' is at revision 0001, as required\n"
+    assert ask_at(fresh_url, "migrate").out == f"table 'jobs' went from nothing to revision {HEAD}\n"
+    assert ask_at(fresh_url, "migrate").out == f"table 'jobs' is at revision {HEAD}: nothing to do\n"
+    assert ask_at(fresh_url, "migrate", "--check").out == f"table 'jobs' is at revision {HEAD}, as required\n"
     refused = ask_at(fresh_url, "migrate", "--revision", "base", status=2)
     assert "dropped with the jobs in them" in refused.err
     assert "--yes" in refused.err
     down = ask_at(fresh_url, "migrate", "--revision", "base", "--yes", "--json")
-    assert down.record == {"table": "jobs", "schema": None, "before": "0001", "revision": None}
+    assert down.record == {"table": "jobs", "schema": None, "before": HEAD, "revision": None}
 
 
 def test_migrate_sql_prints_and_changes_nothing(ask_at, fresh_url):

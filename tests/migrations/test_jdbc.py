@@ -7,30 +7,36 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, make_url
+from sqlalchemy import NullPool, create_engine, make_url
 
 from queue_db import QueueDB
-from tests.servers import folders
+from queue_db.spark.jdbc import JDBC, jdbc_options
+from tests.servers import folders, over_tls
 from tools import debian_packages, java
 
 PACKAGES = ["libpostgresql-jdbc-java", "libmariadb-java"]
 JOBS = 50
 
-#: The ways that the documentation tells: kind of server → JDBC address.
-WAYS: dict[str, tuple[str, str]] = {
-    "postgresql": ("postgresql", "jdbc:postgresql://{address}"),
-    "mysql": ("mysql", "jdbc:mysql://{address}?permitMysqlScheme=true&allowPublicKeyRetrieval=true"),
-    "mariadb": ("mariadb", "jdbc:mysql://{address}?permitMysqlScheme=true"),
-    # For this scheme Spark quotes names in a way that the server takes for texts, unless the server is told to understand it.
-    "mariadb, its own scheme": ("mariadb", "jdbc:mariadb://{address}?sessionVariables=sql_mode='ANSI_QUOTES'"),
+#: The ways that the documentation tells → the kind of server.
+WAYS = {
+    "postgresql": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mariadb",
+    "mariadb, its own scheme": "mariadb",
+    "postgresql, awkward": "postgresql",
+    "mysql, awkward": "mysql",
+    "mariadb, awkward": "mariadb",
 }
 
-DRIVERS = {"postgresql": "org.postgresql.Driver", "mysql": "org.mariadb.jdbc.Driver", "mariadb": "org.mariadb.jdbc.Driver"}
+#: What has a meaning in URLs, in SQL, or in no ASCII. The driver for MySQL and MariaDB takes no database with a question mark.
+USER = "u s@:/%&?+ü"
+PASSWORD = "p w@:/%&?#+ü€"
+DATABASE = {"postgresql": "d b@:/%&?#+ü", "mysql": "d b@:/%&#+ü", "mariadb": "d b@:/%&#+ü"}
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +56,66 @@ def queues() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def seen(jars: list[str], queues: dict[str, str], shared_urls: Callable[[str], str]) -> dict[str, Any]:
+def homes(shared_urls: Callable[[str], str]) -> Iterator[dict[str, str]]:
+    """The database at the end of each way."""
+    urls = {way: shared_urls(kind) for way, kind in WAYS.items()}
+    awkward = [way for way in WAYS if way.endswith("awkward")]
+    for way in awkward:
+        kind = WAYS[way]
+        if kind == "postgresql":
+            rights = (
+                f'GRANT ALL ON ALL TABLES IN SCHEMA public TO "{USER}"; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO "{USER}"'
+            )
+            say(
+                urls[way],
+                f'CREATE DATABASE "{DATABASE[kind]}" TEMPLATE template0',
+                f"CREATE ROLE \"{USER}\" LOGIN PASSWORD '{PASSWORD}'",
+            )
+        else:
+            rights = f"GRANT ALL ON `{DATABASE[kind]}`.* TO '{USER}'@'%'"
+            say(urls[way], f"CREATE DATABASE `{DATABASE[kind]}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+            say(urls[way], f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}' REQUIRE SSL")
+        urls[way] = make_url(urls[way]).set(database=DATABASE[kind]).render_as_string(hide_password=False)
+        with QueueDB(urls[way]) as db:
+            db.migrate()
+        say(urls[way], rights)
+    yield urls
+    for way in awkward:
+        kind = WAYS[way]
+        if kind == "postgresql":
+            say(shared_urls(kind), f'DROP DATABASE "{DATABASE[kind]}" WITH (FORCE)', f'DROP ROLE "{USER}"')
+        else:
+            say(shared_urls(kind), f"DROP DATABASE `{DATABASE[kind]}`", f"DROP USER '{USER}'@'%'")
+
+
+def say(url: str, *statements: str) -> None:
+    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement.replace("%", "%%"))  # one alone would be the place of a value
+
+
+def options(way: str, home: str) -> JDBC:
+    """What Spark is told: one way by hand, the others from the URL that a Python program would use."""
+    if way == "mariadb, its own scheme":
+        # For this scheme Spark quotes names in a way that the server takes for texts, unless the server is told to understand it.
+        url = make_url(home)
+        properties = {"user": str(url.username), "password": str(url.password), "driver": "org.mariadb.jdbc.Driver"}
+        place = f"jdbc:mariadb://{url.host}:{url.port}/{url.database}?sessionVariables=sql_mode='ANSI_QUOTES'"
+        return JDBC(place, properties["driver"], properties)
+    if way.endswith("awkward"):
+        url = make_url(over_tls(home)).set(username=USER, password=PASSWORD)
+        if WAYS[way] != "postgresql":
+            url = url.update_query_dict({"ssl_check_hostname": "false"})  # TLS, with any certificate
+        return jdbc_options(url.render_as_string(hide_password=False))
+    return jdbc_options(home)
+
+
+@pytest.fixture(scope="module")
+def seen(jars: list[str], queues: dict[str, str], homes: dict[str, str]) -> dict[str, Any]:
     """What one Spark program saw on its way to each database."""
-    ways = {}
-    for way, (kind, address) in WAYS.items():
-        url = make_url(shared_urls(kind))
-        ways[way] = {
-            "url": address.format(address=f"{url.host}:{url.port}/{url.database}"),
-            "properties": properties(kind, url),
-            "queue": queues[way],
-            "jobs": JOBS,
-        }
+    told = {way: options(way, home) for way, home in homes.items()}
+    ways = {way: {"url": one.url, "properties": one.properties, "queue": queues[way], "jobs": JOBS} for way, one in told.items()}
     # A process of its own: drivers must be there when its Java starts.
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("jdbc_program.py"), *jars],
@@ -77,14 +132,10 @@ def seen(jars: list[str], queues: dict[str, str], shared_urls: Callable[[str], s
     return found
 
 
-def properties(kind: str, url: URL) -> dict[str, str]:
-    return {"user": str(url.username), "password": str(url.password), "driver": DRIVERS[kind]}
-
-
 @pytest.mark.parametrize("way", WAYS)
-def test_appended_rows_are_jobs(way: str, seen: dict[str, Any], queues: dict[str, str], shared_urls: Callable[[str], str]) -> None:
+def test_appended_rows_are_jobs(way: str, seen: dict[str, Any], queues: dict[str, str], homes: dict[str, str]) -> None:
     assert seen[way]["rows"] == seen[way]["due"] == JOBS
-    with QueueDB(shared_urls(WAYS[way][0])) as db:
+    with QueueDB(homes[way]) as db:
         jobs = db.queue(queues[way]).claim(JOBS + 1)
         assert sorted(job.payload["n"] for job in jobs) == list(range(JOBS))
         assert {(job.kind, job.payload["text"], job.attempts, job.priority) for job in jobs} == {

@@ -15,7 +15,8 @@ from queue_db.migrate import configuration
 from queue_db.schema import HEAD, tables
 from tests.migrations.conftest import ask, describe, run
 
-OURS = {"jobs", "jobs_dead", "jobs_schema_version"}
+BULK = {"jobs_staged", "jobs_published", "jobs_streams", "jobs_batches", "jobs_held"}
+OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK
 
 
 def names(db: QueueDB, schema: str | None = None) -> set[str]:

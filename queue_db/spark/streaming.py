@@ -1,0 +1,210 @@
+"""From a queue into a stream of micro-batches that can be replayed: the protocol is :mod:`queue_db.store.streams`."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from queue_db import QueueDB
+from queue_db.errors import CheckpointMismatchError, StreamError
+from queue_db.queue import MAX_CLAIM
+from queue_db.schema import WORKER_LENGTH
+from queue_db.spark.connecting import Place, clean, telling
+from queue_db.spark.looking import fitting, record_batch
+from queue_db.spark.options import Settings
+from queue_db.store import streams
+
+_T = TypeVar("_T")
+
+# Spark asks again 10 ms after an empty answer; each answer is a transaction. Seconds, with jitter.
+_IDLE = 0.1
+
+# Seconds between two signs of life of a reader that finds nothing, and between two counts of the backlog; a count that takes
+# long is made less often.
+_SIGN_OF_LIFE = 60.0
+_COUNT_EVERY = 1.0
+_COUNT_SHARE = 50.0
+
+# Most jobs of a trigger that is to take all that is available.
+_ALL = 10_000_000
+
+_ROWS = MAX_CLAIM // 2
+
+
+class StreamPart(InputPartition):
+    """A partition of a claimed batch."""
+
+    def __init__(self, stream: int, part: streams.Part) -> None:
+        super().__init__((stream, part.batch, part.low, part.high))
+        self.stream, self.part = stream, part
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``spark.readStream``: claims, replays, completes.
+
+    One object lives on the driver as long as the query and is asked for offsets; copies of it go to the tasks and only read.
+    """
+
+    def __init__(self, place: Place, settings: Settings) -> None:
+        self.place = place
+        self._queue: str = settings["queue"]
+        self._stream: str = settings["stream"]
+        self._limit: int = settings["maxJobsPerTrigger"]
+        self._partitions: int = settings["partitions"]
+        self._retention = round(settings["retentionDays"] * 86_400_000_000)
+        self._session: streams.Session | None = None
+        self._ceiling: int | None = None
+        self._available_now = False
+        self._signed = 0.0
+        self._counted = (0.0, 0.0)  # when, and how long it took
+        self._backlog: dict[str, Any] = {}
+
+    @clean
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._limit)
+
+    @clean
+    def prepareForTriggerAvailableNow(self) -> None:
+        with self.place.open() as db:
+            found = self._run(db, "highest due", partial(streams.highest_due, store=db.store, queue=self._queue), write=False)
+        self._available_now = True
+        self._ceiling = 0 if found is None else found
+
+    @clean
+    def initialOffset(self) -> dict[str, Any]:
+        with self.place.open() as db:
+            session = self._opened(db)
+            return _told(self._run(db, "initial offset", partial(streams.initial, store=db.store, session=session)))
+
+    @clean
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL if isinstance(limit, ReadAllAvailable) else self._limit
+        with self.place.open() as db:
+            session = self._opened(db)
+            work = partial(
+                streams.allocate,
+                store=db.store,
+                session=session,
+                start=_offset(start),
+                limit=most,
+                ceiling=self._ceiling,
+                partitions=self._partitions,
+            )
+            # Run twice it hands out the claim that it finds.
+            end = _told(self._run(db, "claim batch", work))
+            if end == start and not self._available_now:
+                self._idle(db, session)
+        return end
+
+    @clean
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What Spark shows in a query's progress under ``sources[].latestOffset``."""
+        counted, took = self._counted
+        if time.monotonic() - counted > max(_COUNT_EVERY, took * _COUNT_SHARE):
+            with self.place.open() as db:
+                began = time.monotonic()
+                due, age = self._run(db, "backlog", partial(streams.backlog, store=db.store, queue=self._queue), write=False)
+                held = next(
+                    (
+                        row
+                        for row in self._run(db, "streams", partial(streams.listed, store=db.store), write=False)
+                        if row.name == self._stream
+                    ),
+                    None,
+                )
+                self._counted = (time.monotonic(), time.monotonic() - began)
+            self._backlog = {
+                "backlog": due,
+                "oldestSeconds": 0.0 if age is None else round(age / 1e6, 3),
+                "held": 0 if held is None else int(held.held),
+                "batch": 0 if held is None else held.allocated,
+            }
+        return self._backlog
+
+    @clean
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        with self.place.open() as db:
+            session = self._opened(db)
+            work = partial(streams.partition, store=db.store, session=session, start=_offset(start), end=_offset(end))
+            return [StreamPart(session.stream, part) for part in self._run(db, "partitions", work)]
+
+    @clean
+    def commit(self, end: dict[str, Any]) -> None:
+        with self.place.open() as db:
+            session = self._opened(db)
+            self._run(db, "complete batch", partial(streams.complete, store=db.store, session=session, end=_offset(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with telling(self.place.url):
+            yield from self._read(partition)
+
+    def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        part: streams.Part = partition.part
+        after, found, size = part.low - 1, 0, _ROWS
+        with self.place.open() as db:
+            while True:
+                work = partial(streams.read, store=db.store, stream=partition.stream, part=part, after=after, limit=size)
+                rows = self._run(db, "read held", work, write=False)
+                if not rows:
+                    break
+                found += len(rows)
+                after = rows[-1][0]
+                size = fitting(rows)
+                yield record_batch(rows, self._queue)
+        if found != part.jobs:
+            raise StreamError(
+                f"stream {self._stream!r}, batch {part.batch}: {found} of {part.jobs} jobs were found between ids {part.low} and "
+                f"{part.high}: it was completed, released, or tampered with while it was read"
+            )
+
+    def _opened(self, db: QueueDB) -> streams.Session:
+        """The session; the first call of this process takes the stream over."""
+        if self._session is None:
+            db.check()
+            # A stream that nobody has read for too long gives back what it holds, this one's too.
+            db.streams.expire()
+            holder = f"{socket.gethostname()[:60]}:{os.getpid()}"[:WORKER_LENGTH]
+            self._session = self._run(
+                db,
+                "open stream",
+                partial(
+                    streams.open_stream,
+                    store=db.store,
+                    name=self._stream,
+                    queue=self._queue,
+                    holder=holder,
+                    retention=self._retention,
+                ),
+            )
+            self._signed = time.monotonic()
+        return self._session
+
+    def _idle(self, db: QueueDB, session: streams.Session) -> None:
+        if time.monotonic() - self._signed > _SIGN_OF_LIFE:
+            self._run(db, "touch stream", partial(streams.touch, store=db.store, session=session))
+            self._signed = time.monotonic()
+        time.sleep(_IDLE * random.uniform(0.5, 1.0))
+
+    def _run(self, db: QueueDB, name: str, work: Callable[..., _T], *, write: bool = True) -> _T:
+        # Each of them can be run again, whatever became of the first time.
+        return db.database.run(work, name=name, write=write, repeatable=True)
+
+
+def _offset(given: dict[str, Any]) -> streams.Offset:
+    try:
+        return streams.Offset(int(given["batch"]), str(given["claim"]))
+    except (KeyError, TypeError, ValueError):
+        raise CheckpointMismatchError(f"the checkpoint's offset {given!r:.200} is not one of a queue_db stream") from None
+
+
+def _told(offset: streams.Offset) -> dict[str, Any]:
+    return {"batch": offset.batch, "claim": offset.claim}

@@ -1,0 +1,200 @@
+"""From a DataFrame into a queue: tasks stage, the driver publishes.
+
+Each task attempt stages its rows under a number of its own, in one transaction (:mod:`queue_db.store.staging`). The driver
+publishes the attempts that Spark names, in one transaction behind a row of the ledger. Whatever is run twice, late, or not to
+its end is in no message, so nobody publishes it, and the sweeper deletes it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from sqlalchemy import Connection
+
+from queue_db import QueueDB
+from queue_db.dialects.chunks import pack
+from queue_db.spark.connecting import Place, clean
+from queue_db.spark.encoding import Encoder, check_columns
+from queue_db.spark.options import Settings
+from queue_db.store import staging
+from queue_db.store.enqueue import OnDuplicate
+
+#: Seconds after which what nobody published is swept: longer than any load takes from its first task to its publication.
+KEPT = 86_400.0
+
+# Chunks and ledger entries in one sweep.
+_SWEPT = 1000
+
+# Versions of a streaming query that stay in the ledger; Spark repeats the last one only.
+_VERSIONS = 100
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task attempt has staged."""
+
+    attempt: int
+    chunks: int
+    jobs: int
+    query: str | None = None  #: id of the streaming query
+
+
+class Work:
+    """What both kinds of writers do. Travels to the tasks."""
+
+    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
+        check_columns(schema)
+        self.place = place
+        self._queue: str = settings["queue"]
+        self._kind: str = settings["kind"]
+        self._policy = OnDuplicate(settings["onDuplicate"])
+        self._schema = schema
+        self._format: str = settings["payloadFormat"]
+        with place.open() as db:
+            db.check()
+
+    def load(self, app: str, version: int, *, kept: bool) -> staging.Load:
+        """The entry of the ledger under which the rows are published."""
+        return staging.Load(
+            queue=self._queue,
+            app=app,
+            version=version,
+            fields=self._encoder().fields,
+            defaults={**staging.DEFAULTS, "kind": self._kind},
+            on_duplicate=self._policy,
+            kept=kept,
+        )
+
+    def _encoder(self) -> Encoder:
+        return Encoder(self._schema, self._format)
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str]]:
+        for columns in self._encoder().chunks(batches):
+            yield len(columns["payload"]), pack(columns)
+
+    def stage(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> Staged:
+        """Stage the rows of one partition. An empty one needs no connection."""
+        attempt = staging.new_attempt()
+        chunks = self._chunks(batches)
+        first = next(chunks, None)
+        if first is None:
+            return Staged(attempt, 0, 0, query)
+        with self.place.open() as db:
+            # The rows can be read once: what fails is the task, and Spark runs that again.
+            places, jobs = db.database.run(
+                partial(staging.stage, store=db.store, attempt=attempt, chunks=chain([first], chunks)), name="stage", attempts=1
+            )
+        return Staged(attempt, places, jobs, query)
+
+    def load_at_once(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Load the rows of one partition straight into the queue, in one transaction."""
+        chunks = self._chunks(batches)
+        first = next(chunks, None)
+        if first is None:
+            return Staged(0, 0, 0)
+        load = self.load("", 0, kept=False)
+
+        def work(connection: Connection) -> int:
+            return sum(staging.load_chunk(connection, db.store, load, jobs, chunk) for jobs, chunk in chain([first], chunks))
+
+        with self.place.open() as db:
+            return Staged(0, 0, db.database.run(work, name="load", attempts=1))
+
+    def publish(self, load: staging.Load, messages: Sequence[Staged]) -> staging.Published | None:
+        """Publish what these messages name; None if that was done before."""
+        attempts = {message.attempt: message.chunks for message in messages if message.chunks}
+        jobs = sum(message.jobs for message in messages)
+        with self.place.open() as db:
+            # The ledger makes it safe to run again, whatever became of the first time.
+            published = db.database.run(
+                partial(staging.publish, store=db.store, load=load, attempts=attempts, jobs=jobs), name="publish", repeatable=True
+            )
+            if published is None:
+                # A publication of these very attempts has deleted them; if they are others, nobody needs them.
+                self._discard(db, list(attempts))
+            self._sweep(db)
+        return published
+
+    def discard(self, messages: Sequence[Staged | None]) -> None:
+        """Remove what these messages name, unless it has been published meanwhile."""
+        attempts = [message.attempt for message in messages if message is not None and message.chunks]
+        if attempts:
+            with self.place.open() as db:
+                self._discard(db, attempts)
+
+    def _discard(self, db: QueueDB, attempts: Sequence[int]) -> None:
+        db.database.run(partial(staging.discard, store=db.store, attempts=attempts), name="discard", repeatable=True)
+
+    def _sweep(self, db: QueueDB) -> None:
+        db.database.run(partial(staging.sweep, store=db.store, age=KEPT, limit=_SWEPT), name="sweep staged", repeatable=True)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """``df.write``: all rows or none, once."""
+
+    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
+        self.place = place
+        self._work = Work(place, settings, schema)
+        self._direct = settings["guarantee"] == "at_least_once"
+        self._named = settings["txnAppId"] is not None
+        self._app: str = settings["txnAppId"] or f"write:{uuid.uuid4()}"
+        self._version: int = settings["txnVersion"] or 0
+
+    @clean
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._work.load_at_once(iterator) if self._direct else self._work.stage(iterator)
+
+    @clean
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if not self._direct:
+            self._work.publish(self._work.load(self._app, self._version, kept=self._named), _staged(messages))
+
+    @clean
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        # Spark calls this also after a commit whose answer was lost: what has been published is not there to discard.
+        if not self._direct:
+            self._work.discard([message for message in messages if isinstance(message, Staged)])
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream``: each micro-batch once, by the query's id and the batch's number."""
+
+    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
+        self.place = place
+        self._work = Work(place, settings, schema)
+
+    @clean
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        return self._work.stage(iterator, query)
+
+    @clean
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        staged = _staged(messages)
+        queries = {message.query for message in staged}
+        if not staged:
+            return
+        if len(queries) != 1 or None in queries:
+            raise RuntimeError("Spark did not tell its tasks the id of the query, by which a micro-batch is known again")
+        (query,) = queries
+        self._work.publish(self._work.load(f"query:{query}", batchId, kept=True), staged)
+
+    @clean
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        self._work.discard([message for message in messages if isinstance(message, Staged)])
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    staged = [message for message in messages if isinstance(message, Staged)]
+    if len(staged) != len(messages):
+        raise RuntimeError("Spark asks to commit although a task has sent no message")
+    return staged

@@ -1,0 +1,238 @@
+"""Bulk loads that are all or nothing: attempts stage chunks of jobs, and one transaction publishes those that are named.
+
+The protocol. An *attempt* stages its chunks in one transaction under a fresh number. :func:`publish` begins with a row of the
+ledger, ``(app, version)``: if it is there, this load was published before and nothing happens. Then it copies the named
+attempts' jobs into the queue and deletes their chunks, and refuses if a chunk is missing. :func:`discard` deletes an attempt's
+chunks unless they have been published: both delete the same rows, so of the two one comes first and the other finds nothing.
+Attempts that nobody names are never published; :func:`sweep` deletes them by age.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.clock import moment
+from queue_db.dialects.base import due_time
+from queue_db.dialects.chunks import FIELDS, unpack
+from queue_db.dialects.transactions import savepoint
+from queue_db.errors import StagingError
+from queue_db.schema import DEFAULT_KIND, DEFAULT_MAX_ATTEMPTS
+from queue_db.store.base import Store
+from queue_db.store.enqueue import OnDuplicate, insert_jobs
+
+#: What a job has that its chunk does not say.
+DEFAULTS: Mapping[str, Any] = {
+    "kind": DEFAULT_KIND,
+    "headers": None,
+    "priority": 0,
+    "max_attempts": DEFAULT_MAX_ATTEMPTS,
+    "unique_key": None,
+    "after": 0,
+    "not_before": 0,
+}
+
+# An attempt's number: milliseconds since 1970, then so many random bits. Two attempts of one millisecond that draw the same bits
+# meet at their first chunk, which has the same key.
+_RANDOM_BITS = 22
+
+# Attempts in one statement, and jobs in one call of insert_jobs.
+_ATTEMPTS = 200
+_JOBS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is published in one go: an entry of the ledger, and what was staged for it."""
+
+    queue: str
+    app: str
+    version: int
+    #: Fields that the chunks have, of :data:`queue_db.dialects.chunks.FIELDS`.
+    fields: tuple[str, ...]
+    #: What a job has that its chunk does not say.
+    defaults: Mapping[str, Any]
+    on_duplicate: OnDuplicate
+    #: Whether the same (app, version) may come again, however late.
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """An entry of the ledger."""
+
+    jobs: int  #: added to the queue
+    skipped: int  #: not added, because a live job had their unique key
+
+
+def new_attempt() -> int:
+    """A number that no other attempt has."""
+    return (time.time_ns() // 1_000_000 << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
+
+
+def stage(connection: Connection, store: Store, attempt: int, chunks: Iterable[tuple[int, str]]) -> tuple[int, int]:
+    """Store ``chunks``, each ``(jobs, text)``, under ``attempt``; return how many chunks and jobs there were."""
+    places = staged_jobs = 0
+    for jobs, chunk in chunks:
+        store.dialect.append(
+            connection, store.tables.staged, ("attempt", "place", "size", "chunk"), [(attempt, places, jobs, chunk)]
+        )
+        places += 1
+        staged_jobs += jobs
+    return places, staged_jobs
+
+
+def ledger(connection: Connection, store: Store, app: str, version: int) -> Published | None:
+    """What was published as ``(app, version)``; None if nothing was."""
+    published = store.tables.published
+    query = select(published.c.size, published.c.skipped).where(published.c.app == app, published.c.version == version)
+    row = connection.execute(query).first()
+    return None if row is None else Published(row.size, row.skipped)
+
+
+def publish(connection: Connection, store: Store, load: Load, attempts: Mapping[int, int], jobs: int) -> Published | None:
+    """Make jobs of what was staged: all of it, or, if ``(app, version)`` was published before, nothing (None).
+
+    :param attempts: attempt → number of its chunks.
+    :param jobs: in all of them.
+    :raises StagingError: chunks are missing: swept, discarded, or lost with an unlogged table. Nothing was published.
+    """
+    published = store.tables.published
+    entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": jobs, "kept": int(load.kept)}
+    try:
+        # Somebody else who publishes the same is waited for here.
+        with savepoint(connection):
+            connection.execute(insert(published).values(**entry, published_at=moment(store.clock is not None)), store.time())
+    except IntegrityError:
+        return None
+    added = _copy(connection, store, load, list(attempts))
+    gone = _delete(connection, store, list(attempts))
+    expected = sum(attempts.values())
+    skipped = jobs - added
+    if gone != expected or (skipped and load.on_duplicate is not OnDuplicate.SKIP):
+        raise StagingError(
+            f"{gone} of {expected} staged chunks and {added} of {jobs} jobs were found: they were swept, discarded, or lost in a "
+            "crash of the server. Nothing was published; run the load again"
+        )
+    if skipped:
+        mine = update(published).where(published.c.app == load.app, published.c.version == load.version)
+        connection.execute(mine.values(size=added, skipped=skipped))
+    return Published(added, skipped)
+
+
+def load_chunk(connection: Connection, store: Store, load: Load, jobs: int, chunk: str) -> int:
+    """Put the jobs of one chunk straight into the queue; return how many were added."""
+    unpacked = None if "unique_key" in load.fields else store.dialect.unpacked(literal(chunk), load.fields)
+    if unpacked is None:
+        return _one_by_one(connection, store, load, [chunk])
+    return _insert(connection, store, load, unpacked.fields, unpacked.rows, None, None)
+
+
+def discard(connection: Connection, store: Store, attempts: Collection[int]) -> int:
+    """Delete what these attempts have staged, unless it has been published; return the number of chunks."""
+    return _delete(connection, store, list(attempts))
+
+
+def sweep(connection: Connection, store: Store, age: float, limit: int) -> int:
+    """Delete up to ``limit`` chunks and ledger entries that are older than ``age`` (seconds) and that nobody will ask for."""
+    staged, published = store.tables.staged, store.tables.published
+    oldest = (int((time.time() - age) * 1000)) << _RANDOM_BITS
+    late = select(staged.c.attempt, staged.c.place).where(staged.c.attempt < oldest).order_by(staged.c.attempt).limit(limit)
+    gone = 0
+    for attempt, place in connection.execute(late).all():
+        gone += connection.execute(delete(staged).where(staged.c.attempt == attempt, staged.c.place == place)).rowcount
+    past = moment(store.clock is not None) - int(age * 1_000_000)
+    old = select(published.c.app, published.c.version).where(published.c.kept == 0, published.c.published_at < past).limit(limit)
+    for app, version in connection.execute(old, store.time()).all():
+        gone += connection.execute(delete(published).where(published.c.app == app, published.c.version == version)).rowcount
+    return gone
+
+
+def forget_versions(connection: Connection, store: Store, app: str, below: int) -> None:
+    """Remove the ledger's entries of ``app`` with versions below ``below``, which nobody can publish again."""
+    published = store.tables.published
+    connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
+
+
+def waiting(connection: Connection, store: Store) -> tuple[int, int]:
+    """Chunks and jobs that are staged and not published."""
+    staged = store.tables.staged
+    chunks, jobs = connection.execute(select(func.count(), func.coalesce(func.sum(staged.c.size), 0))).one()
+    return int(chunks), int(jobs)
+
+
+def _copy(connection: Connection, store: Store, load: Load, attempts: Sequence[int]) -> int:
+    staged = store.tables.staged
+    added = 0
+    for some in _parts(attempts, _ATTEMPTS):
+        unpacked = None if "unique_key" in load.fields else store.dialect.unpacked(staged.c.chunk, load.fields)
+        if unpacked is not None:
+            added += _insert(connection, store, load, unpacked.fields, unpacked.rows, staged, some)
+            continue
+        for attempt in some:
+            places = connection.execute(select(staged.c.place).where(staged.c.attempt == attempt).order_by(staged.c.place))
+            for place in places.scalars().all():
+                chunk = select(staged.c.chunk).where(staged.c.attempt == attempt, staged.c.place == place)
+                added += _one_by_one(connection, store, load, connection.execute(chunk).scalars())
+    return added
+
+
+def _insert(
+    connection: Connection,
+    store: Store,
+    load: Load,
+    given: Mapping[str, Any],
+    rows: Any,
+    staged: Any,
+    attempts: Sequence[int] | None,
+) -> int:
+    """The database takes the chunks apart and inserts their jobs."""
+    jobs = store.tables.jobs
+    now = moment(store.clock is not None)
+    value: dict[str, Any] = {}
+    for name, (_, kind) in FIELDS.items():
+        default = load.defaults.get(name)
+        fallback = None if default is None else literal(default, kind)
+        if name not in given:
+            value[name] = fallback
+        else:
+            value[name] = given[name] if fallback is None else func.coalesce(given[name], fallback)
+    columns = {name: value[name] for name in ("payload", "kind", "headers", "priority", "max_attempts") if value[name] is not None}
+    columns["queue"] = literal(load.queue, jobs.c.queue.type)
+    columns["available_at"] = due_time(now, value["after"], value["not_before"]) if {"after", "not_before"} & set(given) else now
+    columns["created_at"] = now
+    source = select(*columns.values())
+    if staged is None:
+        source = source.select_from(rows)
+    else:
+        source = source.select_from(staged.join(rows, literal(1) == literal(1))).where(staged.c.attempt.in_(attempts))
+    return connection.execute(insert(jobs).from_select(list(columns), source), store.time()).rowcount
+
+
+def _one_by_one(connection: Connection, store: Store, load: Load, chunks: Iterable[str]) -> int:
+    """Where unique keys must be looked at, or the database cannot take chunks apart: as any other enqueue does it."""
+    jobs = unpack(chunks, load.queue, {**DEFAULTS, **load.defaults})
+    added = 0
+    while some := list(islice(jobs, _JOBS)):
+        added += sum(job_id is not None for job_id in insert_jobs(connection, store, some, load.on_duplicate))
+    return added
+
+
+def _delete(connection: Connection, store: Store, attempts: Sequence[int]) -> int:
+    staged = store.tables.staged
+    # In order, so that a publication and a discard of the same attempts wait for each other in one direction only.
+    return sum(
+        connection.execute(delete(staged).where(staged.c.attempt.in_(some))).rowcount
+        for some in _parts(sorted(attempts), _ATTEMPTS)
+    )
+
+
+def _parts(items: Sequence[int], size: int) -> Iterable[Sequence[int]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

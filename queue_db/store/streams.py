@@ -1,0 +1,434 @@
+"""Streams: claimed batches that are recorded with their claim, so that they can be read again, and held until they are completed.
+
+The protocol. A stream's batches are numbered from 1. All up to ``acked`` are completed; those up to ``allocated`` are claimed,
+and their jobs are in the table of held jobs. An *offset* names a batch and the random token of its claim. Every change is one
+transaction on the locked row of the stream, can be run twice, and is fenced by ``epoch``: who opens the stream raises it, and
+whoever was there before finds it higher and stops. A claim and its record commit together; a replay reads the record and never
+the queue; completion goes up only.
+
+A job without a unique key leaves the jobs table when it is claimed, so what a stream holds for days lies in nobody's way. One
+with a key stays there too, leased for ever, and keeps its key taken.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, and_, case, delete, func, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.clock import moment
+from queue_db.dialects.statements import Pairs
+from queue_db.dialects.transactions import savepoint
+from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
+from queue_db.store.base import Store
+from queue_db.store.ranges import COLUMNS
+
+# The due time of a job with a unique key while a stream holds it: it never comes.
+_NEVER = 2**62
+
+# Jobs below this many are not worth a partition of their own.
+_WORTH = 1000
+
+# Into so many equal ranges of ids a batch is counted, for each partition that is made of them.
+_FINENESS = 16
+
+# Jobs with keys in one statement.
+_PAIRS = 1000
+
+#: What a held job keeps of its row, under the same names.
+_KEPT = ("id", "kind", "payload", "headers", "priority", "available_at", "max_attempts", "unique_key", "created_at", "last_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Where a stream stands: the last batch, and the token of its claim."""
+
+    batch: int
+    claim: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition of a batch: jobs with ids from ``low`` to ``high``."""
+
+    batch: int
+    low: int
+    high: int
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A reader's hold on a stream, good as long as nobody opens the stream after it."""
+
+    stream: int
+    name: str
+    queue: str
+    epoch: int
+
+
+def open_stream(connection: Connection, store: Store, name: str, queue: str, holder: str, retention: int) -> Session:
+    """Take the stream over, or make it. Who had it before is fenced off.
+
+    :raises StreamError: it reads another queue.
+    """
+    streams = store.tables.streams
+    row = _locked(connection, store, name)
+    if row is None:
+        fresh = {"name": name, "queue": queue, "acked_claim": secrets.token_hex(16), "retention": retention, "epoch": 0}
+        try:
+            with savepoint(connection):
+                connection.execute(insert(streams).values(fresh))
+        except IntegrityError:
+            pass  # somebody else has made it meanwhile
+        row = _locked(connection, store, name)
+        assert row is not None  # noqa: S101 - it is never deleted
+    if row.queue != queue:
+        raise StreamError(f"stream {name!r} reads queue {row.queue!r}, not {queue!r}: give a stream of another name to this queue")
+    seen = moment(store.clock is not None)
+    taken = {"epoch": row.epoch + 1, "holder": holder, "retention": retention, "seen_at": seen}
+    connection.execute(update(streams).where(streams.c.id == row.id).values(taken), store.time())
+    return Session(row.id, name, queue, row.epoch + 1)
+
+
+def initial(connection: Connection, store: Store, session: Session) -> Offset:
+    """Where a reader without a checkpoint begins: after all that is completed."""
+    row = _held_by(connection, store, session)
+    return Offset(row.acked, row.acked_claim)
+
+
+def allocate(
+    connection: Connection, store: Store, session: Session, start: Offset, *, limit: int, ceiling: int | None, partitions: int
+) -> Offset:
+    """The next offset after ``start``: a batch that is claimed already, or a fresh claim of up to ``limit`` due jobs.
+
+    Spark asks for it when all up to ``start`` is written, so that is completed first. ``start`` itself if nothing is due.
+
+    :param ceiling: no job with a higher id is claimed.
+    :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
+    """
+    row = _held_by(connection, store, session)
+    _check(connection, store, row, start)
+    _complete(connection, store, row, start)
+    if row.allocated > start.batch:
+        claim = connection.execute(_batches(store, row.id, start.batch + 1, start.batch + 1)).one().claim
+        return Offset(start.batch + 1, claim)
+    batch, claim = start.batch + 1, secrets.token_hex(16)
+    taken = _claim(connection, store, row, batch, claim, limit, ceiling)
+    streams, batches = store.tables.streams, store.tables.batches
+    seen = moment(store.clock is not None)
+    if not taken:
+        return start
+    parts, keyed, oldest = _parts(connection, store, row.id, batch, partitions)
+    record = {"stream": row.id, "batch": batch, "claim": claim, "size": sum(jobs for _, _, jobs in parts), "keyed": keyed}
+    record |= {"parts": json.dumps(parts), "oldest_at": oldest, "claimed_at": seen}
+    connection.execute(insert(batches).values(record), store.time())
+    connection.execute(update(streams).where(streams.c.id == row.id).values(allocated=batch, seen_at=seen), store.time())
+    return Offset(batch, claim)
+
+
+def touch(connection: Connection, store: Store, session: Session) -> None:
+    """A reader is still there, though nothing is due."""
+    streams = store.tables.streams
+    mine = and_(streams.c.id == session.stream, streams.c.epoch == session.epoch)
+    connection.execute(update(streams).where(mine).values(seen_at=moment(store.clock is not None)), store.time())
+
+
+def partition(connection: Connection, store: Store, session: Session, start: Offset, end: Offset) -> list[Part]:
+    """The partitions of the batches after ``start`` up to ``end``, as they were recorded.
+
+    :raises StreamFencedError, CheckpointMismatchError: as :func:`allocate`.
+    """
+    row = _held_by(connection, store, session)
+    _check(connection, store, row, start)
+    _check(connection, store, row, end)
+    found = connection.execute(_batches(store, row.id, start.batch + 1, end.batch)).all()
+    if len(found) != end.batch - start.batch:
+        raise _mismatch(row.name, f"batches {start.batch + 1} to {end.batch} are not all there")
+    return [Part(batch.batch, low, high, jobs) for batch in found for low, high, jobs in json.loads(batch.parts)]
+
+
+def complete(connection: Connection, store: Store, session: Session, end: Offset) -> None:
+    """All up to ``end`` is written elsewhere: the jobs leave, those with a reason to the dead.
+
+    :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
+    """
+    row = _held_by(connection, store, session)
+    if end.batch > row.acked:
+        _check(connection, store, row, end)
+        _complete(connection, store, row, end)
+
+
+def read(connection: Connection, store: Store, stream: int, part: Part, *, after: int, limit: int) -> Sequence[Sequence[Any]]:
+    """Up to ``limit`` held jobs of ``part`` with ids above ``after``, by id: :data:`queue_db.store.ranges.COLUMNS`."""
+    held = store.tables.held
+    query = (
+        select(*(held.c[name] for name in COLUMNS))
+        .where(held.c.stream == stream, held.c.batch == part.batch, held.c.id > after, held.c.id <= part.high)
+        .order_by(held.c.id)
+        .limit(limit)
+    )
+    return connection.execute(query).all()
+
+
+def mark_dead(connection: Connection, store: Store, stream: int, reasons: Mapping[tuple[int, int], str]) -> int:
+    """Let held jobs go to the dead when their batch is completed; until then a replay still reads them.
+
+    :param reasons: ``(id, version)`` → why.
+    :returns: how many were found.
+    """
+    held = store.tables.held
+    found = 0
+    for (job_id, version), reason in sorted(reasons.items()):
+        # The version stands in no index; the batches of a stream are few.
+        batches = select(store.tables.batches.c.batch).where(store.tables.batches.c.stream == stream).scalar_subquery()
+        mine = and_(held.c.stream == stream, held.c.batch.in_(batches), held.c.id == job_id, held.c.version == version)
+        found += connection.execute(update(held).where(mine).values(dead_reason=reason)).rowcount
+    return found
+
+
+def release(connection: Connection, store: Store, name: str) -> int | None:
+    """Give the held jobs of a stream back to its queue, and let no checkpoint that there is go on; None: no such stream."""
+    row = _locked(connection, store, name)
+    return None if row is None else _release(connection, store, row)
+
+
+def expired(connection: Connection, store: Store) -> list[str]:
+    """Names of the streams that hold jobs and have had no reader for longer than their retention."""
+    streams = store.tables.streams
+    late = streams.c.seen_at + streams.c.retention < moment(store.clock is not None)
+    query = select(streams.c.name).where(streams.c.allocated > streams.c.acked, late).order_by(streams.c.name)
+    return list(connection.execute(query, store.time()).scalars())
+
+
+def release_expired(connection: Connection, store: Store, name: str) -> int:
+    """:func:`release`, if it has still had no reader."""
+    row = _locked(connection, store, name)
+    if row is None or name not in expired(connection, store):
+        return 0
+    return _release(connection, store, row)
+
+
+def listed(connection: Connection, store: Store, queue: str | None = None) -> Sequence[Row[Any]]:
+    """Every stream with what it holds: jobs, batches, and since when (microseconds); ``now`` beside it."""
+    streams, batches = store.tables.streams, store.tables.batches
+    query = (
+        select(
+            streams,
+            moment(store.clock is not None).label("now"),
+            func.coalesce(func.sum(batches.c.size), 0).label("held"),
+            func.count(batches.c.batch).label("batches"),
+            func.min(batches.c.oldest_at).label("oldest_at"),
+        )
+        .select_from(streams.outerjoin(batches, batches.c.stream == streams.c.id))
+        .group_by(*streams.c)
+        .order_by(streams.c.name)
+    )
+    if queue is not None:
+        query = query.where(streams.c.queue == queue)
+    return connection.execute(query, store.time()).all()
+
+
+def highest_due(connection: Connection, store: Store, queue: str) -> int | None:
+    """The highest id of a due job of ``queue``: what comes later is beyond it."""
+    jobs = store.tables.jobs
+    due = [jobs.c.queue == queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0]
+    found: int | None = connection.execute(select(func.max(jobs.c.id)).where(*due), store.time()).scalar()
+    return found
+
+
+def backlog(connection: Connection, store: Store, queue: str) -> tuple[int, int | None]:
+    """Due jobs of ``queue``, and the age of the longest waiting one (microseconds). Reads all of them."""
+    jobs = store.tables.jobs
+    now = moment(store.clock is not None)
+    due = [jobs.c.queue == queue, jobs.c.available_at <= now, jobs.c.delete_mark == 0]
+    count, age = connection.execute(select(func.count(), now - func.min(jobs.c.available_at)).where(*due), store.time()).one()
+    return int(count), None if age is None else int(age)
+
+
+def _locked(connection: Connection, store: Store, name: str) -> Row[Any] | None:
+    streams = store.tables.streams
+    return connection.execute(store.dialect.lock_rows(select(streams).where(streams.c.name == name), skip=False)).first()
+
+
+def _held_by(connection: Connection, store: Store, session: Session) -> Row[Any]:
+    row = _locked(connection, store, session.name)
+    if row is None or row.id != session.stream:
+        raise _mismatch(session.name, "the stream is not there any more")
+    if row.epoch != session.epoch:
+        raise StreamFencedError(
+            f"stream {session.name!r} was taken over or released (epoch {row.epoch}, this reader has {session.epoch}; now held by "
+            f"{row.holder or 'nobody'}): one query reads a stream at a time; give the other one a stream of its own"
+        )
+    return row
+
+
+def _batches(store: Store, stream: int, low: int, high: int) -> Any:
+    batches = store.tables.batches
+    return select(batches).where(batches.c.stream == stream, batches.c.batch.between(low, high)).order_by(batches.c.batch)
+
+
+def _check(connection: Connection, store: Store, row: Row[Any], offset: Offset) -> None:
+    """Whether the checkpoint's offset is one that this database has given out and still knows."""
+    if not row.acked <= offset.batch <= row.allocated:
+        raise _mismatch(
+            row.name, f"it is at batch {offset.batch}, the database has {row.acked} completed and {row.allocated} claimed"
+        )
+    if offset.batch == row.acked:
+        known = row.acked_claim
+    else:
+        known = connection.execute(_batches(store, row.id, offset.batch, offset.batch)).one().claim
+    if offset.claim != known:
+        raise _mismatch(row.name, f"its batch {offset.batch} is not the one that the database knows by this number")
+
+
+def _mismatch(name: str, what: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"the checkpoint and stream {name!r} do not belong together: {what}. The checkpoint or the database was restored from a "
+        "backup, the stream was released, or the checkpoint is another stream's. Jobs were neither lost nor repeated; to go on "
+        "from what the database knows, start with a new checkpoint location"
+    )
+
+
+def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
+    """Move up to ``limit`` due jobs to the held ones; return how many."""
+    jobs, held, streams = store.tables.jobs, store.tables.held, store.tables.streams
+    keys = select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.unique_key.is_not(None)).limit(1)
+    others = select(literal(1)).where(streams.c.queue == row.queue, streams.c.id != row.id).limit(1)
+    keyed = connection.execute(keys).first() is not None
+    due = [jobs.c.queue == row.queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0]
+    if ceiling is not None:
+        due.append(jobs.c.id <= ceiling)
+    if not keyed:
+        due.append(jobs.c.unique_key.is_(None))
+    values: dict[str, ColumnElement[Any]] = {
+        "stream": literal(row.id, BigInteger),
+        "batch": literal(batch, BigInteger),
+        **{name: jobs.c[name] for name in _KEPT},
+        "version": jobs.c.version + 1,
+        "attempts": jobs.c.attempts + 1,
+    }
+    reserved = {
+        "due_at": jobs.c.available_at,
+        "available_at": _NEVER,
+        "version": jobs.c.version + 1,
+        "attempts": jobs.c.attempts + 1,
+        "claim_token": claim,
+        "worker": f"stream {row.name}"[:100],
+    }
+    return store.dialect.take_out(
+        connection,
+        jobs,
+        held,
+        due=due,
+        limit=limit,
+        values=values,
+        reserved=reserved if keyed else None,
+        skip=connection.execute(others).first() is not None,
+        parameters=store.time(),
+    )
+
+
+def _parts(
+    connection: Connection, store: Store, stream: int, batch: int, partitions: int
+) -> tuple[list[tuple[int, int, int]], int, int]:
+    """Cut a batch into ranges of ids with about as many jobs each; the ranges, the jobs with keys, and when the oldest was made."""
+    held = store.tables.held
+    mine = and_(held.c.stream == stream, held.c.batch == batch)
+    low, high = connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
+    width = max(1, -(-(high - low + 1) // (partitions * _FINENESS)))
+    place = ((held.c.id - low) // width).label("place")
+    counted = connection.execute(
+        select(
+            place,
+            func.min(held.c.id).label("low"),
+            func.max(held.c.id).label("high"),
+            func.count().label("jobs"),
+            func.sum(case((held.c.unique_key.is_(None), 0), else_=1)).label("keyed"),
+            func.min(held.c.created_at).label("oldest"),
+        )
+        .where(mine)
+        .group_by(place)
+        .order_by(place)
+    ).all()
+    total = sum(row.jobs for row in counted)
+    most = max(_WORTH, -(-total // partitions))
+    parts: list[tuple[int, int, int]] = []
+    for row in counted:
+        if parts and (parts[-1][2] + row.jobs <= most or len(parts) == partitions):
+            first, _, jobs = parts[-1]
+            parts[-1] = (first, row.high, jobs + row.jobs)
+        else:
+            parts.append((row.low, row.high, row.jobs))
+    return parts, sum(int(row.keyed) for row in counted), min(row.oldest for row in counted)
+
+
+def _complete(connection: Connection, store: Store, row: Row[Any], end: Offset) -> None:
+    """Everything up to ``end`` leaves."""
+    if end.batch <= row.acked:
+        return
+    held, batches, streams = store.tables.held, store.tables.batches, store.tables.streams
+    for batch in connection.execute(_batches(store, row.id, row.acked + 1, end.batch)).all():
+        mine = and_(held.c.stream == row.id, held.c.batch == batch.batch)
+        _bury_marked(connection, store, mine)
+        if batch.keyed:
+            for pairs in _keyed(connection, store, mine):
+                store.dialect.delete_returning(connection, store.tables.jobs, pairs)
+        connection.execute(delete(held).where(mine))
+    connection.execute(delete(batches).where(batches.c.stream == row.id, batches.c.batch <= end.batch))
+    acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": moment(store.clock is not None)}
+    connection.execute(update(streams).where(streams.c.id == row.id).values(acked), store.time())
+
+
+def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]) -> None:
+    held, dead, streams = store.tables.held, store.tables.dead, store.tables.streams
+    same = ("id", "kind", "payload", "headers", "priority", "version", "attempts", "max_attempts", "unique_key", "created_at")
+    copied: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in same}
+    copied |= {"queue": streams.c.queue, "worker": streams.c.holder}
+    copied |= {"died_at": moment(store.clock is not None), "last_error": held.c.dead_reason}
+    source = (
+        select(*copied.values())
+        .join_from(held, streams, streams.c.id == held.c.stream)
+        .where(mine, held.c.dead_reason.is_not(None))
+    )
+    connection.execute(insert(dead).from_select(list(copied), source), store.time())
+
+
+def _keyed(connection: Connection, store: Store, mine: ColumnElement[bool]) -> Iterator[Pairs]:
+    """``(id, version)`` of the held jobs with a key, in parts."""
+    held = store.tables.held
+    found = connection.execute(select(held.c.id, held.c.version).where(mine, held.c.unique_key.is_not(None)).order_by(held.c.id))
+    return _some((row.id, row.version) for row in found.all())
+
+
+def _some(pairs: Iterable[tuple[int, int]]) -> Iterator[Pairs]:
+    rest = iter(pairs)
+    while some := list(islice(rest, _PAIRS)):
+        yield some
+
+
+def _release(connection: Connection, store: Store, row: Row[Any]) -> int:
+    jobs, held, batches, streams = store.tables.jobs, store.tables.held, store.tables.batches, store.tables.streams
+    mine = held.c.stream == row.id
+    unworked = case((held.c.attempts > 0, held.c.attempts - 1), else_=0)
+    back: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in _KEPT}
+    back |= {"queue": literal(row.queue, jobs.c.queue.type), "version": held.c.version + 1, "attempts": unworked}
+    source = select(*back.values()).where(mine, held.c.unique_key.is_(None))
+    released = connection.execute(insert(jobs).from_select(list(back), source)).rowcount
+    free = {"available_at": jobs.c.due_at, "version": jobs.c.version + 1, "claim_token": None, "worker": None}
+    free["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
+    for pairs in _keyed(connection, store, mine):
+        # One that somebody has replaced or cancelled meanwhile has another version, and is not ours to bring back.
+        released += len(store.dialect.change(connection, jobs, pairs, free, {}))
+    connection.execute(delete(held).where(mine))
+    connection.execute(delete(batches).where(batches.c.stream == row.id))
+    # Another token for the same number: no checkpoint that there is knows it.
+    ended = {"epoch": row.epoch + 1, "acked": row.allocated, "acked_claim": secrets.token_hex(16), "holder": None}
+    connection.execute(update(streams).where(streams.c.id == row.id).values(ended))
+    return released

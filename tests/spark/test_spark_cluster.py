@@ -1,0 +1,104 @@
+"""The cluster and the Connect server that other tests use: that they are what they say, and that nothing of them stays."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.servers import processes
+from tests.spark.cluster import START_LIMIT, bare_python, connect_server, standalone, until
+
+HOSTS = ["127.0.0.1", "127.0.0.2"]
+MISSING = "No module named 'queue_db'"
+# Each task tells where it runs and whether it finds the package, and ends when it may.
+CLIENT = """
+import json, os, sys, time
+from pathlib import Path
+import pandas as pd
+from pyspark.sql import SparkSession
+
+def look(batches):
+    sum(map(len, batches))
+    try:
+        import queue_db
+        answer = queue_db.__file__
+    except ModuleNotFoundError as error:
+        answer = str(error)
+    host = os.environ["SPARK_LOCAL_IP"]
+    (folder / f"{os.getpid()}.{host}.started").touch()
+    while not (folder / "go on").exists():
+        time.sleep(0.03)
+    yield pd.DataFrame({"host": [host], "answer": [answer], "python": [sys.executable]})
+
+folder = Path(sys.argv[1])
+session = SparkSession.builder.getOrCreate()
+rows = session.range(0, 2, 1, 2).mapInPandas(look, "host string, answer string, python string").collect()
+count = session.range(10).count() if "count" in sys.argv else None
+print(json.dumps({"session": type(session).__module__, "rows": [list(row) for row in rows], "count": count}))
+session.stop()
+"""
+
+
+@pytest.fixture
+def client(tmp_path):
+    """Start the program above as a process that is gone after the test; it is Spark's environment that says where to connect."""
+    started = []
+
+    def start(environment, *arguments):
+        command = [sys.executable, "-W", "ignore", "-c", CLIENT, tmp_path, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=environment, cwd=tmp_path, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=START_LIMIT)  # its Java ends when it is gone, and with that the pipe
+
+
+def answer_of(process):
+    said, complaints = process.communicate(timeout=START_LIMIT)
+    assert process.returncode == 0, complaints
+    return json.loads(said)
+
+
+def test_a_cluster_runs_tasks_on_two_hosts_without_the_package_and_replaces_an_executor(java_home, client, tmp_path):
+    python = bare_python(tmp_path)
+    with standalone(tmp_path, python) as cluster:
+        program = client(cluster.environment)
+
+        def both_have_started():
+            assert program.poll() is None, program.communicate()[1]
+            return len(list(tmp_path.glob("*.started"))) == 2
+
+        until(both_have_started, START_LIMIT, cluster.logs)
+        started = dict(path.name.removesuffix(".started").split(".", 1) for path in tmp_path.glob("*.started"))
+        assert sorted(started.values()) == HOSTS
+        first, second = cluster.executors()
+        tasks = cluster.python_workers()
+        assert {str(pid) for pid in tasks} == set(started)
+        assert sorted(tasks.values()) == [first, second]
+
+        cluster.kill_executor(first)
+        until(lambda: len(cluster.executors()) == 2, START_LIMIT, cluster.logs)
+        assert second in cluster.executors()
+        assert first not in cluster.executors()
+        (tmp_path / "go on").touch()
+        answer = answer_of(program)
+        seen = {first, second, *tasks, *cluster.executors()}
+    assert len(answer["rows"]) == 2
+    assert {host for host, *_ in answer["rows"]} <= set(HOSTS)
+    assert {tuple(rest) for _, *rest in answer["rows"]} == {(MISSING, str(python))}
+    assert not any(processes.start_time(pid) for pid in seen)
+
+
+def test_a_connect_server_runs_tasks_without_the_package(java_home, client, tmp_path):
+    python = bare_python(tmp_path)
+    (tmp_path / "go on").touch()
+    with connect_server(tmp_path, python, {}) as url:
+        answer = answer_of(client(os.environ | {"SPARK_REMOTE": url}, "count"))
+    assert answer["session"] == "pyspark.sql.connect.session"
+    assert answer["count"] == 10
+    assert answer["rows"] == [["127.0.0.1", MISSING, str(python)]] * 2
