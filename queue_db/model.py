@@ -234,3 +234,4 @@ class QueueStats:
     dead: int
     oldest_available_age: float | None  #: seconds since the longest waiting due job became due; None: nothing is due
     by_kind: Mapping[str, KindStats]
+    held: int = 0  #: claimed by streams that have not completed them; in none of the other counts

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
 from queue_db.errors import QueueDBError
-from queue_db.spark import Drained, drain
+from queue_db.spark import Drained, drain_to
 
 #: ``lines`` counts newline bytes, as ``wc -l`` does. A file that cannot be read has an ``error`` and nothing else.
 SCHEMA = "uri string, size long, lines long, sha256 string, error string"
@@ -50,7 +50,7 @@ def measure_file(uri: str) -> dict[str, str | int | None]:
 
 def drain_files(spark: SparkSession, url: str | URL, queue: str, output: Path, tasks: int, lease: float) -> Drained:
     """Drain ``queue`` into ``output`` with the optimistic strategy."""
-    return drain(spark, url, queue, measure, SCHEMA, output, tasks=tasks, lease=lease, strategy="optimistic")
+    return drain_to(spark, url, queue, measure, SCHEMA, output, partitions=tasks, lease=lease, strategy="optimistic")
 
 
 def main() -> int:

@@ -234,8 +234,8 @@ class _Connector(NamedTuple):
     takes_as_is: bool = False
 
 
-# Both write a batch as one INSERT: measured, 60,000 jobs in 1.0 s and not in 3.4 s. MariaDB's own way of batches, which version 3
-# has in its place, is not quicker.
+# A batch as one INSERT: measured with MariaDB's version 2.7, 60,000 jobs in 1.0 s and not in 3.4 s. Its version 3 has a way of its
+# own instead, by itself, which only MariaDB's servers know.
 _CONNECTORS: dict[str, _Connector] = {
     "org.mariadb.jdbc.Driver": _Connector(
         {
@@ -290,7 +290,6 @@ _JDBC_NAMES: dict[str, str | None] = {
     "use_unicode": None,
     "write_timeout": None,
 }
-
 
 _NO = ("", "0", "false", "no", "none")
 

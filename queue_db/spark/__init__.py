@@ -1,12 +1,28 @@
-"""Jobs from and for Spark: :func:`enqueue` a DataFrame, :func:`drain` a queue in parallel tasks, :func:`read_results`.
+"""Queues in Spark: a data source for batches and streams, and a parallel drain.
 
-Needs ``pip install "queue-db[spark]"`` on the driver and on every executor. What a retried task may repeat, and why nothing is
-lost, is in ``docs/spark.md``.
+- :func:`register` makes ``format("queue_db")`` known to a session, for ``read``, ``write``, ``readStream`` and ``writeStream``;
+- :func:`enqueue` makes jobs of a DataFrame's rows, :func:`drain` works a queue off in parallel tasks;
+- :func:`dead_letter` sends jobs of a stream to the dead; :func:`jdbc_options` is for Spark's own JDBC source.
+
+Needs ``pip install "queue-db[spark]"`` on the driver. What is promised when something dies, and why, is in ``docs/spark.md``.
 """
 
-from queue_db.spark.draining import Drained, drain
+from queue_db.spark.burying import dead_letter
+from queue_db.spark.draining import Drained, drain, drain_to
 from queue_db.spark.enqueuing import enqueue
+from queue_db.spark.jdbc import jdbc_options
 from queue_db.spark.results import read_results
+from queue_db.spark.shipping import register
 from queue_db.spark.source import QueueDataSource
 
-__all__ = ["Drained", "QueueDataSource", "drain", "enqueue", "read_results"]
+__all__ = [
+    "Drained",
+    "QueueDataSource",
+    "dead_letter",
+    "drain",
+    "drain_to",
+    "enqueue",
+    "jdbc_options",
+    "read_results",
+    "register",
+]

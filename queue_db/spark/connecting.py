@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, create_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import QueuePool
 
 from queue_db import QueueDB
 from queue_db.database import masked, parse_url
@@ -39,7 +39,7 @@ class Place:
         """The database for this block, over one connection that is closed at its end."""
         dialect = dialect_for(self.url.get_backend_name())
         options = dialect.visiting_options(self.url, local_infile=self.local_infile)
-        engine = create_engine(self.url, poolclass=NullPool, hide_parameters=True, **options)
+        engine = create_engine(self.url, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True, **options)
         dialect.limit_waits(engine)
         try:
             with QueueDB(engine, table=self.table, schema=self.schema, **settings) as db:
@@ -56,17 +56,6 @@ def place_of(url: str | URL, table: str = "jobs", schema: str | None = None, *, 
     parsed = parse_url(url)
     # Tasks run in another folder than the driver.
     return Place(dialect_for(parsed.get_backend_name()).from_anywhere(parsed), table, schema, local_infile)
-
-
-def checked(url: str | URL, settings: Mapping[str, Any]) -> URL:
-    """The URL for the tasks, after a look at the database: what is wrong is said here, in one line, and not from within Spark.
-
-    :raises ConfigurationError, StorageError: as :class:`queue_db.QueueDB` does, and for tables that are missing or out of date.
-    """
-    parsed = place_of(url).url
-    with QueueDB(parsed, **settings) as db:
-        db.check()
-    return parsed
 
 
 class SparkTaskError(QueueDBError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,24 +19,29 @@ from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import SparkSession
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from sqlalchemy import URL
 
-from queue_db import Counters, LeasedJob, Queue, QueueDB, QueueDBError, QueueStats, Strategy, arguments
+from queue_db import Counters, LeasedJob, Queue, QueueDBError, QueueStats, Strategy, arguments
 from queue_db.errors import ArgumentError
 from queue_db.queue import MAX_CLAIM
-from queue_db.spark.connecting import checked
-from queue_db.spark.results import publish, result_schema
+from queue_db.spark.connecting import place_of, telling
+from queue_db.spark.results import KEY, publish, read_results, result_schema
+from queue_db.spark.shipping import shipped
 
 #: Jobs in, one result row for each job out; see :func:`drain`.
-Function = Callable[[pd.DataFrame], pd.DataFrame]
+Function = Callable[[pd.DataFrame], pd.DataFrame | None]
 Until = Literal["empty", "idle"]
 
 # Seconds between two looks at a queue in which nothing is due: from … to, doubling, with jitter.
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 1.0
+
+# The column by which a function sends a job to the dead.
+_DEAD = "dead_reason"
 
 _COUNTERS = tuple(field.name for field in fields(Counters))
 
@@ -60,17 +66,48 @@ def drain(
     url: str | URL,
     queue: str,
     function: Function,
-    schema: StructType | str,
+    schema: StructType | str | None = None,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    partitions: int = 8,
+    **how: Any,
+) -> DataFrame:
+    """Work off ``queue`` in parallel Spark tasks and return the results, a row for each job.
+
+    :func:`drain_to` and :func:`read_results` in one; the parameters are theirs. The columns are ``id, version`` and those of
+    ``schema``. Without ``schema`` the function works for its effects and may return nothing; the rows are then the jobs done.
+
+    :param path: folder that driver and executors see under the same name; None: a temporary one on this machine, which stays, and
+        which serves only where the executors are on this machine too (``local[…]``).
+    :raises ArgumentError: no ``path`` on a cluster.
+    """
+    if path is None:
+        master = spark.conf.get("spark.master", "")
+        if not str(master).startswith("local"):
+            raise ArgumentError(
+                f"path is missing: on {master} give a folder that the driver and all executors see under the same name"
+            )
+        path = tempfile.mkdtemp(prefix="queue_db-results-")
+    drain_to(spark, url, queue, function, schema, path, partitions=partitions, **how)
+    return read_results(spark, path, schema)
+
+
+def drain_to(
+    spark: SparkSession,
+    url: str | URL,
+    queue: str,
+    function: Function,
+    schema: StructType | str | None,
     path: str | os.PathLike[str],
     *,
-    tasks: int = 4,
+    partitions: int = 8,
     batch: int = 100,
     lease: float = 60.0,
     strategy: str | Callable[[], Strategy] = "optimistic",
     until: Until = "empty",
     database: Mapping[str, Any] | None = None,
 ) -> Drained:
-    """Work off ``queue`` in ``tasks`` parallel Spark tasks; return when it is drained, with the results in ``path``.
+    """Work off ``queue`` in ``partitions`` parallel Spark tasks; return when it is drained, with the results in ``path``.
 
     Each task claims up to ``batch`` jobs, hands them to ``function``, publishes the rows as one Parquet file, and then completes
     the jobs, until the queue is drained; :func:`read_results` reads the folder. A task that dies loses nothing: its jobs come back
@@ -78,14 +115,16 @@ def drain(
 
     ``function`` gets a pandas DataFrame with one row for each job (``id``, ``kind``, ``payload``, ``attempts`` from 1, and
     ``fence``, the fencing token for outside systems) and returns one with ``id`` and the columns of ``schema``, one row for
-    each job. A job without a row has failed. When it raises, it is called again for each job of the batch alone, so that only
-    those that raise alone fail. Failed jobs are tried again after the backoff, and are dead after their last attempt.
+    each job. A job without a row has failed. In a further column ``dead_reason``, a text sends the job to the dead, and its row is
+    no result. When the function raises, it is called again for each job of the batch alone, so that only those that raise alone
+    fail. Failed jobs are tried again after the backoff, and are dead after their last attempt.
 
     :param url: of a migrated database that every executor reaches; it travels inside the task, and shows in no plan or option.
-    :param schema: of the result rows, without ``id`` and ``version``: ``"path string, size long"``.
+    :param schema: of the result rows, without ``id`` and ``version``: ``"path string, size long"``; None: no more than these, and
+        the function may return None where all jobs are done.
     :param path: folder that driver and executors see under the same name; made if it is not there. One folder for one queue; later
         drains of the queue may add to it.
-    :param tasks: how many claim at the same time, if Spark has as many slots.
+    :param partitions: how many tasks claim at the same time, if Spark has as many slots. Each has one connection.
     :param batch: jobs in one claim, one call of ``function`` and one file.
     :param lease: seconds; longer than ``function`` takes for a batch. Jobs of a vanished task come back after it.
     :param strategy: a name, or what makes a Strategy in each task: ``lambda: Optimistic(window=20)``.
@@ -97,7 +136,7 @@ def drain(
     :raises pyspark.errors.PySparkException: when a task failed as often as Spark allows. What was published counts; the rest is
         in the queue: drain again.
     """
-    arguments.whole("tasks", tasks, 1)
+    arguments.whole("partitions", partitions, 1)
     arguments.whole("batch", batch, 1, MAX_CLAIM)
     arguments.seconds("lease", lease, zero=False)
     if until not in ("empty", "idle"):
@@ -107,14 +146,16 @@ def drain(
         raise ArgumentError(f"strategy={strategy!r}: give its name, or a function that makes one: lambda: Optimistic(window=20)")
     columns = to_arrow_schema(result_schema(schema))
     settings = dict(database or {})
-    place = checked(url, settings)
+    place = place_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))
+    with place.open(**settings) as db:
+        db.check()
     folder = Path(path).absolute()
     folder.mkdir(parents=True, exist_ok=True)
 
     def work(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # The row says no more than that there is a task; but Spark throws away a Python process that left input unread.
         list(rows)
-        with QueueDB(place, strategy=strategy if isinstance(strategy, str) else strategy(), **settings) as db:
+        with telling(place.url), place.open(strategy=strategy if isinstance(strategy, str) else strategy(), **settings) as db:
             tally = _work_off(db.queue(queue), batch, lease, until, partial(_settle, function, columns, folder))
             counted = {"completed": tally.completed, "failed": tally.failed} | {
                 name: getattr(db.counters, name) for name in _COUNTERS
@@ -123,7 +164,7 @@ def drain(
 
     names = ("completed", "failed", *_COUNTERS)
     ddl = ", ".join(f"{name} long" for name in names)
-    done = spark.range(0, tasks, 1, tasks).mapInArrow(work, ddl).collect()
+    done = spark.range(0, partitions, 1, partitions).mapInArrow(shipped(work), ddl).collect()
     total = {name: sum(row[name] for row in done) for name in names}
     return Drained(total.pop("completed"), total.pop("failed"), Counters(**total))
 
@@ -154,12 +195,16 @@ def _drained(stats: QueueStats, until: Until) -> bool:
 def _settle(function: Function, columns: pa.Schema, folder: Path, queue: Queue, jobs: Sequence[LeasedJob], tally: _Tally) -> None:
     """Work on a batch: results first, then the queue."""
     try:
-        table, errors = _apply(function, columns, jobs)
-        if table.num_rows:
-            publish(folder, table)
-        tally.completed += sum(map(bool, queue.complete_many([job for job in jobs if job.id not in errors])))
-        failed = [job for job in jobs if job.id in errors]
-        tally.failed += sum(map(bool, queue.fail_many(failed, [errors[job.id] for job in failed])))
+        answer = _apply(function, columns, jobs)
+        if answer.rows.num_rows:
+            publish(folder, answer.rows)
+        rest = [job for job in jobs if job.id not in answer.errors and job.id not in answer.dead]
+        tally.completed += sum(map(bool, queue.complete_many(rest)))
+        failed = [job for job in jobs if job.id in answer.errors]
+        tally.failed += sum(map(bool, queue.fail_many(failed, [answer.errors[job.id] for job in failed])))
+        for job in jobs:
+            if job.id in answer.dead:
+                tally.failed += bool(job.bury(answer.dead[job.id]))
         # A lost lease needs nothing here: whoever has the job now has a higher version, and so will its row.
     except Exception:
         # The disk or the database, not the jobs: let others have at once what this task still holds.
@@ -168,18 +213,40 @@ def _settle(function: Function, columns: pa.Schema, folder: Path, queue: Queue, 
         raise
 
 
-def _apply(function: Function, columns: pa.Schema, jobs: Sequence[LeasedJob]) -> tuple[pa.Table, dict[int, BaseException | str]]:
-    """The result rows, and by job id why there is none."""
+@dataclass
+class _Answer:
+    """What became of the jobs of a batch: result rows; by job id why there is none; and why it is to die."""
+
+    rows: pa.Table
+    errors: dict[int, BaseException | str]
+    dead: dict[int, str]
+
+
+def _apply(function: Function, columns: pa.Schema, jobs: Sequence[LeasedJob]) -> _Answer:
     try:
-        table = _rows(function(_frame(jobs)), columns, jobs)
+        frame = function(_frame(jobs))
+        if frame is None and columns.names == [field.name for field in KEY]:
+            frame = pd.DataFrame({"id": [job.id for job in jobs]})
+        dead: dict[int, str] = {}
+        if frame is not None and _DEAD in frame:
+            marked = frame[frame[_DEAD].notna()]
+            dead = {int(job_id): str(reason) for job_id, reason in zip(marked["id"], marked[_DEAD], strict=True)}
+        table = _rows(frame, columns, jobs)
     except Exception as error:  # noqa: BLE001 - whatever the function raises is the job's failure
         if len(jobs) == 1:
-            return columns.empty_table(), {jobs[0].id: error}
+            return _Answer(columns.empty_table(), {jobs[0].id: error}, {})
         # One bad job must not cost its neighbours an attempt.
         parts = [_apply(function, columns, [job]) for job in jobs]
-        return pa.concat_tables([rows for rows, _ in parts]), {key: why for _, errors in parts for key, why in errors.items()}
+        return _Answer(
+            pa.concat_tables([part.rows for part in parts]),
+            {key: why for part in parts for key, why in part.errors.items()},
+            {key: why for part in parts for key, why in part.dead.items()},
+        )
     answered = set(table["id"].to_pylist())
-    return table, {job.id: "the function returned no row for this job" for job in jobs if job.id not in answered}
+    missing = {job.id: "the function returned no row for this job" for job in jobs if job.id not in answered}
+    if dead:
+        table = table.filter(pc.invert(pc.is_in(table["id"], pa.array(list(dead), pa.int64()))))
+    return _Answer(table, dict(missing), dead)
 
 
 def _frame(jobs: Sequence[LeasedJob]) -> pd.DataFrame:

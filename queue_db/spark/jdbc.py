@@ -9,7 +9,7 @@ from sqlalchemy import URL
 from queue_db.database import parse_url
 from queue_db.dialects import dialect_for
 
-# Rows in one INSERT, and rows that wait in a task's memory. Spark's own are 1000, and 0: as the driver likes, which is all of them.
+# Rows in a batch, and rows that are read ahead. Spark's own are 1000, and 0: as the driver likes, which is all of the table.
 _ROWS = {"batchsize": "10000", "fetchsize": "10000"}
 
 _SECRETS = ("password", "secret", "token")
@@ -37,10 +37,12 @@ class JDBC:
 def jdbc_options(url: str | URL, *, driver: str | None = None) -> JDBC:
     """The address, driver and properties with which Spark's own JDBC source reads and appends to the tables of ``url``.
 
-    User and password are in ``properties`` alone, so that no plan or message shows them. The properties make inserts travel many
-    to a statement (``batchsize`` 10,000) and rows come in portions (``fetchsize`` 10,000), and limit the time to connect to 10
-    seconds. Options in the URL's query are taken over under their names in JDBC, TLS and timeouts among them; a file that one of
-    them names must be there on the driver and on every executor. Nothing is opened or looked up.
+    User and password are in ``properties`` alone. The properties make many rows travel in one statement (``batchsize`` 10,000;
+    1,000 with MySQL's driver) and come back in portions (``fetchsize`` 10,000), keep payloads out of messages, and limit the time
+    to connect to 10 seconds. Options in the URL's query are taken over under their names in JDBC, TLS and timeouts among them; a
+    file that one of them names must be there on the driver and on every executor. MariaDB's driver uses TLS only if the URL asks
+    for it (PyMySQL does whenever the server can): ``?ssl_check_hostname=false`` for any certificate, ``?ssl_ca=/ca.pem`` for one
+    that is verified. Nothing is opened or looked up.
 
     :param url: of PostgreSQL, MySQL or MariaDB, for SQLAlchemy.
     :param driver: another class than ``org.postgresql.Driver`` or ``org.mariadb.jdbc.Driver`` (for MySQL too):

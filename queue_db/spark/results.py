@@ -20,12 +20,12 @@ from queue_db.errors import ArgumentError
 KEY = (StructField("id", LongType()), StructField("version", LongType()))
 
 
-def result_schema(schema: StructType | str) -> StructType:
-    """``schema`` (or its DDL text) behind ``id`` and ``version``.
+def result_schema(schema: StructType | str | None) -> StructType:
+    """``schema`` (or its DDL text, or nothing) behind ``id`` and ``version``.
 
     :raises ArgumentError: when it has columns of these names, or is no list of columns.
     """
-    columns = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    columns = DataType.fromDDL(schema) if isinstance(schema, str) else StructType([]) if schema is None else schema
     if not isinstance(columns, StructType):
         raise ArgumentError(f"schema={schema!r}: must be the columns of the results, as in 'path string, size long'")
     clash = {field.name for field in KEY} & {name.lower() for name in columns.fieldNames()}
@@ -56,7 +56,7 @@ def publish(folder: Path, table: pa.Table) -> None:
             os.close(directory)
 
 
-def read_results(spark: SparkSession, path: str | os.PathLike[str], schema: StructType | str) -> DataFrame:
+def read_results(spark: SparkSession, path: str | os.PathLike[str], schema: StructType | str | None) -> DataFrame:
     """The results in ``path``, one row for each job: ``id long, version long`` and the columns of ``schema``.
 
     A batch whose task died, or lost its lease, between publishing and completing was worked on again, so its rows are there

@@ -30,6 +30,9 @@ from queue_db.store.enqueue import OnDuplicate
 #: Seconds after which what nobody published is swept: longer than any load takes from its first task to its publication.
 KEPT = 86_400.0
 
+#: How the names of loads begin that nobody will ever ask for again.
+UNNAMED = "write:"
+
 # Chunks and ledger entries in one sweep.
 _SWEPT = 1000
 
@@ -144,8 +147,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.place = place
         self._work = Work(place, settings, schema)
         self._direct = settings["guarantee"] == "at_least_once"
-        self._named = settings["txnAppId"] is not None
-        self._app: str = settings["txnAppId"] or f"write:{uuid.uuid4()}"
+        self._app: str = settings["txnAppId"] or f"{UNNAMED}{uuid.uuid4()}"
         self._version: int = settings["txnVersion"] or 0
 
     @clean
@@ -155,7 +157,7 @@ class BatchWriter(DataSourceArrowWriter):
     @clean
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._direct:
-            self._work.publish(self._work.load(self._app, self._version, kept=self._named), _staged(messages))
+            self._work.publish(self._work.load(self._app, self._version, kept=not self._app.startswith(UNNAMED)), _staged(messages))
 
     @clean
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -32,6 +32,9 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
     buried = connection.execute(
         select(dead.c.kind, func.count().label("dead")).where(dead.c.queue == queue).group_by(dead.c.kind)
     ).all()
+    streams, batches = store.tables.streams, store.tables.batches
+    of_queue = select(func.coalesce(func.sum(batches.c.size), 0)).join_from(batches, streams, batches.c.stream == streams.c.id)
+    held = connection.execute(of_queue.where(streams.c.queue == queue)).scalar_one()
     deaths = {row.kind: int(row.dead) for row in buried}
     by_kind = {
         row.kind: KindStats(int(row.available), int(row.scheduled), int(row.running), deaths.pop(row.kind, 0)) for row in live
@@ -46,6 +49,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
         dead=sum(kind.dead for kind in by_kind.values()),
         oldest_available_age=max(ages) / 1_000_000 if ages else None,
         by_kind=dict(sorted(by_kind.items())),
+        held=int(held),
     )
 
 
@@ -80,9 +84,14 @@ def next_due(connection: Connection, store: Store, queue: str, limit: int) -> li
 
 
 def queues(connection: Connection, store: Store) -> list[str]:
-    """Names of the queues that have live or dead jobs."""
-    jobs, dead = store.tables.jobs, store.tables.dead
-    names = select(jobs.c.queue).where(jobs.c.delete_mark == 0).distinct().union(select(dead.c.queue).distinct())
+    """Names of the queues that have live or dead jobs, or jobs that a stream holds."""
+    jobs, dead, streams = store.tables.jobs, store.tables.dead, store.tables.streams
+    names = (
+        select(jobs.c.queue)
+        .where(jobs.c.delete_mark == 0)
+        .distinct()
+        .union(select(dead.c.queue).distinct(), select(streams.c.queue).where(streams.c.allocated > streams.c.acked))
+    )
     return sorted(connection.execute(names).scalars())
 
 

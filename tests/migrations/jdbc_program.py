@@ -1,13 +1,14 @@
 """A Spark program that knows nothing of queue_db: ``python jdbc_program.py JAR...``, with the ways to go as JSON on its input.
 
 Each way is ``{"url", "properties", "queue", "jobs"}``. It appends so many jobs, with the two columns that a job needs, reads the
-table back, and prints what it saw as JSON.
+table back, appends jobs with unique keys twice, and prints what it saw as JSON.
 """
 
 import json
 import sys
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -20,11 +21,22 @@ def go(spark: SparkSession, way: dict[str, Any]) -> dict[str, Any]:
     table = spark.read.jdbc(way["url"], "jobs", properties=way["properties"])
     mine = table.where(F.col("queue") == way["queue"])
     first = mine.orderBy("id").first()
+    keyed = frame.select(
+        F.lit(way["queue"] + "-keyed").alias("queue"), "payload", F.get_json_object("payload", "$.n").alias("unique_key")
+    )
+    refusals = []
+    for _ in range(2):
+        try:
+            keyed.write.jdbc(way["url"], "jobs", mode="append", properties=way["properties"])
+        except Py4JJavaError as error:
+            refusals.append(str(error))
     return {
         "types": dict(table.dtypes),
         "rows": mine.count(),
         "due": mine.where(F.col("available_at") > 0).count(),
         "first": first.asDict() if first else None,
+        "keyed": table.where(F.col("queue") == way["queue"] + "-keyed").count(),
+        "refusals": refusals,
     }
 
 

@@ -154,3 +154,18 @@ def test_the_table_is_read_with_plain_types(way: str, seen: dict[str, Any], queu
     first = seen[way]["first"]
     assert (first["queue"], first["kind"], first["version"], first["claim_token"]) == (queues[way], "default", 0, None)
     assert json.loads(first["payload"])["text"] == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_append_that_is_run_twice_is_refused_by_unique_keys(
+    way: str, seen: dict[str, Any], homes: dict[str, str], queues: dict[str, str]
+) -> None:
+    assert seen[way]["keyed"] == JOBS
+    (refusal,) = seen[way]["refusals"]
+    assert "duplicate" in refusal.lower()
+    assert '"text"' not in refusal  # payloads have no place in messages
+    with QueueDB(homes[way]) as db:
+        queue = db.queue(f"{queues[way]}-keyed")
+        jobs = queue.claim(JOBS + 1)
+        assert sorted(int(job.unique_key or "") for job in jobs) == list(range(JOBS))
+        assert all(queue.complete_many(jobs))

@@ -12,7 +12,7 @@ from sqlalchemy import make_url
 from queue_db import Optimistic, QueueDB, backoff
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
 from queue_db.removal import Delete
-from queue_db.spark import drain, read_results
+from queue_db.spark import drain_to, read_results
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 ONE = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -93,7 +93,7 @@ def expected(count):
 @TWO
 def test_all_is_drained(spark, url, name, fill, stats, doubling, tmp_path):
     fill(500)
-    done = drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, batch=40)
+    done = drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2, batch=40)
     assert (done.completed, done.failed, done.counters.claimed, done.counters.lost) == (500, 0, 500, 0)
     assert results(spark, tmp_path / "out") == expected(500)
     assert set(doubling.worked().values()) == {1}
@@ -103,7 +103,7 @@ def test_all_is_drained(spark, url, name, fill, stats, doubling, tmp_path):
 @TWO
 def test_a_task_killed_at_work(spark, url, name, fill, stats, doubling, tmp_path):
     fill(120)
-    drain(spark, url, name, doubling(lambda: os._exit(1)), SCHEMA, tmp_path / "out", tasks=2, batch=20, lease=3.0)
+    drain_to(spark, url, name, doubling(lambda: os._exit(1)), SCHEMA, tmp_path / "out", partitions=2, batch=20, lease=3.0)
     assert doubling.happened()
     assert results(spark, tmp_path / "out") == expected(120)
     assert len(raw_rows(spark, tmp_path / "out")) == 120  # it had not published
@@ -124,7 +124,7 @@ def test_a_task_killed_between_publishing_and_completing(spark, url, name, fill,
 
     fill(120)
     settings = {"removal": Killing()}
-    drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, batch=20, lease=3.0, database=settings)
+    drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2, batch=20, lease=3.0, database=settings)
     raw = raw_rows(spark, tmp_path / "out")
     assert len(raw) == 140  # its batch is there twice
     assert results(spark, tmp_path / "out") == expected(120)
@@ -146,7 +146,7 @@ def test_a_task_that_raises_gives_its_jobs_back_at_once(spark, url, name, fill, 
     fill(60)
     began = time.monotonic()
     settings = {"removal": Failing()}
-    drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, batch=20, lease=600.0, database=settings)
+    drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2, batch=20, lease=600.0, database=settings)
     assert marker.exists()
     assert time.monotonic() - began < 60
     assert results(spark, tmp_path / "out") == expected(60)
@@ -162,7 +162,7 @@ def test_a_lease_lost_in_mid_batch(spark, url, name, fill, stats, doubling, tmp_
 
     fill(60)
     slow = doubling(until_another_has_done_the_batch)
-    done = drain(spark, url, name, slow, SCHEMA, tmp_path / "out", tasks=2, batch=20, lease=1.5)
+    done = drain_to(spark, url, name, slow, SCHEMA, tmp_path / "out", partitions=2, batch=20, lease=1.5)
     assert done.counters.lost == 20
     assert done.completed == 60
     assert len(raw_rows(spark, tmp_path / "out")) == 80
@@ -178,9 +178,9 @@ def test_when_spark_gives_up_the_rest_is_in_the_queue(spark, url, name, fill, st
 
     fill(50)
     with pytest.raises(PySparkException, match="on fire"):
-        drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=1, batch=20, database={"removal": Failing()})
+        drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=1, batch=20, database={"removal": Failing()})
     assert (stats().available, stats().running) == (50, 0)
-    drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2)
+    drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2)
     assert results(spark, tmp_path / "out") == expected(50)
 
 
@@ -195,7 +195,7 @@ def test_a_job_whose_function_raises_fails_alone(spark, url, name, fill, doublin
 
     fill(40, max_attempts=3)
     settings = {"retry_after": backoff.constant(0.1)}
-    done = drain(spark, url, name, picky, SCHEMA, tmp_path / "out", tasks=2, batch=20, database=settings)
+    done = drain_to(spark, url, name, picky, SCHEMA, tmp_path / "out", partitions=2, batch=20, database=settings)
     assert (done.completed, done.failed) == (39, 3)
     assert results(spark, tmp_path / "out") == [pair for pair in expected(40) if pair[0] != 7]
     with QueueDB(url) as db:
@@ -218,7 +218,7 @@ def test_a_job_whose_function_raises_fails_alone(spark, url, name, fill, doublin
 )
 def test_an_answer_that_does_not_fit_fails_the_job(spark, url, name, fill, tmp_path, answer, reason):
     fill(1, max_attempts=1)
-    done = drain(spark, url, name, answer, SCHEMA, tmp_path / "out", tasks=1)
+    done = drain_to(spark, url, name, answer, SCHEMA, tmp_path / "out", partitions=1)
     assert (done.completed, done.failed) == (0, 1)
     with QueueDB(url) as db:
         assert reason in db.dead.list(name)[0].last_error
@@ -226,7 +226,7 @@ def test_an_answer_that_does_not_fit_fails_the_job(spark, url, name, fill, tmp_p
 
 @ONE
 def test_an_empty_queue(spark, url, name, doubling, tmp_path):
-    done = drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2)
+    done = drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2)
     assert (done.completed, done.counters.claimed) == (0, 0)
     read = read_results(spark, tmp_path / "out", SCHEMA)
     assert read.count() == 0
@@ -237,14 +237,14 @@ def test_an_empty_queue(spark, url, name, doubling, tmp_path):
 def test_until_idle_leaves_what_is_scheduled(spark, url, name, fill, stats, doubling, tmp_path):
     fill(10)
     fill(5, delay=3600)
-    done = drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, until="idle")
+    done = drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2, until="idle")
     assert (done.completed, stats().scheduled) == (10, 5)
 
 
 @ONE
 def test_a_strategy_is_made_in_each_task(spark, url, name, fill, doubling, tmp_path):
     fill(50)
-    drain(spark, url, name, doubling(), SCHEMA, tmp_path / "out", tasks=2, strategy=lambda: Optimistic(window=3))
+    drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2, strategy=lambda: Optimistic(window=3))
     assert results(spark, tmp_path / "out") == expected(50)
 
 
@@ -252,7 +252,7 @@ def test_a_strategy_is_made_in_each_task(spark, url, name, fill, doubling, tmp_p
 def test_odd_folder_names(spark, url, name, fill, doubling, tmp_path):
     out = tmp_path / "a b%20{c} [d]*"
     fill(10)
-    drain(spark, url, name, doubling(), SCHEMA, out, tasks=2)
+    drain_to(spark, url, name, doubling(), SCHEMA, out, partitions=2)
     assert results(spark, out) == expected(10)
 
 
@@ -261,7 +261,7 @@ def test_odd_folder_names(spark, url, name, fill, doubling, tmp_path):
     ("change", "message"),
     [
         ({"until": "later"}, "must be empty or idle"),
-        ({"tasks": 0}, "tasks=0"),
+        ({"partitions": 0}, "partitions=0"),
         ({"batch": 0}, "batch=0"),
         ({"lease": 0}, "lease=0"),
         ({"schema": "ID long, n long"}, "columns id are added by drain"),
@@ -272,12 +272,12 @@ def test_odd_folder_names(spark, url, name, fill, doubling, tmp_path):
 def test_wrong_arguments(spark, url, name, tmp_path, change, message):
     given = {"function": lambda jobs: jobs, "schema": SCHEMA, "path": tmp_path / "out"} | change
     with pytest.raises(ArgumentError, match=message):
-        drain(spark, url, name, **given)
+        drain_to(spark, url, name, **given)
 
 
 def test_a_database_without_tables_is_found_out_before_spark_starts(spark, name, tmp_path):
     with pytest.raises(SchemaOutOfDateError):
-        drain(spark, f"sqlite:///{tmp_path}/empty.db", name, lambda jobs: jobs, SCHEMA, tmp_path / "out")
+        drain_to(spark, f"sqlite:///{tmp_path}/empty.db", name, lambda jobs: jobs, SCHEMA, tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
@@ -287,7 +287,7 @@ def test_the_password_is_in_no_error_and_no_log(spark, event_log, url, name, fil
 
     fill(1)
     with pytest.raises(PySparkException) as caught:
-        drain(spark, url, name, leave, SCHEMA, tmp_path / "out", tasks=1, lease=0.2)
+        drain_to(spark, url, name, leave, SCHEMA, tmp_path / "out", partitions=1, lease=0.2)
     written = [path.read_text() for path in event_log.rglob("events_*")]
     assert any("MapInArrow" in text for text in written)
     assert not any(make_url(url).password in text for text in [str(caught.value), *written])

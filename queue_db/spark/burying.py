@@ -1,0 +1,55 @@
+"""Jobs of a stream that no retry will cure: to the dead, with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from sqlalchemy import URL
+
+from queue_db.errors import ArgumentError, StreamError
+from queue_db.spark.connecting import place_of, telling
+from queue_db.spark.shipping import shipped
+from queue_db.store import streams
+
+
+def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "jobs", schema: str | None = None) -> int:
+    """Mark jobs of a stream's batch for the dead table; return how many were marked. For use within ``foreachBatch``.
+
+    They go there when the batch is completed, with the reason as their last error, and ``db.dead.redrive`` brings them back. Until
+    then a replay of the batch reads them again, and marking them again changes nothing.
+
+    :param df: with the columns ``fence``, as the stream has it, and ``dead_reason``; rows without a reason are left alone.
+    :param url: of the stream's database.
+    :raises ArgumentError: a column is missing.
+    :raises StreamError: there is no such stream.
+    """
+    for name in ("fence", "dead_reason"):
+        if name not in df.columns:
+            raise ArgumentError(f"column {name!r} is missing; there are {', '.join(df.columns)}")
+    place = place_of(url, table, schema)
+    with place.open() as db:
+        found = next(
+            (one for one in db.database.run(partial(streams.listed, store=db.store), name="streams") if one.name == stream), None
+        )
+    if found is None:
+        raise StreamError(f"there is no stream {stream!r}")
+    number = int(found.id)
+
+    def mark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        marked = 0
+        for batch in batches:
+            reasons = {}
+            for fence, reason in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                job_id, _, version = fence.partition(":")
+                reasons[int(job_id), int(version)] = reason
+            with telling(place.url), place.open() as db:
+                work = partial(streams.mark_dead, store=db.store, stream=number, reasons=reasons)
+                marked += db.database.run(work, name="mark dead", repeatable=True)
+        yield pa.RecordBatch.from_pydict({"marked": [marked]})
+
+    rows = df.where("dead_reason IS NOT NULL").select(f.col("fence").cast("string"), f.col("dead_reason").cast("string"))
+    return sum(row.marked for row in rows.mapInArrow(shipped(mark), "marked long").collect())

@@ -1,0 +1,54 @@
+"""What a stream holds is listed and can be given back."""
+
+from functools import partial
+
+import pytest
+
+from queue_db.errors import StreamFencedError
+from queue_db.store import streams
+
+
+@pytest.fixture
+def session(db, queue):
+    """A reader that has claimed a batch of three of five jobs."""
+    queue.enqueue_many(("k", n) for n in range(5))
+    run = db.database.run
+    opened = partial(
+        streams.open_stream, store=db.store, name=f"of {queue.name}", queue=queue.name, holder="here:1", retention=10**12
+    )
+    session = run(opened, name="open")
+    start = run(partial(streams.initial, store=db.store, session=session), name="initial")
+    claim = partial(streams.allocate, store=db.store, session=session, start=start, limit=3, ceiling=None, partitions=1)
+    run(claim, name="claim")
+    return session
+
+
+def test_streams_are_listed_with_their_holders_ages_and_sizes(ask, queue, session):
+    (found,) = ask("streams", "list", "--queue", queue.name, "--json").records
+    assert {name: found[name] for name in ("name", "queue", "holder", "completed", "claimed", "held")} == {
+        "name": session.name,
+        "queue": queue.name,
+        "holder": "here:1",
+        "completed": 0,
+        "claimed": 1,
+        "held": 3,
+    }
+    assert found["oldest_held_age"] >= 0
+    assert found["retention"] == 1_000_000
+    assert any("here:1" in line and "0/1" in line for line in ask("streams", "list").out.splitlines())
+    assert ask("stats", queue.name, "--json").record["held"] == 3
+    assert ask("stats", queue.name, "--json").record["available"] == 2
+
+
+def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, queue, session):
+    refused = ask("streams", "release", session.name, status=2)
+    assert "--yes" in refused.err
+    assert ask("streams", "release", session.name, "--yes").out == f"gave back 3 jobs of stream {session.name!r}\n"
+    assert (queue.stats().available, queue.stats().held) == (5, 0)
+    with pytest.raises(StreamFencedError, match="now held by nobody"):
+        db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")
+    assert ask("streams", "release", session.name, "--yes", "--json").record == {"stream": session.name, "released": 0}
+
+
+def test_a_stream_that_is_not_there(ask, session):
+    assert "there is no stream 'other'; known: " in ask("streams", "release", "other", "--yes", status=1).err
