@@ -8,6 +8,7 @@ from queue_db.errors import (
     LeaseLostError,
     QueueDBError,
     StorageError,
+    StreamError,
 )
 
 OK = 0
@@ -20,7 +21,7 @@ INTERRUPTED = 130
 #: Status → meaning; the table of the documentation.
 MEANINGS = {
     OK: "done",
-    NOT_SO: "the thing asked is not so: no such job, a duplicate, an unhealthy `doctor`, a schema out of date for "
+    NOT_SO: "the thing asked is not so: no such job or stream, a duplicate, an unhealthy `doctor`, a schema out of date for "
     "`migrate --check`, no for an answer",
     USAGE: "wrong usage or configuration: an argument, the URL, a driver or a table that is missing; nothing was changed",
     DATABASE: "the database: not reachable, wrong password, a statement refused",
@@ -31,6 +32,6 @@ MEANINGS = {
 
 def status_of(error: QueueDBError) -> int:
     """The exit status for an error of the library."""
-    if isinstance(error, DuplicateJobError | JobNotFoundError | LeaseLostError):
+    if isinstance(error, DuplicateJobError | JobNotFoundError | LeaseLostError | StreamError):
         return NOT_SO
     return DATABASE if isinstance(error, StorageError) else USAGE

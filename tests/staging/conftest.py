@@ -1,0 +1,140 @@
+"""Bulk loads by hand: what a task does, what the driver does, and what stands in the tables then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event, func, select
+
+from queue_db import QueueDB
+from queue_db.dialects.chunks import pack
+from queue_db.store import staging
+from queue_db.store.enqueue import OnDuplicate
+from queue_db.store.staging import Load, Published
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a task tells the driver."""
+
+    number: int
+    chunks: int
+    jobs: int
+
+
+class Cut(Exception):
+    """What a process died of."""
+
+
+@contextmanager
+def cut_at(engine: Engine, at: int) -> Iterator[list[str]]:
+    """Die instead of the ``at``-th statement in the block; it is in the list then. Savepoints, begin and end are not counted."""
+    sent: list[str] = []
+    cut: list[str] = []
+
+    def before(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith(("BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT")):
+            return
+        sent.append(statement)
+        if len(sent) == at:
+            cut.append(statement)
+            raise Cut
+
+    event.listen(engine, "before_cursor_execute", before)
+    try:
+        yield cut
+    finally:
+        event.remove(engine, "before_cursor_execute", before)
+
+
+@pytest.fixture
+def ours(open_db: Callable[..., QueueDB]) -> QueueDB:
+    return open_db(worker="ours")
+
+
+@pytest.fixture
+def theirs(open_db: Callable[..., QueueDB]) -> QueueDB:
+    return open_db(worker="theirs")
+
+
+def load(queue: str, app: str, version: int = 1, *, kept: bool = True, policy: str = "raise", **more: Any) -> Load:
+    """An entry of the ledger. ``fields``: what the chunks have besides payloads; the rest are defaults of the jobs."""
+    fields = ("payload", *more.pop("fields", ()))
+    return Load(queue, app, version, fields, {**staging.DEFAULTS, **more}, OnDuplicate(policy), kept)
+
+
+def chunk_of(given: Mapping[str, Sequence[Any]] | Sequence[str]) -> tuple[int, str]:
+    """Payloads, or field → values, as a task stages them."""
+    columns = given if isinstance(given, Mapping) else {"payload": given}
+    return len(columns["payload"]), pack(columns)
+
+
+def stage(db: QueueDB, *chunks: Mapping[str, Sequence[Any]] | Sequence[str], number: int | None = None) -> Attempt:
+    """What one task attempt stages."""
+    attempt = staging.new_attempt() if number is None else number
+    work = partial(staging.stage, store=db.store, attempt=attempt, chunks=[chunk_of(chunk) for chunk in chunks])
+    return Attempt(attempt, *db.database.run(work, name="stage", attempts=1))
+
+
+def publishing(db: QueueDB, entry: Load, *attempts: Attempt) -> Callable[[Connection], Published | None]:
+    """The publication of these attempts, for a transaction of one's own."""
+    # Looked up when it runs: the negative controls put others in its place.
+    return lambda connection: staging.publish(
+        connection,
+        db.store,
+        entry,
+        {attempt.number: attempt.chunks for attempt in attempts},
+        sum(attempt.jobs for attempt in attempts),
+    )
+
+
+def publish(db: QueueDB, entry: Load, *attempts: Attempt) -> Published | None:
+    """As the driver does it."""
+    return db.database.run(publishing(db, entry, *attempts), name="publish", repeatable=True)
+
+
+def discarding(db: QueueDB, *attempts: Attempt) -> Callable[[Connection], int]:
+    return partial(staging.discard, store=db.store, attempts=[attempt.number for attempt in attempts])
+
+
+def discard(db: QueueDB, *attempts: Attempt) -> int:
+    return db.database.run(discarding(db, *attempts), name="discard", repeatable=True)
+
+
+def load_chunk(db: QueueDB, entry: Load, chunk: Mapping[str, Sequence[Any]] | Sequence[str]) -> int:
+    """As a task does it that stages nothing."""
+    jobs, text = chunk_of(chunk)
+    return db.database.run(partial(staging.load_chunk, store=db.store, load=entry, jobs=jobs, chunk=text), name="load")
+
+
+def ledger(db: QueueDB, entry: Load) -> Published | None:
+    work = partial(staging.ledger, store=db.store, app=entry.app, version=entry.version)
+    return db.database.run(work, name="ledger", write=False)
+
+
+def staged(db: QueueDB, *attempts: Attempt) -> int:
+    """How many of their chunks are there."""
+    table = db.store.tables.staged
+    query = select(func.count()).where(table.c.attempt.in_([attempt.number for attempt in attempts]))
+    return db.database.run(lambda connection: connection.execute(query).scalar_one(), name="staged", write=False)
+
+
+def jobs_of(db: QueueDB, queue: str) -> list[Any]:
+    """The rows of a queue, by id."""
+    jobs = db.store.tables.jobs
+    query = select(jobs).where(jobs.c.queue == queue).order_by(jobs.c.id)
+    return db.database.run(lambda connection: list(connection.execute(query).all()), name="jobs", write=False)
+
+
+def payloads(db: QueueDB, queue: str) -> list[str]:
+    return sorted(row.payload for row in jobs_of(db, queue))
+
+
+def nothing_was_published(db: QueueDB, entry: Load) -> None:
+    assert payloads(db, entry.queue) == [], "some of it was published"
+    assert ledger(db, entry) is None, "the ledger says that it was published"

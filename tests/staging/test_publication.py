@@ -1,0 +1,362 @@
+"""What was staged becomes jobs, all of it and once, or nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from sqlalchemy import Connection, create_engine, delete, func, select
+
+from queue_db import DuplicateJobError, QueueDB
+from queue_db.errors import StagingError
+from queue_db.store import staging
+from queue_db.store.staging import Published
+from tests.staging.conftest import (
+    Attempt,
+    Cut,
+    cut_at,
+    discard,
+    jobs_of,
+    ledger,
+    load,
+    load_chunk,
+    nothing_was_published,
+    payloads,
+    publish,
+    publishing,
+    stage,
+    staged,
+)
+
+
+def test_all_that_was_staged_becomes_jobs_and_leaves_the_staging_table(db: QueueDB, name: str) -> None:
+    entry = load(name, name, kind="mail", priority=-3, max_attempts=7)
+    attempts = [stage(db, ["1", "2"], ["3"]), stage(db, ["4"])]
+    assert payloads(db, name) == [], "staged jobs are no jobs yet"
+    assert publish(db, entry, *attempts) == Published(4, 0)
+    rows = jobs_of(db, name)
+    assert [row.payload for row in rows] == ["1", "2", "3", "4"]
+    assert {(row.kind, row.priority, row.max_attempts, row.version, row.attempts, row.unique_key) for row in rows} == {
+        ("mail", -3, 7, 0, 0, None)
+    }
+    assert ledger(db, entry) == Published(4, 0)
+    assert staged(db, *attempts) == 0
+    claimed = db.queue(name).claim(10)
+    assert sorted(job.payload for job in claimed) == [1, 2, 3, 4]
+    assert all(db.queue(name).complete_many(claimed))
+
+
+def test_the_same_version_is_published_once(db: QueueDB, name: str) -> None:
+    entry = load(name, name)
+    first, again = stage(db, ["1", "2"]), stage(db, ["1", "2"])
+    assert publish(db, entry, first) == Published(2, 0)
+    assert publish(db, entry, first) is None
+    assert publish(db, entry, again) is None
+    assert payloads(db, name) == ["1", "2"]
+    assert ledger(db, entry) == Published(2, 0)
+    # Nobody publishes the rows of the second attempt any more; they go away when the driver says so.
+    assert staged(db, again) == 1
+    assert discard(db, again) == 1
+    assert discard(db, again) == 0
+    assert (staged(db, again), payloads(db, name)) == (0, ["1", "2"])
+
+
+def test_another_version_or_another_app_is_another_load(db: QueueDB, name: str) -> None:
+    assert publish(db, load(name, name, 1), stage(db, ["1"])) == Published(1, 0)
+    assert publish(db, load(name, name, 2), stage(db, ["2"])) == Published(1, 0)
+    assert publish(db, load(name, name.upper(), 1), stage(db, ["3"])) == Published(1, 0)
+    assert publish(db, load(name, name, 2**63 - 1), stage(db, ["4"])) == Published(1, 0)
+    assert payloads(db, name) == ["1", "2", "3", "4"]
+    assert ledger(db, load(name, name, 3)) is None
+
+
+def test_a_load_without_rows_stands_in_the_ledger_too(db: QueueDB, name: str) -> None:
+    assert publish(db, load(name, name)) == Published(0, 0)
+    assert publish(db, load(name, name), stage(db, ["1"])) is None
+    assert payloads(db, name) == []
+
+
+def test_attempts_that_nobody_names_are_not_published(db: QueueDB, name: str) -> None:
+    named, late = stage(db, ["1"], ["2"]), stage(db, ["1"], ["2"])
+    assert publish(db, load(name, name), named) == Published(2, 0)
+    assert payloads(db, name) == ["1", "2"]
+    assert staged(db, late) == 2
+
+
+def test_more_attempts_than_go_into_one_statement(db: QueueDB, name: str) -> None:
+    numbers = [staging.new_attempt() for _ in range(450)]
+
+    def stage_all(connection: Connection) -> None:
+        for number in numbers:
+            staging.stage(connection, db.store, number, [(1, f'[{{"p":"{number}"}}]')])
+
+    db.database.run(stage_all, name="stage")
+    attempts = [Attempt(number, 1, 1) for number in numbers]
+    assert publish(db, load(name, name), *attempts) == Published(450, 0)
+    assert payloads(db, name) == sorted(map(str, numbers))
+    assert staged(db, *attempts[:300]) + staged(db, *attempts[300:]) == 0
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["by the database", "one by one"])
+class TestMissing:
+    """A publication that does not find all that was staged is refused."""
+
+    @pytest.fixture
+    def staged_both(self, db: QueueDB, keyed: bool) -> tuple[Attempt, Attempt]:
+        def rows(*numbers: int) -> dict[str, list[str]]:
+            return {"payload": [str(number) for number in numbers]} | (
+                {"unique_key": [f"key {number}" for number in numbers]} if keyed else {}
+            )
+
+        return stage(db, rows(1, 2), rows(3)), stage(db, rows(4))
+
+    @pytest.fixture
+    def entry(self, name: str, keyed: bool) -> staging.Load:
+        return load(name, name, fields=("unique_key",) if keyed else ())
+
+    @pytest.mark.parametrize("what", ["a chunk", "an attempt", "all of them"])
+    def test_what_misses_chunks_is_refused_and_leaves_no_ledger_row(
+        self, db: QueueDB, entry: staging.Load, staged_both: tuple[Attempt, Attempt], what: str
+    ) -> None:
+        first, second = staged_both
+        table = db.store.tables.staged
+        gone = {
+            "a chunk": [(table.c.attempt == first.number) & (table.c.place == 0)],
+            "an attempt": [table.c.attempt == second.number],
+            "all of them": [table.c.attempt.in_([first.number, second.number])],
+        }[what]
+        db.database.run(lambda connection: connection.execute(delete(table).where(*gone)), name="lose")
+        left = staged(db, first, second)
+        with pytest.raises(StagingError, match=f"{left} of 3 staged chunks .* Nothing was published"):
+            publish(db, entry, first, second)
+        nothing_was_published(db, entry)
+        assert staged(db, first, second) == left, "what is left was deleted"
+
+    def test_a_count_of_jobs_that_is_wrong_is_refused(
+        self, db: QueueDB, entry: staging.Load, staged_both: tuple[Attempt, Attempt]
+    ) -> None:
+        first, second = staged_both
+        with pytest.raises(StagingError, match="4 of 5 jobs"):
+            publish(db, entry, first, Attempt(second.number, second.chunks, 2))
+        nothing_was_published(db, entry)
+        # It was the message that was wrong: what was staged is still there.
+        assert publish(db, entry, first, second) == Published(4, 0)
+
+    def test_after_a_refusal_the_load_can_be_run_again(
+        self, db: QueueDB, entry: staging.Load, staged_both: tuple[Attempt, Attempt], keyed: bool
+    ) -> None:
+        first, second = staged_both
+        assert discard(db, second) == 1
+        with pytest.raises(StagingError):
+            publish(db, entry, first, second)
+        again = stage(db, {"payload": ["4"]} | ({"unique_key": ["key 4"]} if keyed else {}))
+        assert publish(db, entry, first, again) == Published(4, 0)
+        assert payloads(db, entry.queue) == ["1", "2", "3", "4"]
+
+
+def test_a_publication_cut_at_any_of_its_statements_leaves_everything_as_it_was(db: QueueDB, name: str) -> None:
+    queue, at = f"{name}-cut", 0
+    db.queue(queue).enqueue("k", 0, unique_key="taken")
+    while True:
+        at += 1
+        entry = load(queue, name, at, policy="skip", fields=("unique_key",))
+        attempt = stage(db, {"payload": [f"{at}", "9"], "unique_key": [f"{at}", "taken"]})
+        before = jobs_of(db, queue)
+        with cut_at(db.database.engine, at) as cut, suppress(Cut):
+            published = publish(db, entry, attempt)
+        if not cut:
+            break
+        assert jobs_of(db, queue) == before
+        assert (ledger(db, entry), staged(db, attempt)) == (None, 1)
+    assert at > 5, "too few statements were cut"
+    assert published == Published(1, 1)
+    assert ledger(db, entry) == Published(1, 1)
+
+
+class TestUniqueKeys:
+    """Rows with unique keys go in as any enqueue does it."""
+
+    def rows(self, *keys: str | None) -> dict[str, list[str | None]]:
+        return {"payload": [f'"{key} new"' for key in keys], "unique_key": list(keys)}
+
+    def test_skip_leaves_the_live_job_and_counts_it(self, db: QueueDB, name: str) -> None:
+        db.queue(name).enqueue("k", "a old", unique_key="a")
+        entry = load(name, name, policy="skip", fields=("unique_key",))
+        # The second b of one load is a duplicate of the first.
+        assert publish(db, entry, stage(db, self.rows("a", "b"), self.rows("b", None))) == Published(2, 2)
+        assert payloads(db, name) == ['"None new"', '"a old"', '"b new"']
+        assert ledger(db, entry) == Published(2, 2)
+        assert publish(db, entry, stage(db, self.rows("c"))) is None
+
+    def test_raise_publishes_nothing(self, db: QueueDB, name: str) -> None:
+        queue = db.queue(name)
+        job_id = queue.enqueue("k", "a old", unique_key="a")
+        entry = load(name, name, fields=("unique_key",))
+        attempt = stage(db, self.rows("b"), self.rows("c", "a"))
+        with pytest.raises(DuplicateJobError) as caught:
+            publish(db, entry, attempt)
+        assert (caught.value.unique_key, caught.value.existing_id) == ("a", job_id)
+        assert (payloads(db, name), ledger(db, entry), staged(db, attempt)) == (['"a old"'], None, 2)
+        queue.purge()
+        assert publish(db, entry, attempt) == Published(3, 0)
+
+    def test_replace_puts_the_new_content_in_the_place_of_the_old(self, db: QueueDB, name: str) -> None:
+        job_id = db.queue(name).enqueue("k", "a old", unique_key="a", priority=5)
+        entry = load(name, name, policy="replace", fields=("unique_key",))
+        assert publish(db, entry, stage(db, self.rows("a", "b"))) == Published(2, 0)
+        assert payloads(db, name) == ['"a new"', '"b new"']
+        row = jobs_of(db, name)[0]
+        assert (row.id, row.payload, row.version, row.priority) == (job_id, '"a new"', 1, 0)
+
+    @pytest.mark.xfail(strict=True, raises=StagingError, reason="rows that replace each other are counted as lost")
+    def test_replace_takes_the_last_row_of_a_key(self, db: QueueDB, name: str) -> None:
+        entry = load(name, name, policy="replace", fields=("unique_key",))
+        rows = {"payload": ["1", "2"], "unique_key": ["a", "a"]}
+        assert publish(db, entry, stage(db, rows)) is not None
+        assert payloads(db, name) == ["2"]
+
+    def test_more_jobs_than_go_into_one_call(self, db: QueueDB, name: str) -> None:
+        entry = load(name, name, policy="skip", fields=("unique_key",))
+        numbers = [str(number) for number in range(2100)]
+        attempt = stage(db, {"payload": numbers, "unique_key": numbers}, {"payload": ["0"] * 3, "unique_key": numbers[:3]})
+        assert publish(db, entry, attempt) == Published(2100, 3)
+        assert payloads(db, name) == sorted(numbers)
+
+
+class TestLoadingAtOnce:
+    """A chunk that goes straight into the queue."""
+
+    def test_its_jobs_are_there(self, db: QueueDB, name: str) -> None:
+        entry = load(name, "", 0, kept=False, kind="mail")
+        assert load_chunk(db, entry, ["1", "2"]) == 2
+        assert load_chunk(db, entry, ["2"]) == 1
+        assert payloads(db, name) == ["1", "2", "2"]
+        assert {row.kind for row in jobs_of(db, name)} == {"mail"}
+        assert ledger(db, entry) is None
+
+    @pytest.mark.parametrize(("policy", "added", "left"), [("skip", 1, ["1", "2"]), ("replace", 2, ["2", "3"])])
+    def test_keys_are_looked_at(self, db: QueueDB, name: str, policy: str, added: int, left: list[str]) -> None:
+        db.queue(name).enqueue("k", 1, unique_key="a")
+        entry = load(name, "", 0, policy=policy, fields=("unique_key",))
+        assert load_chunk(db, entry, {"payload": ["3", "2"], "unique_key": ["a", "b"]}) == added
+        assert payloads(db, name) == left
+
+
+class TestSweeping:
+    """Time removes what nobody will ask for."""
+
+    #: Seconds; no other test stages or publishes anything as old as that.
+    AGE = 30 * 365 * 86_400.0
+
+    def sweep(self, db: QueueDB, age: float, limit: int = 10_000) -> int:
+        return db.database.run(partial(staging.sweep, store=db.store, age=age, limit=limit), name="sweep")
+
+    def old(self, place: int) -> int:
+        return (1000 + place) << 22  # of the year 1970
+
+    def test_old_attempts_go_and_young_ones_stay(self, db: QueueDB, name: str) -> None:
+        young, old = stage(db, ["1"], ["2"]), [stage(db, ["1"], ["2"], number=self.old(place)) for place in range(3)]
+        assert self.sweep(db, self.AGE, limit=4) == 4
+        assert [staged(db, attempt) for attempt in old] == [0, 0, 2], "the oldest go first"
+        assert self.sweep(db, self.AGE) == 2
+        assert self.sweep(db, self.AGE) == 0
+        assert (staged(db, *old), staged(db, young)) == (0, 2)
+        assert publish(db, load(name, name), young) == Published(2, 0)
+        with pytest.raises(StagingError):
+            publish(db, load(name, name, 2), old[0])
+
+    def test_an_attempt_is_as_old_as_its_number(self, db: QueueDB) -> None:
+        mine = stage(db, ["1"])
+        self.sweep(db, 600.0)
+        assert staged(db, mine) == 1
+        self.sweep(db, -600.0)
+        assert staged(db, mine) == 0
+
+    def test_of_the_ledger_only_old_entries_go_that_are_not_kept(self, open_db: Callable[..., QueueDB], name: str) -> None:
+        past, now = 10**15, 10**15 + 100_000_000  # microseconds, in 2001
+        then, later = open_db(clock=lambda: past), open_db(clock=lambda: now)
+        entries = {
+            "old": (then, load(name, f"{name} old", kept=False)),
+            "kept": (then, load(name, f"{name} kept")),
+            "young": (later, load(name, f"{name} young", kept=False)),
+        }
+        for db, entry in entries.values():
+            assert publish(db, entry, stage(db, ["1"])) == Published(1, 0)
+        self.sweep(later, 101.0)
+        assert {what for what, (_, entry) in entries.items() if ledger(later, entry)} == {"old", "kept", "young"}
+        assert self.sweep(later, 99.0) == 1
+        assert {what for what, (_, entry) in entries.items() if ledger(later, entry)} == {"kept", "young"}
+        for what in ("kept", "young"):
+            assert publish(later, entries[what][1], stage(later, ["1"])) is None
+
+    def test_versions_that_nobody_can_publish_again_are_forgotten(self, db: QueueDB, name: str) -> None:
+        for app in (name, f"{name} other"):
+            for version in (1, 2, 3):
+                assert publish(db, load(name, app, version)) == Published(0, 0)
+        db.database.run(partial(staging.forget_versions, store=db.store, app=name, below=3), name="forget")
+        assert [ledger(db, load(name, name, version)) is None for version in (1, 2, 3)] == [True, True, False]
+        assert all(ledger(db, load(name, f"{name} other", version)) for version in (1, 2, 3))
+
+    def test_what_waits_is_counted(self, db: QueueDB) -> None:
+        count = partial(db.database.run, partial(staging.waiting, store=db.store), name="waiting", write=False)
+        chunks, jobs = count()
+        attempt = stage(db, ["1", "2"], ["3"])
+        assert count() == (chunks + 2, jobs + 3)
+        discard(db, attempt)
+        assert count() == (chunks, jobs)
+
+
+def test_attempts_have_numbers_of_their_own() -> None:
+    numbers = [staging.new_attempt() for _ in range(2000)]
+    assert len(set(numbers)) > 1990, "the same number again and again"
+    assert all(0 < number < 2**63 for number in numbers)
+
+
+def test_two_attempts_with_one_number_are_not_mixed(db: QueueDB) -> None:
+    attempt = stage(db, ["1"])
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+        stage(db, ["2"], ["3"], number=attempt.number)
+    assert staged(db, attempt) == 1
+
+
+def test_on_a_callers_engine(url: str, name: str) -> None:
+    engine = create_engine(url)
+    with QueueDB(engine) as db:
+        entry = load(name, name)
+        attempts = [stage(db, ["1"]), stage(db, ["2"])]
+        assert publish(db, entry, attempts[0]) == Published(1, 0)
+        assert publish(db, entry, attempts[1]) is None
+        assert discard(db, attempts[1]) == 1
+        with pytest.raises(StagingError):
+            publish(db, load(name, name, 2), attempts[1])
+        assert payloads(db, name) == ["1"]
+    engine.dispose()
+
+
+def test_in_tables_of_another_name(url: str, name: str) -> None:
+    with QueueDB(url, table="other_jobs") as db, QueueDB(url) as plain:
+        db.migrate()
+        assert publish(db, load(name, name), stage(db, ["1"])) == Published(1, 0)
+        assert (payloads(db, name), payloads(plain, name)) == (["1"], [])
+        assert ledger(plain, load(name, name)) is None
+        jobs = db.store.tables.jobs
+        count = select(func.count()).select_from(jobs)
+        assert db.database.run(lambda connection: connection.execute(count).scalar_one(), name="count") == 1
+
+
+def test_a_publication_that_is_rolled_back_has_not_been(db: QueueDB, name: str) -> None:
+    entry, attempt = load(name, name), stage(db, ["1"])
+
+    class Died(Exception):
+        pass
+
+    def die(connection: Connection) -> None:
+        assert publishing(db, entry, attempt)(connection) == Published(1, 0)
+        raise Died
+
+    with pytest.raises(Died):
+        db.database.run(die, name="publish")
+    nothing_was_published(db, entry)
+    assert publish(db, entry, attempt) == Published(1, 0)
