@@ -75,8 +75,8 @@ class DuplicateJobError(EnqueueError):
 class PayloadError(EnqueueError, ValueError):
     """A payload cannot be stored, or what is stored cannot be read."""
 
-    def __init__(self, *, kind: str, reason: str) -> None:
-        super().__init__(f"payload of job kind {kind!r}: {reason}")
+    def __init__(self, *, reason: str, kind: str = "") -> None:
+        super().__init__(f"payload of job kind {kind!r}: {reason}" if kind else f"payload: {reason}")
         self.kind = kind
         self.reason = reason
 

@@ -9,8 +9,12 @@ import typer
 
 from queue_db.cli import output
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, YesOption, command, confirm, opened
+from queue_db.errors import ArgumentError
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.")]
+NameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The stream's name.", show_default=False)]
+ExpiredOption = Annotated[
+    bool, typer.Option("--expired", help="Instead of one by name: all that have had no reader for longer than they keep jobs.")
+]
 QueueOption = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Only streams of this queue.")]
 
 
@@ -60,10 +64,17 @@ def add_to(app: typer.Typer) -> None:
             ],
         )
 
-    @command(group, "release", "queue-db streams release etl", "queue-db streams release etl --yes --json")
+    @command(
+        group,
+        "release",
+        "queue-db streams release etl",
+        "queue-db streams release etl --yes --json",
+        "queue-db streams release --expired --yes",
+    )
     def release(
-        name: NameArgument,
+        name: NameArgument = None,
         *,
+        expired: ExpiredOption = False,
         url: UrlOption = None,
         table: TableOption = "jobs",
         schema: SchemaOption = None,
@@ -75,8 +86,15 @@ def add_to(app: typer.Typer) -> None:
         A query that still reads the stream stops, and its checkpoint is refused: start it again with a new one. What the query has
         written of these jobs, and not committed, will be done again.
         """
+        if (name is None) != expired:
+            raise ArgumentError("which stream? Give its name, or else --expired")
         with opened(url, table, schema) as db:
-            confirm(f"The jobs that stream {name!r} holds in {db.url} return to their queue, and its checkpoint ends.", yes=yes)
+            which = "expired streams hold" if name is None else f"stream {name!r} holds"
+            confirm(f"The jobs that {which} in {db.url} return to their queue, and the checkpoints end.", yes=yes)
+            if name is None:
+                for one in db.streams.expire():
+                    output.record({"stream": one}) if as_json else output.line(f"gave back the jobs of stream {one!r}")
+                return
             released = db.streams.release(name)
         if as_json:
             output.record({"stream": name, "released": released})

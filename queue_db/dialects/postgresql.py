@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -320,6 +321,18 @@ class PostgreSQL(ReturningDialect):
         keyed = {(row.queue, row.unique_key): row.id for row in inserted if row.unique_key is not None}
         return [next(keyless) if row.unique_key is None else keyed.get((row.queue, row.unique_key)) for row in rows]
 
+    def as_csv(self, connection: Connection, query: Select[Any]) -> bytes | None:
+        if connection.dialect.driver != "psycopg2":
+            return None
+        # COPY takes no parameters; these are numbers and checked names, and SQLAlchemy writes them.
+        written = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        rows = io.BytesIO()
+        cursor: Any = connection.connection.cursor()
+        # Its own escapes of % are for parameters, which there are none of.
+        cursor.copy_expert(f"COPY ({written.string.replace('%%', '%')}) TO STDOUT (FORMAT csv)", rows)
+        cursor.close()
+        return rows.getvalue()
+
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
         # json and not jsonb: a payload stays as it was written, to the letter.
         named = {name: FIELDS[name] for name in fields}
@@ -338,10 +351,12 @@ class PostgreSQL(ReturningDialect):
 
 
 def _limit_waits(connection: Connection) -> None:
-    # Of this transaction alone. The last one is for tables that were small when their statistics were made.
+    # Of this transaction alone. The last two are for tables that were small when their statistics were made, and because the tasks
+    # are parallel already: to start helpers for each page takes longer than to read it.
     connection.exec_driver_sql(
         "SELECT set_config('lock_timeout', '60s', true), set_config('statement_timeout', '30min', true), "
-        "set_config('idle_in_transaction_session_timeout', '5min', true), set_config('enable_seqscan', 'off', true)"
+        "set_config('idle_in_transaction_session_timeout', '5min', true), set_config('enable_seqscan', 'off', true), "
+        "set_config('max_parallel_workers_per_gather', '0', true)"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, create_engine
@@ -35,14 +35,19 @@ class Place:
         return f"<{masked(self.url)} table={self.table!r}>"
 
     @contextmanager
-    def open(self, **settings: Any) -> Iterator[QueueDB]:
-        """The database for this block, over one connection that is closed at its end."""
+    def open(self, *, csv: bool = False, **settings: Any) -> Iterator[QueueDB]:
+        """The database for this block, over one connection that is closed at its end.
+
+        :param csv: many rows are to be read, as CSV where the database writes that.
+        """
         dialect = dialect_for(self.url.get_backend_name())
         options = dialect.visiting_options(self.url, local_infile=self.local_infile)
         engine = create_engine(self.url, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True, **options)
         dialect.limit_waits(engine)
         try:
             with QueueDB(engine, table=self.table, schema=self.schema, **settings) as db:
+                if csv:
+                    db.store = replace(db.store, csv=True)
                 yield db
         finally:
             engine.dispose()

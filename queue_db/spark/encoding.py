@@ -193,7 +193,6 @@ def _check_json(texts: Sequence[str]) -> None:
                 json.loads(text)
             except (ValueError, RecursionError) as error:
                 raise PayloadError(
-                    kind="",
                     reason=f"column 'payload' has a string that is no JSON ({error}): make it with to_json(…), or say "
                     'option("payloadFormat", "text") to store texts, "raw" for a codec of your own',
                 ) from None
@@ -202,7 +201,7 @@ def _check_json(texts: Sequence[str]) -> None:
 def _check_sizes(texts: Sequence[str]) -> None:
     for text in texts:
         if len(text) * 4 > MAX_PAYLOAD and len(text.encode()) > MAX_PAYLOAD:
-            raise PayloadError(kind="", reason=f"column 'payload' has {len(text.encode()):,} bytes; {MAX_PAYLOAD:,} is the limit")
+            raise PayloadError(reason=f"column 'payload' has {len(text.encode()):,} bytes; {MAX_PAYLOAD:,} is the limit")
 
 
 def _plain(column: Any) -> list[Any]:
@@ -214,7 +213,7 @@ def _encoded(column: str, value: Any) -> str:
     try:
         return _encode(_for_json(value))
     except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(kind="", reason=f"column {column!r}: {error}") from None
+        raise PayloadError(reason=f"column {column!r}: {error}") from None
 
 
 def _for_json(value: Any) -> Any:

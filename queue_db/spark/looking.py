@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
@@ -72,7 +74,7 @@ class BatchReader(DataSourceReader):
     def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if partition.low > partition.high:
             return
-        with self.place.open() as db:
+        with self.place.open(csv=True) as db:
             after = partition.low - 1
             size = _ROWS
             while True:
@@ -83,30 +85,51 @@ class BatchReader(DataSourceReader):
                 )
                 if not rows:
                     return
-                yield record_batch(rows, self._queue)
-                after = rows[-1][0]
-                size = fitting(rows)
+                batch = record_batch(rows, self._queue)
+                yield batch
+                after = batch.column(0)[-1].as_py()
+                size = fitting(rows, batch.num_rows)
 
 
-def fitting(rows: Sequence[Sequence[Any]]) -> int:
-    """How many rows like these make a record batch that is not too large."""
-    return max(1, min(_ROWS, _LENGTH * len(rows) // (1 + sum(len(row[2]) for row in rows))))
+def fitting(rows: ranges.Rows, count: int) -> int:
+    """How many rows like these ``count`` make a record batch that is not too large."""
+    length = len(rows) if isinstance(rows, bytes) else sum(len(row[2]) for row in rows)
+    return max(1, min(_ROWS, _LENGTH * count // (1 + length)))
 
 
-def record_batch(rows: Sequence[Sequence[Any]], queue: str) -> pa.RecordBatch:
+def record_batch(rows: ranges.Rows, queue: str) -> pa.RecordBatch:
     """Rows of :data:`queue_db.store.ranges.COLUMNS` as Spark wants them: exactly these types."""
-    ids, kinds, payloads, headers, priorities, attempts, created, versions = zip(*rows, strict=True)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(ids, pa.int64()),
-            pa.repeat(pa.scalar(queue, pa.string()), len(rows)),
-            pa.array(kinds, pa.string()),
-            pa.array(payloads, pa.string()),
-            pa.array(headers, pa.string()),
-            pa.array(priorities, pa.int32()),
-            pa.array(attempts, pa.int32()),
-            pa.array(created, pa.int64()).cast(pa.timestamp("us", "UTC")),
-            pa.array([f"{job_id}:{version}" for job_id, version in zip(ids, versions, strict=True)], pa.string()),
-        ],
-        schema=_ARROW,
+    columns = _parsed(rows) if isinstance(rows, bytes) else _converted(rows)
+    ids, kinds, payloads, headers, priorities, attempts, created, versions = columns
+    fences = pc.binary_join_element_wise(ids.cast(pa.string()), versions.cast(pa.string()), ":")
+    queues = pa.repeat(pa.scalar(queue, pa.string()), len(ids))
+    made = created.cast(pa.timestamp("us", "UTC"))
+    return pa.RecordBatch.from_arrays([ids, queues, kinds, payloads, headers, priorities, attempts, made, fences], schema=_ARROW)
+
+
+_TYPES = {
+    "id": pa.int64(),
+    "kind": pa.string(),
+    "payload": pa.string(),
+    "headers": pa.string(),
+    "priority": pa.int32(),
+    "attempts": pa.int32(),
+    "created_at": pa.int64(),
+    "version": pa.int64(),
+}
+
+
+def _converted(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    kinds = [_TYPES[name] for name in ranges.COLUMNS]
+    return [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+
+
+def _parsed(rows: bytes) -> list[Any]:
+    table = csv.read_csv(
+        pa.BufferReader(rows),
+        # One block, since a row must fit into one.
+        csv.ReadOptions(column_names=list(ranges.COLUMNS), use_threads=False, block_size=len(rows) + 1),
+        csv.ParseOptions(newlines_in_values=True),
+        csv.ConvertOptions(column_types=_TYPES, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False),
     )
+    return [column.combine_chunks() for column in table.columns]

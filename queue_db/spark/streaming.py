@@ -7,6 +7,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 
@@ -67,6 +68,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._signed = 0.0
         self._counted = (0.0, 0.0)  # when, and how long it took
         self._backlog: dict[str, Any] = {}
+        self._open: tuple[ExitStack, QueueDB] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A connection stays where it is.
+        return self.__dict__ | {"_open": None}
+
+    def _db(self) -> QueueDB:
+        """The database, kept open on the driver as long as this process: Spark asks many times a second."""
+        if self._open is None:
+            stack = ExitStack()
+            self._open = stack, stack.enter_context(self.place.open())
+        return self._open[1]
 
     @clean
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -74,35 +87,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @clean
     def prepareForTriggerAvailableNow(self) -> None:
-        with self.place.open() as db:
-            found = self._run(db, "highest due", partial(streams.highest_due, store=db.store, queue=self._queue), write=False)
+        db = self._db()
+        found = self._run(db, "highest due", partial(streams.highest_due, store=db.store, queue=self._queue), write=False)
         self._available_now = True
         self._ceiling = 0 if found is None else found
 
     @clean
     def initialOffset(self) -> dict[str, Any]:
-        with self.place.open() as db:
-            session = self._opened(db)
-            return _told(self._run(db, "initial offset", partial(streams.initial, store=db.store, session=session)))
+        db = self._db()
+        session = self._opened(db)
+        return _told(self._run(db, "initial offset", partial(streams.initial, store=db.store, session=session)))
 
     @clean
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL if isinstance(limit, ReadAllAvailable) else self._limit
-        with self.place.open() as db:
-            session = self._opened(db)
-            work = partial(
-                streams.allocate,
-                store=db.store,
-                session=session,
-                start=_offset(start),
-                limit=most,
-                ceiling=self._ceiling,
-                partitions=self._partitions,
-            )
-            # Run twice it hands out the claim that it finds.
-            end = _told(self._run(db, "claim batch", work))
-            if end == start and not self._available_now:
-                self._idle(db, session)
+        db = self._db()
+        session = self._opened(db)
+        work = partial(
+            streams.allocate,
+            store=db.store,
+            session=session,
+            start=_offset(start),
+            limit=most,
+            ceiling=self._ceiling,
+            partitions=self._partitions,
+        )
+        # Run twice it hands out the claim that it finds.
+        end = _told(self._run(db, "claim batch", work))
+        if end == start and not self._available_now:
+            self._idle(db, session)
         return end
 
     @clean
@@ -110,18 +123,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What Spark shows in a query's progress under ``sources[].latestOffset``."""
         counted, took = self._counted
         if time.monotonic() - counted > max(_COUNT_EVERY, took * _COUNT_SHARE):
-            with self.place.open() as db:
-                began = time.monotonic()
-                due, age = self._run(db, "backlog", partial(streams.backlog, store=db.store, queue=self._queue), write=False)
-                held = next(
-                    (
-                        row
-                        for row in self._run(db, "streams", partial(streams.listed, store=db.store), write=False)
-                        if row.name == self._stream
-                    ),
-                    None,
-                )
-                self._counted = (time.monotonic(), time.monotonic() - began)
+            db = self._db()
+            began = time.monotonic()
+            due, age = self._run(db, "backlog", partial(streams.backlog, store=db.store, queue=self._queue), write=False)
+            held = next(
+                (
+                    row
+                    for row in self._run(db, "streams", partial(streams.listed, store=db.store), write=False)
+                    if row.name == self._stream
+                ),
+                None,
+            )
+            self._counted = (time.monotonic(), time.monotonic() - began)
             self._backlog = {
                 "backlog": due,
                 "oldestSeconds": 0.0 if age is None else round(age / 1e6, 3),
@@ -132,16 +145,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @clean
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        with self.place.open() as db:
-            session = self._opened(db)
-            work = partial(streams.partition, store=db.store, session=session, start=_offset(start), end=_offset(end))
-            return [StreamPart(session.stream, part) for part in self._run(db, "partitions", work)]
+        db = self._db()
+        session = self._opened(db)
+        work = partial(streams.partition, store=db.store, session=session, start=_offset(start), end=_offset(end))
+        return [StreamPart(session.stream, part) for part in self._run(db, "partitions", work)]
 
     @clean
     def commit(self, end: dict[str, Any]) -> None:
-        with self.place.open() as db:
-            session = self._opened(db)
-            self._run(db, "complete batch", partial(streams.complete, store=db.store, session=session, end=_offset(end)))
+        db = self._db()
+        session = self._opened(db)
+        self._run(db, "complete batch", partial(streams.complete, store=db.store, session=session, end=_offset(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with telling(self.place.url):
@@ -150,16 +163,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         part: streams.Part = partition.part
         after, found, size = part.low - 1, 0, _ROWS
-        with self.place.open() as db:
+        with self.place.open(csv=True) as db:
             while True:
                 work = partial(streams.read, store=db.store, stream=partition.stream, part=part, after=after, limit=size)
                 rows = self._run(db, "read held", work, write=False)
                 if not rows:
                     break
-                found += len(rows)
-                after = rows[-1][0]
-                size = fitting(rows)
-                yield record_batch(rows, self._queue)
+                batch = record_batch(rows, self._queue)
+                found += batch.num_rows
+                after = batch.column(0)[-1].as_py()
+                size = fitting(rows, batch.num_rows)
+                yield batch
         if found != part.jobs:
             raise StreamError(
                 f"stream {self._stream!r}, batch {part.batch}: {found} of {part.jobs} jobs were found between ids {part.low} and "

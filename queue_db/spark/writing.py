@@ -36,7 +36,7 @@ UNNAMED = "write:"
 # Chunks and ledger entries in one sweep.
 _SWEPT = 1000
 
-# Versions of a streaming query that stay in the ledger; Spark repeats the last one only.
+# The last so many versions of a streaming query stay in the ledger, and as many again; Spark repeats the last one only.
 _VERSIONS = 100
 
 
@@ -126,6 +126,12 @@ class Work:
             self._sweep(db)
         return published
 
+    def forget_before(self, app: str, version: int) -> None:
+        """Let the ledger forget what was published under ``app`` before ``version``."""
+        with self.place.open() as db:
+            work = partial(staging.forget_versions, store=db.store, app=app, below=version)
+            db.database.run(work, name="forget versions", repeatable=True)
+
     def discard(self, messages: Sequence[Staged | None]) -> None:
         """Remove what these messages name, unless it has been published meanwhile."""
         attempts = [message.attempt for message in messages if message is not None and message.chunks]
@@ -188,7 +194,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if len(queries) != 1 or None in queries:
             raise RuntimeError("Spark did not tell its tasks the id of the query, by which a micro-batch is known again")
         (query,) = queries
-        self._work.publish(self._work.load(f"query:{query}", batchId, kept=True), staged)
+        app = f"query:{query}"
+        self._work.publish(self._work.load(app, batchId, kept=True), staged)
+        if batchId % _VERSIONS == 0:
+            self._work.forget_before(app, batchId - _VERSIONS)
 
     @clean
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -21,6 +21,8 @@ class Store:
     capabilities: frozenset[Capability]
     #: Microseconds since 1970, for tests that set the time; None: the database's clock.
     clock: Callable[[], int] | None = None
+    #: Whether many rows are wanted as CSV, where the database writes it.
+    csv: bool = False
     takings: dict[Any, Taking] = field(default_factory=dict, repr=False)
 
     def time(self) -> dict[str, int]:

@@ -161,13 +161,6 @@ def forget_versions(connection: Connection, store: Store, app: str, below: int) 
     connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
 
 
-def waiting(connection: Connection, store: Store) -> tuple[int, int]:
-    """Chunks and jobs that are staged and not published."""
-    staged = store.tables.staged
-    chunks, jobs = connection.execute(select(func.count(), func.coalesce(func.sum(staged.c.size), 0))).one()
-    return int(chunks), int(jobs)
-
-
 def _copy(connection: Connection, store: Store, load: Load, attempts: Sequence[int]) -> int:
     staged = store.tables.staged
     added = 0

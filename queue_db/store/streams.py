@@ -27,7 +27,7 @@ from queue_db.dialects.statements import Pairs
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
 from queue_db.store.base import Store
-from queue_db.store.ranges import COLUMNS
+from queue_db.store.ranges import COLUMNS, Rows, rows_of
 
 # The due time of a job with a unique key while a stream holds it: it never comes.
 _NEVER = 2**62
@@ -165,7 +165,7 @@ def complete(connection: Connection, store: Store, session: Session, end: Offset
         _complete(connection, store, row, end)
 
 
-def read(connection: Connection, store: Store, stream: int, part: Part, *, after: int, limit: int) -> Sequence[Sequence[Any]]:
+def read(connection: Connection, store: Store, stream: int, part: Part, *, after: int, limit: int) -> Rows:
     """Up to ``limit`` held jobs of ``part`` with ids above ``after``, by id: :data:`queue_db.store.ranges.COLUMNS`."""
     held = store.tables.held
     query = (
@@ -174,7 +174,7 @@ def read(connection: Connection, store: Store, stream: int, part: Part, *, after
         .order_by(held.c.id)
         .limit(limit)
     )
-    return connection.execute(query).all()
+    return rows_of(connection, store, query)
 
 
 def mark_dead(connection: Connection, store: Store, stream: int, reasons: Mapping[tuple[int, int], str]) -> int:

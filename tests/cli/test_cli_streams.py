@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from sqlalchemy import update
 
 from queue_db.errors import StreamFencedError
 from queue_db.store import streams
@@ -52,3 +53,15 @@ def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, que
 
 def test_a_stream_that_is_not_there(ask, session):
     assert "there is no stream 'other'; known: " in ask("streams", "release", "other", "--yes", status=1).err
+
+
+def test_expired_streams_are_released(ask, db, queue, session):
+    assert "which stream? Give its name, or else --expired" in ask("streams", "release", "--yes", status=2).err
+    ask("streams", "release", "--expired", "--yes")
+    assert queue.stats().held == 3
+    kept = db.store.tables.streams
+    with db.database.begin() as connection:
+        connection.execute(update(kept).where(kept.c.name == session.name).values(retention=0))
+    released = ask("streams", "release", "--expired", "--yes", "--json").records
+    assert {"stream": session.name} in released
+    assert (queue.stats().available, queue.stats().held) == (5, 0)

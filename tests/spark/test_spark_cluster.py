@@ -1,15 +1,17 @@
-"""The cluster and the Connect server that other tests use: that they are what they say, and that nothing of them stays."""
+"""A cluster and a Connect server whose Python lacks the package: they are what they say, and all works there all the same."""
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.servers import processes
 from tests.spark.cluster import START_LIMIT, bare_python, connect_server, standalone, until
 
+ROOT = Path(__file__).parents[2]
 HOSTS = ["127.0.0.1", "127.0.0.2"]
 MISSING = "No module named 'queue_db'"
 # Each task tells where it runs and whether it finds the package, and ends when it may.
@@ -40,14 +42,66 @@ print(json.dumps({"session": type(session).__module__, "rows": [list(row) for ro
 session.stop()
 """
 
+# Everything that the package does in Spark, on a client that has it.
+WORK = """
+import json, sys
+from pathlib import Path
+import pandas as pd
+from pyspark.sql import SparkSession
+from queue_db import QueueDB
+from queue_db.spark import drain_to, enqueue, read_results, register
+
+url, queue, folder = sys.argv[1:]
+session = SparkSession.builder.getOrCreate()
+register(session)
+options = {"url": url, "queue": queue}
+
+def numbers(rows):
+    return sorted(json.loads(row.payload)["n"] for row in rows)
+
+def run(writer, name):
+    query = writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True).start()
+    query.awaitTermination()
+
+frame = session.range(0, 300, 1, 3).selectExpr("struct(id AS n) AS payload")
+frame.write.format("queue_db").options(**options).mode("append").save()
+frame.write.format("queue_db").options(**options, guarantee="at_least_once").option("queue", queue + "2").mode("append").save()
+read = session.read.format("queue_db").options(**options).load()
+found = {"read": numbers(read.collect())}
+stream = session.readStream.format("queue_db").options(**options, stream=queue).load()
+run(stream.writeStream.format("parquet").option("path", f"{folder}/out"), "first")
+found["streamed"] = numbers(session.read.parquet(f"{folder}/out").collect())
+stream = session.readStream.format("queue_db").options(**options, stream=queue + "2").option("queue", queue + "2").load()
+run(stream.select("payload").writeStream.format("queue_db").options(**options).option("queue", queue + "3"), "second")
+found["enqueued"] = enqueue(session.range(300, 310), url, queue + "3", kind="k", payload=["id"])
+
+def double(jobs):
+    values = [payload["n"] if "n" in payload else payload["id"] for payload in jobs["payload"]]
+    return pd.DataFrame({"id": jobs["id"], "n": values})
+
+done = drain_to(session, url, queue + "3", double, "n long", f"{folder}/drained", partitions=2)
+found["completed"] = done.completed
+found["drained"] = sorted(row.n for row in read_results(session, f"{folder}/drained", "n long").collect())
+print(json.dumps(found))
+session.stop()
+"""
+WORKED = {
+    "read": list(range(300)),
+    "streamed": list(range(300)),
+    "enqueued": 10,
+    "completed": 310,
+    "drained": list(range(310)),
+}
+ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+
 
 @pytest.fixture
 def client(tmp_path):
     """Start the program above as a process that is gone after the test; it is Spark's environment that says where to connect."""
     started = []
 
-    def start(environment, *arguments):
-        command = [sys.executable, "-W", "ignore", "-c", CLIENT, tmp_path, *arguments]
+    def start(environment, *arguments, program=CLIENT):
+        command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, env=environment, cwd=tmp_path, **pipes))
         return started[-1]
@@ -59,15 +113,16 @@ def client(tmp_path):
 
 
 def answer_of(process):
-    said, complaints = process.communicate(timeout=START_LIMIT)
+    said, complaints = process.communicate(timeout=3 * START_LIMIT)
     assert process.returncode == 0, complaints
     return json.loads(said)
 
 
-def test_a_cluster_runs_tasks_on_two_hosts_without_the_package_and_replaces_an_executor(java_home, client, tmp_path):
+@ONE
+def test_a_cluster_runs_tasks_on_two_hosts_without_the_package_and_replaces_an_executor(java_home, client, tmp_path, url, name):
     python = bare_python(tmp_path)
     with standalone(tmp_path, python) as cluster:
-        program = client(cluster.environment)
+        program = client(cluster.environment, tmp_path)
 
         def both_have_started():
             assert program.poll() is None, program.communicate()[1]
@@ -88,17 +143,23 @@ def test_a_cluster_runs_tasks_on_two_hosts_without_the_package_and_replaces_an_e
         (tmp_path / "go on").touch()
         answer = answer_of(program)
         seen = {first, second, *tasks, *cluster.executors()}
+        environment = cluster.environment | {"PYTHONPATH": str(ROOT)}
+        assert answer_of(client(environment, url, name, tmp_path, program=WORK)) == WORKED
     assert len(answer["rows"]) == 2
     assert {host for host, *_ in answer["rows"]} <= set(HOSTS)
     assert {tuple(rest) for _, *rest in answer["rows"]} == {(MISSING, str(python))}
     assert not any(processes.start_time(pid) for pid in seen)
 
 
-def test_a_connect_server_runs_tasks_without_the_package(java_home, client, tmp_path):
+@ONE
+def test_a_connect_server_runs_tasks_without_the_package(java_home, client, tmp_path, url, name):
     python = bare_python(tmp_path)
     (tmp_path / "go on").touch()
-    with connect_server(tmp_path, python, {}) as url:
-        answer = answer_of(client(os.environ | {"SPARK_REMOTE": url}, "count"))
+    with connect_server(tmp_path, python, {}) as address:
+        remote = os.environ | {"SPARK_REMOTE": address, "PYTHONPATH": str(ROOT)}
+        answer = answer_of(client(remote, tmp_path, "count"))
+        worked = answer_of(client(remote, url, name, tmp_path, program=WORK))
     assert answer["session"] == "pyspark.sql.connect.session"
     assert answer["count"] == 10
     assert answer["rows"] == [["127.0.0.1", MISSING, str(python)]] * 2
+    assert worked == WORKED
