@@ -49,13 +49,13 @@ _LOOKS = 0.3
 class Spent:
     """What a client took for a run, by its own account.
 
-    :param cpu: processor seconds of all client processes.
+    :param cpu: processor seconds of all client processes; None where that is not known.
     :param workers: the largest Python worker at its peak, or the one process; bytes.
     :param java: the JVM at its peak, bytes.
     """
 
     seconds: float
-    cpu: float
+    cpu: float | None
     workers: int = 0
     java: int = 0
 
@@ -64,7 +64,6 @@ class Spent:
 class Run:
     """One run of a row.
 
-    :param per_job: what the figure is of: jobs per second, or milliseconds for each write.
     :param lost: jobs that should be there and are not; ``duplicates``: those that are there more than once.
     """
 
@@ -96,8 +95,7 @@ class Row:
 
     def side(self, unit: str) -> Side:
         """For a bar."""
-        jobs = sum(run.jobs for run in self.runs)
-        server = [run.server_cpu for run in self.runs if run.server_cpu is not None]
+        client, server = self.processor()
         return Side(
             self.name,
             unit,
@@ -105,9 +103,19 @@ class Row:
             errors={"lost": sum(run.lost for run in self.runs), "error": int(self.failed is not None)},
             duplicates=sum(run.duplicates for run in self.runs),
             finished=self.failed is None,
-            client_cpu=1e6 * sum(run.spent.cpu for run in self.runs) / jobs if jobs else None,
-            server_cpu=1e6 * sum(server) / jobs if jobs and len(server) == len(self.runs) else None,
+            client_cpu=client,
+            server_cpu=server,
         )
+
+    def processor(self) -> tuple[float | None, float | None]:
+        """Processor time of client and server, microseconds for each job; None where it is not known."""
+        jobs = sum(run.jobs for run in self.runs)
+
+        def each(seconds: Sequence[float | None]) -> float | None:
+            known = [one for one in seconds if one is not None]
+            return 1e6 * sum(known) / jobs if jobs and len(known) == len(self.runs) else None
+
+        return each([run.spent.cpu for run in self.runs]), each([run.server_cpu for run in self.runs])
 
     @property
     def workers(self) -> int:
@@ -339,7 +347,7 @@ class Tables:
             made = numbers(engine.dialect.name, min(CHUNK, jobs - start))
             number = f"(n + {start})"
             if self.family == "sqlite":
-                pad = "'{\"n\":' || " + number + f" || ',\"text\":\"{'x' * SIZE}'"
+                pad = "'{\"n\":' || " + number + f' || \',"text":"{"x" * SIZE}\''
                 value = f"substr({pad}, 1, {SIZE - 2}) || '\"}}'"
             else:
                 value = f"""concat(rpad(concat('{{"n":', {number}, ',"text":"'), {SIZE - 2}, 'x'), '"}}')"""

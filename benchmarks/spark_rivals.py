@@ -101,9 +101,7 @@ def look_at(jobs: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     payloads: Sequence[Any] = jobs["payload"]
-    return pd.DataFrame(
-        {"id": jobs["id"], "n": [one["n"] for one in payloads], "length": [len(one["text"]) for one in payloads]}
-    )
+    return pd.DataFrame({"id": jobs["id"], "n": [one["n"] for one in payloads], "length": [len(one["text"]) for one in payloads]})
 
 
 def drain(url: str, schema: str | None, folder: str) -> Spent:

@@ -12,7 +12,7 @@ from queue_db.database import Database
 from queue_db.errors import StorageError
 from queue_db.leased import LeasedJob
 from queue_db.model import Verdict
-from queue_db.store import Store, graveyard, settle
+from queue_db.store import Store, settle
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -127,7 +127,7 @@ class Settlement:
             for change, leases in by_change.items():
                 shown |= settle.confirm(connection, self.store, leases, change)
             if unseen is not None and shown:
-                now = graveyard.time(connection, self.store)
+                now = self.store.read_clock(connection)
                 if any(job.id in shown and job.lease_ends <= now for job in jobs):
                     raise unseen
             return shown

@@ -190,6 +190,17 @@ class MySQL(Dialect):
         several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}", one=len(pairs) == 1, returns=False)
         return {job_id for job_id, _ in pairs} if self.touch(connection, several, values) else set()
 
+    def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
+        # As in by_id: a small table would be read from end to end, and wait for what others have locked. SQLAlchemy has no place
+        # for the hint in this form of DELETE.
+        table, other = map(connection.dialect.identifier_preparer.format_table, (jobs, held))
+        found: Any = which.compile(dialect=connection.dialect)
+        order = found.positiontup
+        connection.exec_driver_sql(
+            f"DELETE {table} FROM {other} STRAIGHT_JOIN {table} {_FORCE} ON {table}.id = {other}.id WHERE {found}",
+            dict(found.params) if order is None else tuple(found.params[name] for name in order),
+        )
+
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver tells the
         # first; the driver makes one statement of what stays below its size limit.

@@ -85,17 +85,18 @@ class Work:
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> Staged:
         """Stage the rows of one partition. An empty one needs no connection."""
-        attempt = staging.new_attempt()
         chunks = self._chunks(batches)
         first = next(chunks, None)
         if first is None:
-            return Staged(attempt, 0, 0, query)
+            return Staged(0, 0, 0, query)
+
+        def work(connection: Connection) -> Staged:
+            attempt = staging.new_attempt(connection, db.store)
+            return Staged(attempt, *staging.stage(connection, db.store, attempt, chain([first], chunks)), query)
+
         with self.place.open() as db:
             # The rows can be read once: what fails is the task, and Spark runs that again.
-            places, jobs = db.database.run(
-                partial(staging.stage, store=db.store, attempt=attempt, chunks=chain([first], chunks)), name="stage", attempts=1
-            )
-        return Staged(attempt, places, jobs, query)
+            return db.database.run(work, name="stage", attempts=1)
 
     def load_at_once(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Load the rows of one partition straight into the queue, in one transaction."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlalchemy import Connection
+
 from queue_db.dialects import Dialect
 from queue_db.dialects.taking import Taking
 from queue_db.model import Capability
@@ -28,3 +30,7 @@ class Store:
     def time(self) -> dict[str, int]:
         """The parameter ``now`` of a statement, if time is set and not the database's."""
         return {} if self.clock is None else {"now": self.clock()}
+
+    def read_clock(self, connection: Connection) -> int:
+        """Microseconds since 1970 by the clock that counts."""
+        return self.clock() if self.clock else int(connection.execute(self.dialect.clock_query()).scalar_one())

@@ -12,11 +12,6 @@ from queue_db.errors import TransientStorageError
 from queue_db.store.base import Store
 
 
-def time(connection: Connection, store: Store) -> int:
-    """Microseconds since 1970 by the clock that counts."""
-    return store.clock() if store.clock else int(connection.execute(store.dialect.clock_query()).scalar_one())
-
-
 def _chosen(
     store: Store, queue: str | None, kind: str | None, ids: Sequence[int] | None, before: int | None
 ) -> list[ColumnElement[bool]]:
@@ -66,7 +61,7 @@ def redrive(
     found = connection.execute(store.dialect.lock_rows(query, skip=False)).all()
     if not found:
         return [], []
-    now = time(connection, store)
+    now = store.read_clock(connection)
     keyed = [(row.queue, row.unique_key) for row in found if row.unique_key is not None]
     live = set(store.dialect.live_keys(connection, jobs, keyed))
     back: list[dict[str, Any]] = []

@@ -10,7 +10,6 @@ Attempts that nobody names are never published; :func:`sweep` deletes them by ag
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -72,9 +71,9 @@ class Published:
     skipped: int  #: not added, because a live job had their unique key
 
 
-def new_attempt() -> int:
+def new_attempt(connection: Connection, store: Store) -> int:
     """A number that no other attempt has."""
-    return (time.time_ns() // 1_000_000 << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
+    return (store.read_clock(connection) // 1000 << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
 
 
 def stage(connection: Connection, store: Store, attempt: int, chunks: Iterable[tuple[int, str]]) -> tuple[int, int]:
@@ -112,13 +111,13 @@ def publish(connection: Connection, store: Store, load: Load, attempts: Mapping[
             connection.execute(insert(published).values(**entry, published_at=moment(store.clock is not None)), store.time())
     except IntegrityError:
         return None
-    added = _copy(connection, store, load, list(attempts))
+    found, added = _copy(connection, store, load, list(attempts))
     gone = _delete(connection, store, list(attempts))
     expected = sum(attempts.values())
-    skipped = jobs - added
-    if gone != expected or (skipped and load.on_duplicate is not OnDuplicate.SKIP):
+    skipped = found - added
+    if gone != expected or found != jobs:
         raise StagingError(
-            f"{gone} of {expected} staged chunks and {added} of {jobs} jobs were found: they were swept, discarded, or lost in a "
+            f"{gone} of {expected} staged chunks and {found} of {jobs} jobs were found: they were swept, discarded, or lost in a "
             "crash of the server. Nothing was published; run the load again"
         )
     if skipped:
@@ -131,7 +130,7 @@ def load_chunk(connection: Connection, store: Store, load: Load, jobs: int, chun
     """Put the jobs of one chunk straight into the queue; return how many were added."""
     unpacked = None if "unique_key" in load.fields else store.dialect.unpacked(literal(chunk), load.fields)
     if unpacked is None:
-        return _one_by_one(connection, store, load, [chunk])
+        return _one_by_one(connection, store, load, [chunk])[1]
     return _insert(connection, store, load, unpacked.fields, unpacked.rows, None, None)
 
 
@@ -143,7 +142,7 @@ def discard(connection: Connection, store: Store, attempts: Collection[int]) -> 
 def sweep(connection: Connection, store: Store, age: float, limit: int) -> int:
     """Delete up to ``limit`` chunks and ledger entries that are older than ``age`` (seconds) and that nobody will ask for."""
     staged, published = store.tables.staged, store.tables.published
-    oldest = (int((time.time() - age) * 1000)) << _RANDOM_BITS
+    oldest = (store.read_clock(connection) - int(age * 1_000_000)) // 1000 << _RANDOM_BITS
     late = select(staged.c.attempt, staged.c.place).where(staged.c.attempt < oldest).order_by(staged.c.attempt).limit(limit)
     gone = 0
     for attempt, place in connection.execute(late).all():
@@ -161,20 +160,23 @@ def forget_versions(connection: Connection, store: Store, app: str, below: int) 
     connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
 
 
-def _copy(connection: Connection, store: Store, load: Load, attempts: Sequence[int]) -> int:
+def _copy(connection: Connection, store: Store, load: Load, attempts: Sequence[int]) -> tuple[int, int]:
+    """Make jobs of what the attempts have staged; how many were found, and how many of these were added."""
     staged = store.tables.staged
-    added = 0
+    found = added = 0
     for some in _parts(attempts, _ATTEMPTS):
         unpacked = None if "unique_key" in load.fields else store.dialect.unpacked(staged.c.chunk, load.fields)
         if unpacked is not None:
-            added += _insert(connection, store, load, unpacked.fields, unpacked.rows, staged, some)
+            inserted = _insert(connection, store, load, unpacked.fields, unpacked.rows, staged, some)
+            found, added = found + inserted, added + inserted
             continue
         for attempt in some:
             places = connection.execute(select(staged.c.place).where(staged.c.attempt == attempt).order_by(staged.c.place))
             for place in places.scalars().all():
                 chunk = select(staged.c.chunk).where(staged.c.attempt == attempt, staged.c.place == place)
-                added += _one_by_one(connection, store, load, connection.execute(chunk).scalars())
-    return added
+                read, inserted = _one_by_one(connection, store, load, connection.execute(chunk).scalars())
+                found, added = found + read, added + inserted
+    return found, added
 
 
 def _insert(
@@ -209,13 +211,14 @@ def _insert(
     return connection.execute(insert(jobs).from_select(list(columns), source), store.time()).rowcount
 
 
-def _one_by_one(connection: Connection, store: Store, load: Load, chunks: Iterable[str]) -> int:
+def _one_by_one(connection: Connection, store: Store, load: Load, chunks: Iterable[str]) -> tuple[int, int]:
     """Where unique keys must be looked at, or the database cannot take chunks apart: as any other enqueue does it."""
     jobs = unpack(chunks, load.queue, {**DEFAULTS, **load.defaults})
-    added = 0
+    found = added = 0
     while some := list(islice(jobs, _JOBS)):
+        found += len(some)
         added += sum(job_id is not None for job_id in insert_jobs(connection, store, some, load.on_duplicate))
-    return added
+    return found, added
 
 
 def _delete(connection: Connection, store: Store, attempts: Sequence[int]) -> int:

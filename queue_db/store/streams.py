@@ -29,8 +29,8 @@ from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedEr
 from queue_db.store.base import Store
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
 
-# The due time of a job with a unique key while a stream holds it: it never comes.
-_NEVER = 2**62
+# The due time of a job with a unique key while a stream holds it, in the year 9999: it never comes, and can be shown.
+_NEVER = 253_370_764_800_000_000
 
 # Jobs below this many are not worth a partition of their own.
 _WORTH = 1000
@@ -183,7 +183,9 @@ def mark_dead(connection: Connection, store: Store, stream: int, reasons: Mappin
     :param reasons: ``(id, version)`` → why.
     :returns: how many were found.
     """
-    held = store.tables.held
+    held, streams = store.tables.held, store.tables.streams
+    # A completion that is under way has looked for marks already: after it there is nothing to mark.
+    connection.execute(store.dialect.lock_rows(select(streams.c.id).where(streams.c.id == stream), skip=False)).first()
     found = 0
     for (job_id, version), reason in sorted(reasons.items()):
         # The version stands in no index; the batches of a stream are few.
@@ -343,22 +345,16 @@ def _parts(
     mine = and_(held.c.stream == stream, held.c.batch == batch)
     low, high = connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
     width = max(1, -(-(high - low + 1) // (partitions * _FINENESS)))
-    place = ((held.c.id - low) // width).label("place")
-    counted = connection.execute(
-        select(
-            place,
-            func.min(held.c.id).label("low"),
-            func.max(held.c.id).label("high"),
-            func.count().label("jobs"),
-            func.sum(case((held.c.unique_key.is_(None), 0), else_=1)).label("keyed"),
-            func.min(held.c.created_at).label("oldest"),
-        )
-        .where(mine)
-        .group_by(place)
-        .order_by(place)
-    ).all()
+    counted = _counted(
+        connection,
+        select(held.c.id, held.c.unique_key, held.c.created_at, ((held.c.id - low) // width).label("place")).where(mine).subquery(),
+    )
     total = sum(row.jobs for row in counted)
     most = max(_WORTH, -(-total // partitions))
+    if max(row.jobs for row in counted) > most:
+        # Ids far apart from each other: a range for each share takes longer to find, but is one.
+        shares = func.ntile(partitions).over(order_by=held.c.id).label("place")
+        counted = _counted(connection, select(held.c.id, held.c.unique_key, held.c.created_at, shares).where(mine).subquery())
     parts: list[tuple[int, int, int]] = []
     for row in counted:
         if parts and (parts[-1][2] + row.jobs <= most or len(parts) == partitions):
@@ -369,6 +365,22 @@ def _parts(
     return parts, sum(int(row.keyed) for row in counted), min(row.oldest for row in counted)
 
 
+def _counted(connection: Connection, rows: Any) -> Sequence[Row[Any]]:
+    """The jobs of each ``place``, in its order."""
+    return connection.execute(
+        select(
+            rows.c.place,
+            func.min(rows.c.id).label("low"),
+            func.max(rows.c.id).label("high"),
+            func.count().label("jobs"),
+            func.sum(case((rows.c.unique_key.is_(None), 0), else_=1)).label("keyed"),
+            func.min(rows.c.created_at).label("oldest"),
+        )
+        .group_by(rows.c.place)
+        .order_by(rows.c.place)
+    ).all()
+
+
 def _complete(connection: Connection, store: Store, row: Row[Any], end: Offset) -> None:
     """Everything up to ``end`` leaves."""
     if end.batch <= row.acked:
@@ -376,10 +388,14 @@ def _complete(connection: Connection, store: Store, row: Row[Any], end: Offset) 
     held, batches, streams = store.tables.held, store.tables.batches, store.tables.streams
     for batch in connection.execute(_batches(store, row.id, row.acked + 1, end.batch)).all():
         mine = and_(held.c.stream == row.id, held.c.batch == batch.batch)
-        _bury_marked(connection, store, mine)
         if batch.keyed:
             for pairs in _keyed(connection, store, mine):
-                store.dialect.delete_returning(connection, store.tables.jobs, pairs)
+                gone = store.dialect.delete_returning(connection, store.tables.jobs, pairs)
+                # Those that somebody has cancelled, or given a new content under the same id, are no more: they cannot die.
+                lost = [job_id for job_id, _ in pairs if job_id not in gone]
+                if lost:
+                    connection.execute(delete(held).where(mine, held.c.id.in_(lost)))
+        _bury_marked(connection, store, mine)
         connection.execute(delete(held).where(mine))
     connection.execute(delete(batches).where(batches.c.stream == row.id, batches.c.batch <= end.batch))
     acked = {"acked": end.batch, "acked_claim": end.claim, "seen_at": moment(store.clock is not None)}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event, func, select
+from sqlalchemy import Connection, func, select
 
 from queue_db import QueueDB
 from queue_db.dialects.chunks import pack
 from queue_db.store import staging
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.staging import Load, Published
+from tests.streams.conftest import Handles
 
 
 @dataclass(frozen=True)
@@ -27,29 +27,16 @@ class Attempt:
     jobs: int
 
 
-class Cut(Exception):
-    """What a process died of."""
+@pytest.fixture(scope="session")
+def handles() -> Iterator[Handles]:
+    opened = Handles()
+    yield opened
+    opened.close()
 
 
-@contextmanager
-def cut_at(engine: Engine, at: int) -> Iterator[list[str]]:
-    """Die instead of the ``at``-th statement in the block; it is in the list then. Savepoints, begin and end are not counted."""
-    sent: list[str] = []
-    cut: list[str] = []
-
-    def before(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        if statement.startswith(("BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT")):
-            return
-        sent.append(statement)
-        if len(sent) == at:
-            cut.append(statement)
-            raise Cut
-
-    event.listen(engine, "before_cursor_execute", before)
-    try:
-        yield cut
-    finally:
-        event.remove(engine, "before_cursor_execute", before)
+@pytest.fixture
+def db(handles: Handles, url: str) -> QueueDB:
+    return handles.get(url, "db")
 
 
 @pytest.fixture
@@ -74,9 +61,14 @@ def chunk_of(given: Mapping[str, Sequence[Any]] | Sequence[str]) -> tuple[int, s
     return len(columns["payload"]), pack(columns)
 
 
+def new_number(db: QueueDB) -> int:
+    """A number for an attempt."""
+    return db.database.run(partial(staging.new_attempt, store=db.store), name="attempt")
+
+
 def stage(db: QueueDB, *chunks: Mapping[str, Sequence[Any]] | Sequence[str], number: int | None = None) -> Attempt:
     """What one task attempt stages."""
-    attempt = staging.new_attempt() if number is None else number
+    attempt = new_number(db) if number is None else number
     work = partial(staging.stage, store=db.store, attempt=attempt, chunks=[chunk_of(chunk) for chunk in chunks])
     return Attempt(attempt, *db.database.run(work, name="stage", attempts=1))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, Row, Table, delete, event, insert, select
+from sqlalchemy import Connection, Engine, Row, delete, event, insert, select
 
 from queue_db import QueueDB
 from queue_db.store import streams
@@ -23,19 +24,51 @@ RETENTION = 100_000_000
 ID, VERSION = COLUMNS.index("id"), COLUMNS.index("version")
 
 
-@pytest.fixture
-def clock() -> SettableClock:
-    return SettableClock()
+class Handles:
+    """Databases that stay open from test to test: to open one and to prepare its statements is most of what a short test takes."""
+
+    def __init__(self) -> None:
+        self.clock = SettableClock()
+        self._opened: dict[tuple[str, str, bool], QueueDB] = {}
+
+    def get(self, url: str, worker: str, *, settable: bool = False) -> QueueDB:
+        """The handle of that worker; ``settable``: by the clock of the tests and not by the database's."""
+        key = (url, worker, settable)
+        if key not in self._opened:
+            self._opened[key] = QueueDB(url, worker=worker, clock=self.clock if settable else None)
+        return self._opened[key]
+
+    def close(self) -> None:
+        for db in self._opened.values():
+            db.close()
+
+
+@pytest.fixture(scope="session")
+def handles() -> Iterator[Handles]:
+    opened = Handles()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
-def ours(open_db: Callable[..., QueueDB], clock: SettableClock) -> QueueDB:
-    return open_db(worker="ours", clock=clock)
+def clock(handles: Handles) -> SettableClock:
+    handles.clock.set(datetime.now(UTC))
+    return handles.clock
 
 
 @pytest.fixture
-def theirs(open_db: Callable[..., QueueDB], clock: SettableClock) -> QueueDB:
-    return open_db(worker="theirs", clock=clock)
+def db(handles: Handles, url: str) -> QueueDB:
+    return handles.get(url, "db")
+
+
+@pytest.fixture
+def ours(handles: Handles, url: str, clock: SettableClock) -> QueueDB:
+    return handles.get(url, "ours", settable=True)
+
+
+@pytest.fixture
+def theirs(handles: Handles, url: str, clock: SettableClock) -> QueueDB:
+    return handles.get(url, "theirs", settable=True)
 
 
 @dataclass
@@ -45,7 +78,7 @@ class Reader:
     db: QueueDB
     session: Session
 
-    def _run(self, work: Callable[[Connection], Any], *, write: bool = True) -> Any:
+    def _run(self, work: Any, *, write: bool = True) -> Any:
         return self.db.database.run(work, name="stream", write=write, repeatable=True)
 
     # --- work for a transaction of one's own ------------------------------------------------------------------------
@@ -113,11 +146,6 @@ def enqueue(db: QueueDB, queue: str, count: int, **options: Any) -> list[int]:
     return [job_id for job_id in ids if job_id is not None]
 
 
-def table_rows(db: QueueDB, table: Table, *where: Any) -> list[Row[Any]]:
-    query = select(table).where(*where).order_by(*table.primary_key.columns)
-    return db.database.run(lambda connection: list(connection.execute(query).all()), name="look", write=False)
-
-
 @dataclass
 class Snapshot:
     """All that the database knows of a queue and of the streams that read it."""
@@ -142,12 +170,16 @@ class Snapshot:
 def snapshot(db: QueueDB, queue: str) -> Snapshot:
     tables = db.store.tables
     mine = select(tables.streams.c.id).where(tables.streams.c.queue == queue)
-    return Snapshot(
-        table_rows(db, tables.jobs, tables.jobs.c.queue == queue),
-        table_rows(db, tables.dead, tables.dead.c.queue == queue),
-        table_rows(db, tables.streams, tables.streams.c.queue == queue),
-        table_rows(db, tables.batches, tables.batches.c.stream.in_(mine)),
-        table_rows(db, tables.held, tables.held.c.stream.in_(mine)),
+    parts = {
+        tables.jobs: tables.jobs.c.queue == queue,
+        tables.dead: tables.dead.c.queue == queue,
+        tables.streams: tables.streams.c.queue == queue,
+        tables.batches: tables.batches.c.stream.in_(mine),
+        tables.held: tables.held.c.stream.in_(mine),
+    }
+    queries = [select(table).where(where).order_by(*table.primary_key.columns) for table, where in parts.items()]
+    return db.database.run(
+        lambda connection: Snapshot(*(list(connection.execute(query).all()) for query in queries)), name="look", write=False
     )
 
 

@@ -75,7 +75,7 @@ def test_a_job_that_is_marked_as_done_is_not_claimed(open_db: Callable[..., Queu
 @pytest.mark.parametrize("keyed", [False, True])
 def test_batches_come_in_the_order_of_claims(ours: QueueDB, clock: SettableClock, name: str, keyed: bool) -> None:
     queue, chance = ours.queue(name), random.Random(1)
-    for number in range(40):
+    for number in range(30):
         key = f"{number}" if keyed and number % 3 == 0 else None
         queue.enqueue("k", number, priority=chance.choice([-1, 0, 0, 7]), delay=chance.choice([0, 0, 3]), unique_key=key)
         clock.advance(chance.choice([0, 0, 1]))
@@ -84,7 +84,7 @@ def test_batches_come_in_the_order_of_claims(ours: QueueDB, clock: SettableClock
     assert sorted(expected) != expected
     reader = open_stream(ours, name)
     end = reader.initial()
-    for limit in (1, 7, 2, 15, 15, 3):
+    for limit in (1, 7, 2, 15, 15):
         start, end = end, reader.allocate(end, limit=limit)
         taken, expected = expected[:limit], expected[limit:]
         assert reader.ids(start, end) == sorted(taken)
@@ -288,18 +288,17 @@ VERBS: dict[str, Callable[[Reader, Offset, Offset], object]] = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_an_older_session_is_fenced(ours: QueueDB, theirs: QueueDB, name: str, verb: str) -> None:
+def test_an_older_session_is_fenced_in_every_verb(ours: QueueDB, theirs: QueueDB, name: str) -> None:
     enqueue(ours, name, 4)
     old = open_stream(ours, name)
     start = old.initial()
     end = old.allocate(start, limit=2)
     new = open_stream(theirs, name)
     before = snapshot(ours, name)
-    for _ in range(2):
+    for what, verb in VERBS.items():
         with pytest.raises(StreamFencedError, match=rf"stream '{name}' was taken over .*epoch 2, .*has 1; now held by theirs"):
-            VERBS[verb](old, start, end)
-        assert snapshot(ours, name) == before
+            verb(old, start, end)
+        assert snapshot(ours, name) == before, what
     assert len(new.ids(start, end)) == 2
 
 
@@ -445,6 +444,11 @@ class TestParts:
                 _MIGRATED.add(url)
             yield db
 
+    @pytest.fixture
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Parts of as few as twenty jobs."""
+        monkeypatch.setattr(streams, "_WORTH", 20)
+
     def batch(self, db: QueueDB, name: str, count: int, partitions: int, place: Callable[[int], int]) -> list[int]:
         """The sizes of the parts of a batch; ``place``: number of a job → its id, counted from the highest that there has been."""
         jobs = db.store.tables.jobs
@@ -475,11 +479,11 @@ class TestParts:
         assert 3 <= len(sizes) <= 5
 
     def test_one_partition_is_one_part(self, sparse: QueueDB, name: str) -> None:
-        assert self.batch(sparse, name, 3000, 1, dense) == [3000]
+        assert self.batch(sparse, name, 1500, 1, dense) == [1500]
 
     @pytest.mark.parametrize("ids", ["dense", "far apart", "at random", "in two heaps"])
-    def test_parts_are_about_the_same_size(self, sparse: QueueDB, name: str, ids: str) -> None:
-        count, chance = 4000, random.Random(7)
+    def test_parts_are_about_the_same_size(self, sparse: QueueDB, name: str, few: None, ids: str) -> None:
+        count, chance = 400, random.Random(7)
         somewhere = sorted(chance.sample(range(1, 2**40), count))
         place = {
             "dense": dense,
@@ -491,7 +495,6 @@ class TestParts:
         assert max(sizes) <= 1.5 * count / len(sizes)
         assert len(sizes) == (4 if ids != "in two heaps" else 2)
 
-    @pytest.mark.xfail(strict=True, reason="a single job far away makes one part of all the others")
-    def test_one_job_far_from_the_others_does_not_make_one_part_of_them(self, sparse: QueueDB, name: str) -> None:
-        sizes = self.batch(sparse, name, 4000, 4, lambda number: 1 if number == 0 else 5_000_000 + number)
-        assert max(sizes) <= 2000
+    def test_one_job_far_from_the_others_does_not_make_one_part_of_them(self, sparse: QueueDB, name: str, few: None) -> None:
+        sizes = self.batch(sparse, name, 400, 4, lambda number: 0 if number == 0 else 5_000_000 + number)
+        assert max(sizes) <= 200

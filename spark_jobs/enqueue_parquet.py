@@ -1,0 +1,123 @@
+"""Enqueue one job for each row of a folder of Parquet: all rows or none.
+
+    export QUEUE_DB_URL=postgresql+psycopg2://user:password@host/database
+    spark-submit spark_jobs/enqueue_parquet.py --queue orders --input /data/orders --payload number,total --unique-key number
+    spark-submit spark_jobs/enqueue_parquet.py --queue orders --input /data/2026-03-01 --txn-app-id orders --txn-version 20260301
+
+A payload is a JSON object with the columns of --payload. With --unique-key a row whose key a waiting or running job has is left
+out. With --txn-app-id and --txn-version the load has a name: run it again, now or in a year, and nothing is added. Without them a
+second run adds all rows again. Every executor must reach the database and the folder.
+"""
+
+import argparse
+import os
+import re
+import sys
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
+
+from queue_db import QueueDB
+from queue_db.errors import ArgumentError, QueueDBError
+from queue_db.spark import register
+from queue_db.spark.options import address
+
+
+def enqueue_parquet(
+    spark: SparkSession,
+    url: str,
+    queue: str,
+    folder: str,
+    *,
+    kind: str,
+    payload: list[str] | None = None,
+    unique_key: str | None = None,
+    load: tuple[str, int] | None = None,
+) -> int:
+    """Enqueue the rows of ``folder`` and return how many it has.
+
+    :param payload: columns that make up the payload; None: all.
+    :param unique_key: column with the jobs' keys.
+    :param load: name and version under which the rows are published, once for ever.
+    """
+    with QueueDB(url) as db:
+        db.check()
+    rows = spark.read.parquet(folder)
+    taken = rows.columns if payload is None else payload
+    for name in [*taken, *([] if unique_key is None else [unique_key])]:
+        if name not in rows.columns:
+            raise ArgumentError(f"{folder} has no column {name!r}; it has {', '.join(rows.columns)}")
+    columns = [f.struct(*map(_column, taken)).alias("payload")]
+    if unique_key is not None:
+        columns.append(_column(unique_key).cast("string").alias("unique_key"))
+    options = {"url": url, "queue": queue, "kind": kind}
+    if load is not None:
+        options |= {"txnAppId": load[0], "txnVersion": str(load[1])}
+    register(spark)
+    rows.select(*columns).write.format("queue_db").options(**options).mode("append").save()
+    return rows.count()  # from the files' footers
+
+
+def _column(name: str) -> Column:
+    quoted = name.replace("`", "``")
+    return f.col(f"`{quoted}`")
+
+
+def reason(error: PySparkException) -> str:
+    """The one line of Spark's answer that says what was wrong."""
+    found = re.findall(r"SparkTaskError: (.+)", str(error))
+    return found[-1] if found else str(error).strip().partition("\n")[0]
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="the database, or file:/path of a file with its URL (default: $QUEUE_DB_URL)")
+    parser.add_argument("--queue", required=True, help="name of the queue")
+    parser.add_argument("--input", required=True, metavar="PATH", help="folder, file or pattern, as spark.read.parquet takes it")
+    parser.add_argument("--kind", default="default", help="kind of the jobs (%(default)s)")
+    parser.add_argument("--payload", type=_names, metavar="COLUMN,…", help="columns that make up the payload (default: all)")
+    parser.add_argument("--unique-key", metavar="COLUMN", help="column with a key for each job")
+    parser.add_argument("--txn-app-id", metavar="NAME", help="name of the load; with --txn-version")
+    parser.add_argument("--txn-version", type=int, metavar="NUMBER", help="version of the load: a date, a batch, a run")
+    options = parser.parse_args()
+    # Spark copies the command line into its event log, so a password belongs into the variable or the file.
+    url = options.url or os.environ.get("QUEUE_DB_URL")
+    if not url:
+        parser.error("give --url or set QUEUE_DB_URL")
+    if (options.txn_app_id is None) != (options.txn_version is None):
+        parser.error("--txn-app-id and --txn-version belong together")
+    load = None if options.txn_app_id is None else (options.txn_app_id, options.txn_version)
+    spark = SparkSession.builder.appName("enqueue_parquet").getOrCreate()
+    try:
+        rows = enqueue_parquet(
+            spark,
+            address(url),
+            options.queue,
+            options.input,
+            kind=options.kind,
+            payload=options.payload,
+            unique_key=options.unique_key,
+            load=load,
+        )
+    except QueueDBError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except PySparkException as error:
+        print(reason(error), file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    left_out = ", but for keys that live jobs have" if options.unique_key else ""
+    before = "" if load is None else f" (version {load[1]} of load {load[0]!r}: now, or from an earlier run)"
+    print(f"{rows:,} rows are jobs of queue {options.queue!r}{left_out}{before}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

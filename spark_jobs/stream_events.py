@@ -1,0 +1,140 @@
+"""Stream a queue into a folder of Parquet: each job's row once.
+
+    export QUEUE_DB_URL=postgresql+psycopg2://user:password@host/database
+    spark-submit spark_jobs/stream_events.py --queue events --output /data/events                 # what is there, and end
+    spark-submit spark_jobs/stream_events.py --queue events --output /data/events --trigger 10    # every 10 seconds, until Ctrl-C
+
+Each micro-batch is a folder of its own, /data/events/batch=7, complete when _SUCCESS is in it. One that is run again after a crash
+takes the place of what the first attempt left. The checkpoint is in /data/events/_checkpoint: a new one counts its batches from 0
+again, so it needs a new output folder. The stream's name is the queue's unless --stream says otherwise; a queue may have several
+streams, which share its jobs, and each of them needs an output folder of its own. With a terminal, progress is shown.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+from typing import Any
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from queue_db import QueueDB
+from queue_db.errors import ConfigurationError, QueueDBError
+from queue_db.spark import register
+from queue_db.spark.options import address
+
+_LOOK_EVERY = 1.0
+
+
+def start(spark: SparkSession, url: str, queue: str, stream: str, output: str, trigger: float | None, most: int) -> StreamingQuery:
+    """Begin to stream.
+
+    :param trigger: seconds from one micro-batch to the next; None: take what is there, and end.
+    :param most: jobs in a micro-batch.
+    """
+    with QueueDB(url) as db:
+        db.check()
+    checkpoint = f"{output}/_checkpoint"
+    if not _is_there(spark, checkpoint) and _is_there(spark, f"{output}/batch=0"):
+        raise ConfigurationError(f"{output} has batches and no _checkpoint: give a new folder, or the new batches replace the old")
+    register(spark)
+    source = spark.readStream.format("queue_db").options(url=url, queue=queue, stream=stream, maxJobsPerTrigger=most).load()
+
+    def write(rows: DataFrame, batch: int) -> None:
+        rows.write.mode("overwrite").parquet(f"{output}/batch={batch}")
+
+    writer = source.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=f"{trigger} seconds")
+    return writer.start()
+
+
+def _is_there(spark: SparkSession, path: str) -> bool:
+    # As Spark sees it: on HDFS, in a bucket, on the Connect server's disk.
+    try:
+        spark.read.format("binaryFile").load(path)
+    except AnalysisException:
+        return False
+    return True
+
+
+def follow(query: StreamingQuery, *, show: bool) -> None:
+    """Wait for the end of a query, and show its progress on standard error."""
+    shown: Any = None
+    over = False
+    while not over:
+        over = bool(query.awaitTermination(_LOOK_EVERY))
+        last = query.lastProgress
+        if show and last is not None and last["batchId"] != shown and last["numInputRows"]:
+            shown = last["batchId"]
+            print(line(last), file=sys.stderr)
+
+
+def line(progress: Any) -> str:
+    """A micro-batch in one line."""
+    told = progress["sources"][0]["latestOffset"]
+    found = json.loads(told) if isinstance(told, str) else told or {}
+    seconds = progress["durationMs"]["triggerExecution"] / 1000
+    text = f"batch {progress['batchId']}: {progress['numInputRows']:,} jobs in {seconds:.1f} s"
+    if found:
+        text += f"; backlog {found['backlog']:,}, held {found['held']:,}, the oldest waits for {found['oldestSeconds']:.0f} s"
+    return text
+
+
+def reason(error: PySparkException) -> str:
+    """The one line of Spark's answer that says what was wrong."""
+    found = re.findall(r"SparkTaskError: (.+)", str(error))
+    return found[-1] if found else str(error).strip().partition("\n")[0]
+
+
+def _trigger(text: str) -> float | None:
+    if text == "available-now":
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be available-now or a number of seconds")
+    return seconds
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="the database, or file:/path of a file with its URL (default: $QUEUE_DB_URL)")
+    parser.add_argument("--queue", required=True, help="name of the queue")
+    parser.add_argument("--output", required=True, metavar="PATH", help="folder for batches and checkpoint: s3a://…, hdfs://…, /…")
+    parser.add_argument("--stream", metavar="NAME", help="name of the stream (default: the queue's)")
+    parser.add_argument("--trigger", type=_trigger, default="available-now", help="available-now or seconds (%(default)s)")
+    parser.add_argument("--max-jobs", type=int, default=100_000, help="jobs in a micro-batch (%(default)s)")
+    options = parser.parse_args()
+    # Spark copies the command line into its event log, so a password belongs into the variable or the file.
+    url = options.url or os.environ.get("QUEUE_DB_URL")
+    if not url:
+        parser.error("give --url or set QUEUE_DB_URL")
+    output = options.output.rstrip("/")
+    spark = SparkSession.builder.appName("stream_events").getOrCreate()
+    try:
+        stream = options.stream or options.queue
+        query = start(spark, address(url), options.queue, stream, output, options.trigger, options.max_jobs)
+        try:
+            follow(query, show=sys.stderr.isatty())
+        except KeyboardInterrupt:
+            query.stop()  # a batch that was under way is run again at the next start
+    except QueueDBError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except PySparkException as error:
+        print(reason(error), file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    print(f"queue {options.queue!r} is in {output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

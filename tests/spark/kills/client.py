@@ -1,0 +1,92 @@
+"""The driver's program: takes orders, a line of JSON each, until its input ends, and answers each with a file.
+
+``python client.py FOLDER``; what it writes there is ``ready.json`` and ``answer-<number>.json``.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from queue_db.spark import drain_to, read_results, register
+
+SCHEMA = "n long"
+
+
+def write(spark, order):
+    """All rows or none, under the same name and version however often it is told."""
+    rows = spark.range(0, order["jobs"], 1, order["partitions"]).selectExpr("concat('{\"n\":', id, '}') AS payload")
+    rows.write.format("queue_db").options(**order["to"]).mode("append").save()
+
+
+def stream_write(spark, order):
+    """From a queue into another."""
+    rows = spark.readStream.format("queue_db").options(**order["from"]).load().select("payload")
+    run(rows.writeStream.format("queue_db").options(**order["to"]), order)
+
+
+def stream_read(spark, order):
+    """From a queue into Spark's own Parquet sink; answer with what a reader of that finds."""
+    rows = spark.readStream.format("queue_db").options(**order["from"]).load().select("payload")
+    run(rows.writeStream.format("parquet").option("path", order["out"]), order)
+    return [json.loads(row.payload)["n"] for row in spark.read.parquet(order["out"]).collect()]
+
+
+def run(writer, order):
+    query = writer.option("checkpointLocation", order["checkpoint"]).start()
+    try:
+        last = Path(order["last"])
+        while not last.exists():
+            if query.awaitTermination(0.05):  # it raises what went wrong
+                raise RuntimeError("the query has ended by itself")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def drain(spark, order):
+    """Answer with the results by the reader's rule."""
+    worked = order["worked"]
+
+    def work(jobs):
+        line = "".join(f"{payload['n']}\n" for payload in jobs["payload"])
+        notes = os.open(worked, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(notes, line.encode())
+        os.close(notes)
+        return jobs.assign(n=[payload["n"] for payload in jobs["payload"]])[["id", "n"]]
+
+    drain_to(spark, order["url"], order["queue"], work, SCHEMA, order["out"], **order["how"])
+    return [row.n for row in read_results(spark, order["out"], SCHEMA).collect()]
+
+
+PROGRAMS = {"write": write, "stream-write": stream_write, "stream-read": stream_read, "drain": drain}
+
+
+def tell(path, what):
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_text(json.dumps(what))
+    unfinished.rename(path)
+
+
+def main(folder):
+    """Take orders."""
+    spark = SparkSession.builder.getOrCreate()
+    register(spark)
+    java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    tell(folder / "ready.json", {"java": java})
+    for number, line in enumerate(sys.stdin):
+        order = json.loads(line)
+        began = time.monotonic()
+        try:
+            answer = {"found": PROGRAMS[order["program"]](spark, order)}
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who gave the order judge it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        tell(folder / f"answer-{number}.json", answer | {"seconds": time.monotonic() - began})
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

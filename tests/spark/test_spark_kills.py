@@ -1,0 +1,81 @@
+"""Spark programs that are killed: the short version of ``python -m tests.spark.kills``, with one kill of each kind."""
+
+import pytest
+
+from tests.spark.kills import faults
+from tests.spark.kills.faults import Fault, Round
+from tests.spark.kills.programs import Count
+from tests.spark.kills.rounds import play
+from tests.spark.kills.world import World
+
+# Most of the time goes into drivers, so they live on from test to test until one is killed; the tests that kill one come last.
+# Those that come after it run tasks of their own, in the same Python without the package: that starts in half the time.
+CLUSTER, LOCAL = "speculation", "local"
+
+
+@pytest.fixture(scope="module")
+def world(java_home, tmp_path_factory):
+    """A cluster of two workers, databases, and a driver."""
+    with World(tmp_path_factory.mktemp("kills")) as world:
+        yield world
+
+
+@pytest.fixture
+def kill(world, request):
+    """Play a round, and see that what was to happen has happened."""
+
+    def play_it(program, database, *happening, modes=(CLUSTER,), **more):
+        number = request.session.items.index(request.node)
+        outcome = play(world, Round(number, program, database, happening, modes=modes, **more))
+        assert outcome.happened == [str(fault) for fault in happening], str(outcome)
+        return outcome
+
+    return play_it
+
+
+def assert_once(outcome, drivers=1):
+    """Every job is there once, no more drivers were needed, and nothing else is wrong."""
+    assert outcome.good, str(outcome)
+    assert outcome.count == Count(outcome.count.jobs, lost=0, repeated=0)
+    assert outcome.drivers == drivers, str(outcome)
+
+
+def test_an_executor_dies_with_its_rows_staged(kill):
+    assert_once(kill("write", "postgresql", Fault(faults.EXECUTOR, "stage", "after", 2)))
+
+
+def test_a_load_at_least_once_repeats_what_a_dead_task_had_written(kill):
+    """That these tests can fail: the same count, of a program that promises less."""
+    died = Fault(faults.FAILURE, "load", "after", 1, "exit")
+    outcome = kill("write", "postgresql", died, guarantee="at_least_once")
+    assert (outcome.count.lost, outcome.count.repeated) == (0, outcome.count.jobs // 4)
+    assert not outcome.good
+
+
+def test_the_connection_breaks_before_a_commit_is_answered(kill):
+    assert_once(kill("write", "postgresql", Fault(faults.CUT, "publish", "inside", how="answer")))
+
+
+def test_a_copy_of_a_task_stages_too(kill):
+    assert_once(kill("write", "postgresql", Fault(faults.SPECULATION, "stage", "inside")))
+
+
+def test_the_database_dies_in_the_middle_of_a_claim(kill):
+    assert_once(kill("stream-read", "postgresql", Fault(faults.DATABASE, "claim batch", "inside", 2)))
+
+
+def test_the_driver_dies_with_a_batch_claimed_that_spark_does_not_know(kill):
+    claimed = Fault(faults.DRIVER, "claim batch", "after", 2)
+    assert_once(kill("stream-read", "postgresql", claimed, modes=(CLUSTER, LOCAL)), drivers=2)
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"])
+def test_the_driver_dies_around_the_commit_of_a_publication(kill, database):
+    around = [Fault(faults.DRIVER, "publish", when) for when in ("inside", "after")]
+    assert_once(kill("write", database, *around, modes=(LOCAL,)), drivers=3)
+
+
+def test_lost_and_repeated_jobs_are_counted():
+    assert Count.of(4, [0, 1, 1, 3, 3, 3]) == Count(4, lost=1, repeated=3)
+    assert Count.of(2, [0, 1, 7]) == Count(2, lost=0, repeated=1)
+    assert Count.of(3, [2, 0, 1]) == Count(3, lost=0, repeated=0)

@@ -1,0 +1,176 @@
+"""Jobs that a reader gives up: read again as long as their batch is, and dead when it is completed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from queue_db import QueueDB, State
+from queue_db.store import streams
+from queue_db.store.streams import Offset
+from queue_db.testing import SettableClock
+from tests.races.interleaving import Loser, open_transaction
+from tests.streams.conftest import ID, VERSION, Reader, enqueue, open_stream, snapshot
+from tests.streams.test_stream_keys import cancel
+
+
+@pytest.fixture
+def held(ours: QueueDB, name: str) -> tuple[Reader, Offset, Offset]:
+    """A batch of five jobs, the fourth of them with a key."""
+    enqueue(ours, name, 3, headers={"h": 1}, priority=2, max_attempts=3)
+    ours.queue(name).enqueue("k", "keyed", unique_key="a")
+    enqueue(ours, name, 1)
+    reader = open_stream(ours, name)
+    start = reader.initial()
+    return reader, start, reader.allocate(start)
+
+
+def pairs(held: tuple[Reader, Offset, Offset]) -> list[tuple[int, int]]:
+    reader, start, end = held
+    return sorted((row[ID], row[VERSION]) for part in reader.rows(start, end) for row in part)
+
+
+def test_what_is_marked_is_read_again_and_dead_in_the_end(
+    ours: QueueDB, theirs: QueueDB, clock: SettableClock, name: str, held: tuple[Reader, Offset, Offset]
+) -> None:
+    reader, start, end = held
+    first, second, _, keyed, _ = pairs(held)
+    rows = reader.rows(start, end)
+    reason = "no use \N{GRINNING FACE}'\\"
+    assert reader.mark_dead({second: "not this", keyed: "key"}) == 2
+    assert reader.mark_dead({first: "x" * 100_000, second: reason}) == 2, "the last reason counts"
+    assert theirs.dead.list(name) == []
+    late = open_stream(theirs, name)
+    assert late.allocate(start) == end
+    assert late.rows(start, end) == rows
+    clock.advance(9)
+    late.complete(end)
+    dead = {job.id: job for job in ours.dead.list(name)}
+    assert {job_id: job.last_error for job_id, job in dead.items()} == {
+        first[0]: "x" * 100_000,
+        second[0]: reason,
+        keyed[0]: "key",
+    }
+    job = dead[second[0]]
+    assert (job.kind, job.payload, dict(job.headers), job.priority, job.max_attempts) == ("kind", 1, {"h": 1}, 2, 3)
+    assert (job.state, job.version, job.attempts, job.worker) == (State.DEAD, second[1], 1, "theirs")
+    assert (job.available_at, (job.available_at - job.created_at).total_seconds()) == (clock.now(), 9)
+    assert snapshot(ours, name).places == sorted((job_id, "dead") for job_id in dead)
+    assert dead[keyed[0]].unique_key == "a"
+    # The key is free again, and what is dead can come back.
+    assert ours.queue(name).enqueue("k", unique_key="a", on_duplicate="skip") is not None
+    assert ours.dead.redrive(second[0]) == [second[0]]
+    assert ours.queue(name).get(second[0]).version == second[1] + 1
+
+
+def test_an_allocation_buries_what_comes_before_it(ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
+    reader, _, end = held
+    first = pairs(held)[0]
+    reader.mark_dead({first: "no use"})
+    assert reader.allocate(end) == end
+    assert snapshot(ours, name).places == [(first[0], "dead")]
+
+
+def test_only_what_is_held_is_marked(ours: QueueDB, theirs: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
+    reader, _, end = held
+    job_id, version = pairs(held)[0]
+    other = open_stream(theirs, name, f"{name} other")
+    before = snapshot(ours, name)
+    assert reader.mark_dead({}) == 0
+    assert reader.mark_dead({(job_id, version + 1): "", (job_id, version - 1): "", (2**60, 1): ""}) == 0
+    assert other.mark_dead({(job_id, version): "not mine"}) == 0
+    assert snapshot(ours, name) == before
+    reader.complete(end)
+    assert reader.mark_dead({(job_id, version): "too late"}) == 0
+    assert ours.dead.list(name) == []
+
+
+def test_what_is_released_is_not_dead(ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
+    reader, _, _ = held
+    assert reader.mark_dead(dict.fromkeys(pairs(held), "no use")) == 5
+    assert ours.streams.release(name) == 5
+    assert [place for _, place in snapshot(ours, name).places] == ["queue"] * 5
+    reader = open_stream(ours, name)
+    reader.complete(reader.allocate(reader.initial()))
+    assert snapshot(ours, name).places == []
+
+
+# --- of jobs that are not the stream's any more -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["marked", "replaced"])
+def test_a_job_that_was_replaced_while_held_is_in_one_place(
+    ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset], first: str
+) -> None:
+    reader, _, end = held
+    keyed = pairs(held)[3]
+    if first == "marked":
+        reader.mark_dead({keyed: "no use"})
+    assert ours.queue(name).enqueue("k", "new", unique_key="a", on_duplicate="replace") == keyed[0]
+    if first == "replaced":
+        reader.mark_dead({keyed: "no use"})
+    reader.complete(end)
+    assert snapshot(ours, name).places == [(keyed[0], "queue")]
+
+
+@pytest.mark.parametrize("by", ["a worker", "the stream"])
+def test_a_job_that_was_replaced_while_held_can_die_itself(
+    ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset], by: str
+) -> None:
+    reader, _, end = held
+    keyed = pairs(held)[3]
+    reader.mark_dead({keyed: "no use"})
+    ours.queue(name).enqueue("k", "new", unique_key="a", on_duplicate="replace")
+    reader.complete(end)
+    if by == "a worker":
+        (job,) = ours.queue(name).claim()
+        assert job.bury("no use either")
+    else:
+        after = reader.allocate(end)
+        assert reader.mark_dead(dict.fromkeys(pairs((reader, end, after)), "no use either")) == 1
+        reader.complete(after)
+    (dead,) = ours.dead.list(name)
+    assert (dead.payload, dead.last_error) == ("new", "no use either")
+
+
+def test_a_job_that_was_cancelled_while_held_does_not_die(ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
+    reader, _, end = held
+    keyed = pairs(held)[3]
+    reader.mark_dead({keyed: "no use"})
+    cancel(ours, name, keyed[0])
+    reader.complete(end)
+    assert snapshot(ours, name).places == []
+
+
+def test_a_mark_loses_to_a_completion(kind: str, open_db: Callable[..., QueueDB], name: str) -> None:
+    ours, theirs = open_db(), open_db()
+    enqueue(ours, name, 2)
+    reader = open_stream(ours, name)
+    start = reader.initial()
+    end = reader.allocate(start)
+    pair = pairs((reader, start, end))[0]
+    with open_transaction(ours) as connection:
+        reader.completing(end)(connection)
+        mark = Loser(kind, theirs, partial(Reader(theirs, reader.session).mark_dead, {pair: "no use"}))
+        assert mark.until_it_waits(), "nothing was in its way"
+        connection.commit()
+        assert mark.result() == 0
+    assert snapshot(ours, name).places == []
+
+
+def test_a_completion_that_waits_for_a_mark_knows_of_it(kind: str, open_db: Callable[..., QueueDB], name: str) -> None:
+    ours, theirs = open_db(), open_db()
+    enqueue(ours, name, 2)
+    reader = open_stream(ours, name)
+    start = reader.initial()
+    end = reader.allocate(start)
+    pair = pairs((reader, start, end))[0]
+    with open_transaction(ours) as connection:
+        assert streams.mark_dead(connection, ours.store, reader.session.stream, {pair: "no use"}) == 1
+        late = Loser(kind, theirs, partial(Reader(theirs, reader.session).complete, end))
+        assert late.until_it_waits(), "nothing was in its way"
+        connection.commit()
+        late.result()
+    assert snapshot(ours, name).places == [(pair[0], "dead")]
