@@ -35,6 +35,9 @@ STREAM_LENGTH = 100
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
 
+#: The due time of a job with a unique key while a stream holds it, in the year 9999: it never comes, and can be shown.
+NEVER = 253_370_764_800_000_000
+
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 
 # Binary collation: MySQL's default ones take "Mail" and "mail" for the same queue, and MariaDB 10.11 still creates latin1 tables.

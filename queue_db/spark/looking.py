@@ -34,8 +34,11 @@ SCHEMA = StructType(
 
 _ARROW = to_arrow_schema(SCHEMA, timezone="UTC")
 
-# Rows in one statement and one record batch: a LIMIT in Spark closes the reader between two.
+# Rows in one statement and one record batch: a LIMIT in Spark closes the reader between two. The first one is small, since nobody
+# knows yet how large its payloads are, and each may have so many times the rows of the one before.
+FIRST_ROWS = 64
 _ROWS = 5000
+_GROWTH = 16
 # Characters of payloads in one record batch.
 _LENGTH = 16 << 20
 
@@ -76,7 +79,7 @@ class BatchReader(DataSourceReader):
             return
         with self.place.open(csv=True) as db:
             after = partition.low - 1
-            size = _ROWS
+            size = FIRST_ROWS
             while True:
                 rows = db.database.run(
                     partial(ranges.jobs, store=db.store, queue=self._queue, after=after, high=partition.high, limit=size),
@@ -94,7 +97,7 @@ class BatchReader(DataSourceReader):
 def fitting(rows: ranges.Rows, count: int) -> int:
     """How many rows like these ``count`` make a record batch that is not too large."""
     length = len(rows) if isinstance(rows, bytes) else sum(len(row[2]) for row in rows)
-    return max(1, min(_ROWS, _LENGTH * count // (1 + length)))
+    return max(1, min(_ROWS, count * _GROWTH, _LENGTH * count // (1 + length)))
 
 
 def record_batch(rows: ranges.Rows, queue: str) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
@@ -71,6 +72,13 @@ def _one_of(*known: str) -> Callable[[str, str], str]:
     return parse
 
 
+def _app(name: str, value: str) -> str:
+    app = arguments.name(name, value, APP_LENGTH)
+    if _OURS.match(app):
+        raise ArgumentError(f"{name}={value!r}: names that begin with write: or query: are queue_db's own")
+    return app
+
+
 def _days(name: str, value: str) -> float:
     try:
         days = float(value)
@@ -83,6 +91,9 @@ def _days(name: str, value: str) -> float:
 def _flag(name: str, value: str) -> bool:
     return _one_of("true", "false")(name, value) == "true"
 
+
+# Loads without a name have a random one; streaming queries have their id.
+_OURS = re.compile(r"query:|write:(?![0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\Z)")
 
 _WRITES = Use.WRITE | Use.WRITE_STREAM
 
@@ -110,7 +121,7 @@ OPTIONS = (
     Option(
         "txnAppId",
         Use.WRITE,
-        _name(APP_LENGTH),
+        _app,
         None,
         "with txnVersion: a load of this name and version is published once, for ever",
     ),

@@ -17,10 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from queue_db import QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamError
-from queue_db.queue import MAX_CLAIM
 from queue_db.schema import WORKER_LENGTH
 from queue_db.spark.connecting import Place, clean, telling
-from queue_db.spark.looking import fitting, record_batch
+from queue_db.spark.looking import FIRST_ROWS, fitting, record_batch
 from queue_db.spark.options import Settings
 from queue_db.store import streams
 
@@ -37,8 +36,6 @@ _COUNT_SHARE = 50.0
 
 # Most jobs of a trigger that is to take all that is available.
 _ALL = 10_000_000
-
-_ROWS = MAX_CLAIM // 2
 
 
 class StreamPart(InputPartition):
@@ -121,27 +118,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @clean
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What Spark shows in a query's progress under ``sources[].latestOffset``."""
+        db = self._db()
         counted, took = self._counted
         if time.monotonic() - counted > max(_COUNT_EVERY, took * _COUNT_SHARE):
-            db = self._db()
             began = time.monotonic()
             due, age = self._run(db, "backlog", partial(streams.backlog, store=db.store, queue=self._queue), write=False)
-            held = next(
-                (
-                    row
-                    for row in self._run(db, "streams", partial(streams.listed, store=db.store), write=False)
-                    if row.name == self._stream
-                ),
-                None,
-            )
             self._counted = (time.monotonic(), time.monotonic() - began)
-            self._backlog = {
-                "backlog": due,
-                "oldestSeconds": 0.0 if age is None else round(age / 1e6, 3),
-                "held": 0 if held is None else int(held.held),
-                "batch": 0 if held is None else held.allocated,
-            }
-        return self._backlog
+            self._backlog = {"backlog": due, "oldestSeconds": 0.0 if age is None else round(age / 1e6, 3)}
+        listed = self._run(db, "streams", partial(streams.listed, store=db.store, queue=self._queue), write=False)
+        mine = next((row for row in listed if row.name == self._stream), None)
+        return self._backlog | {"held": 0 if mine is None else int(mine.held), "batch": 0 if mine is None else mine.allocated}
 
     @clean
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -162,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         part: streams.Part = partition.part
-        after, found, size = part.low - 1, 0, _ROWS
+        after, found, size = part.low - 1, 0, FIRST_ROWS
         with self.place.open(csv=True) as db:
             while True:
                 work = partial(streams.read, store=db.store, stream=partition.stream, part=part, after=after, limit=size)

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, case, func, select
 
 from queue_db.clock import moment
 from queue_db.model import KindStats, QueueStats, State
+from queue_db.schema import NEVER
 from queue_db.store.base import Store
 
 
@@ -25,7 +26,8 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
             func.sum(case((~due & held, 1), else_=0)).label("running"),
             func.max(case((due, now - jobs.c.available_at), else_=None)).label("age"),
         )
-        .where(jobs.c.queue == queue, jobs.c.delete_mark == 0)
+        # Those that a stream holds are counted with the stream.
+        .where(jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at < NEVER)
         .group_by(jobs.c.kind),
         store.time(),
     ).all()

@@ -101,7 +101,8 @@ def publish(connection: Connection, store: Store, load: Load, attempts: Mapping[
 
     :param attempts: attempt → number of its chunks.
     :param jobs: in all of them.
-    :raises StagingError: chunks are missing: swept, discarded, or lost with an unlogged table. Nothing was published.
+    :raises StagingError: chunks are missing: swept, discarded, or lost with an unlogged table; or what was published as
+        ``(app, version)`` had another number of jobs. Nothing was published.
     """
     published = store.tables.published
     entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": jobs, "kept": int(load.kept)}
@@ -110,6 +111,14 @@ def publish(connection: Connection, store: Store, load: Load, attempts: Mapping[
         with savepoint(connection):
             connection.execute(insert(published).values(**entry, published_at=moment(store.clock is not None)), store.time())
     except IntegrityError:
+        before = ledger(connection, store, load.app, load.version)
+        had = jobs if before is None else before.jobs + before.skipped
+        if had != jobs:
+            raise StagingError(
+                f"{load.app!r}, version {load.version}, was published before with {had} jobs, and this time it has {jobs}: they "
+                "are not the same load, and nothing was published. Give other data another version (or txnAppId); a streaming query "
+                "whose checkpoint was restored needs a new one"
+            ) from None
         return None
     found, added = _copy(connection, store, load, list(attempts))
     gone = _delete(connection, store, list(attempts))

@@ -26,11 +26,9 @@ from queue_db.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
+from queue_db.schema import NEVER
 from queue_db.store.base import Store
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
-
-# The due time of a job with a unique key while a stream holds it, in the year 9999: it never comes, and can be shown.
-_NEVER = 253_370_764_800_000_000
 
 # Jobs below this many are not worth a partition of their own.
 _WORTH = 1000
@@ -294,7 +292,8 @@ def _mismatch(name: str, what: str) -> CheckpointMismatchError:
     return CheckpointMismatchError(
         f"the checkpoint and stream {name!r} do not belong together: {what}. The checkpoint or the database was restored from a "
         "backup, the stream was released, or the checkpoint is another stream's. Jobs were neither lost nor repeated; to go on "
-        "from what the database knows, start with a new checkpoint location"
+        "from what the database knows, start with a new checkpoint location, and with a new output folder or txnAppId: sinks that "
+        "know batches by their number would take the new ones for old"
     )
 
 
@@ -318,7 +317,7 @@ def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, clai
     }
     reserved = {
         "due_at": jobs.c.available_at,
-        "available_at": _NEVER,
+        "available_at": NEVER,
         "version": jobs.c.version + 1,
         "attempts": jobs.c.attempts + 1,
         "claim_token": claim,

@@ -12,7 +12,7 @@ from queue_db.store import streams
 @pytest.fixture
 def session(db, queue):
     """A reader that has claimed a batch of three of five jobs."""
-    queue.enqueue_many(("k", n) for n in range(5))
+    queue.enqueue_many(("k", n, {"unique_key": "k" if n == 1 else None}) for n in range(5))
     run = db.database.run
     opened = partial(
         streams.open_stream, store=db.store, name=f"of {queue.name}", queue=queue.name, holder="here:1", retention=10**12
@@ -39,6 +39,7 @@ def test_streams_are_listed_with_their_holders_ages_and_sizes(ask, queue, sessio
     assert any("here:1" in line and "0/1" in line for line in ask("streams", "list").out.splitlines())
     assert ask("stats", queue.name, "--json").record["held"] == 3
     assert ask("stats", queue.name, "--json").record["available"] == 2
+    assert ask("stats", queue.name, "--json").record["running"] == 0
 
 
 def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, queue, session):

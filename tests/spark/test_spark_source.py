@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from sqlalchemy import make_url, text
 
 from queue_db import QueueDB
-from queue_db.spark import options, register
+from queue_db.spark import QueueDataSource, options, register
 from queue_db.spark.looking import SCHEMA
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
@@ -251,6 +251,16 @@ def test_the_same_transaction_again_adds_nothing(spark, save, jobs, name):
     assert len(jobs()) == 300
 
 
+@ONE
+def test_another_load_under_an_old_transaction_is_refused(spark, save, jobs, name):
+    df = spark.range(100).selectExpr("cast(id AS string) AS payload")
+    save(df, txnAppId=name, txnVersion="1")
+    assert "was published before with 100 jobs, and this time it has 99" in refusal(
+        lambda: save(df.limit(99), txnAppId=name, txnVersion="1")
+    )
+    assert len(jobs()) == 100
+
+
 @TWO
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_a_task_that_dies_while_it_writes(spark, save, jobs, tmp_path, guarantee):
@@ -299,6 +309,18 @@ def test_an_empty_queue_and_a_limit(spark, load, url, name):
     assert load().limit(5).count() == 5
 
 
+@SERVERS
+def test_large_payloads_are_read_in_small_portions(url, name):
+    with QueueDB(url) as db:
+        db.queue(name).enqueue_many(("k", f"{n}" + "x" * 1_000_000) for n in range(80))
+    given = {"url": url, "queue": name, "partitions": "1"}
+    reader = QueueDataSource(given).reader(SCHEMA)
+    (partition,) = reader.partitions()
+    batches = list(reader.read(partition))
+    assert sum(batch.num_rows for batch in batches) == 80
+    assert max(batch.nbytes for batch in batches) < 100_000_000
+
+
 @ONE
 def test_what_was_read_can_be_written(spark, load, save, url, name):
     with QueueDB(url) as db:
@@ -321,6 +343,7 @@ def test_what_was_read_can_be_written(spark, load, save, url, name):
         ({"guarantee": "exactly-once"}, "guarantee='exactly-once': must be exactly_once or at_least_once"),
         ({"txnAppId": "x"}, "txnAppId and txnVersion belong together"),
         ({"txnAppId": "x", "txnVersion": "1", "guarantee": "at_least_once"}, "txnAppId needs guarantee=exactly_once"),
+        ({"txnAppId": "query:x", "txnVersion": "1"}, "names that begin with write: or query: are queue_db's own"),
         ({"txnAppId": "x", "txnVersion": "first"}, "txnVersion='first': must be a whole number"),
         ({"url": "env:NO_SUCH_VARIABLE"}, "the driver has no environment variable 'NO_SUCH_VARIABLE'"),
         ({"url": "file:/no/such/file"}, "url=file:/no/such/file: No such file"),

@@ -115,6 +115,7 @@ def test_jobs_with_keys_keep_them_until_they_are_completed(read, drain_into, num
     with QueueDB(url) as db:
         queue = db.queue(name)
         queue.enqueue_many(("k", {"n": n}, {"unique_key": str(n)}) for n in range(30))
+        assert queue.stats().available == 30
         drain_into(read())
         assert numbers() == list(range(30))
         assert queue.enqueue("k", {"n": 0}, unique_key="0") is not None
@@ -264,7 +265,8 @@ from queue_db.spark import register
 url, name, folder, moment = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").getOrCreate()
+    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+    .getOrCreate()
 )
 register(spark)
 

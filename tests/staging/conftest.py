@@ -40,13 +40,13 @@ def db(handles: Handles, url: str) -> QueueDB:
 
 
 @pytest.fixture
-def ours(open_db: Callable[..., QueueDB]) -> QueueDB:
-    return open_db(worker="ours")
+def ours(handles: Handles, url: str) -> QueueDB:
+    return handles.get(url, "ours")
 
 
 @pytest.fixture
-def theirs(open_db: Callable[..., QueueDB]) -> QueueDB:
-    return open_db(worker="theirs")
+def theirs(handles: Handles, url: str) -> QueueDB:
+    return handles.get(url, "theirs")
 
 
 def load(queue: str, app: str, version: int = 1, *, kept: bool = True, policy: str = "raise", **more: Any) -> Load:

@@ -18,7 +18,7 @@ from tests.races.interleaving import PATIENCE, Loser, at_once, open_transaction,
 from tests.races.test_claim_loses import STRATEGIES, state
 from tests.races.test_settle_loses import LOSERS
 from tests.races.winners import WINNERS
-from tests.streams.conftest import Reader, enqueue, open_stream, snapshot
+from tests.streams.conftest import Handles, Reader, enqueue, open_stream, snapshot
 
 ROUNDS = 6
 
@@ -27,13 +27,13 @@ OpenDB = Callable[..., QueueDB]
 
 # Handles of their own: what waits is told by listening to an engine.
 @pytest.fixture
-def ours(open_db: OpenDB, clock: SettableClock) -> QueueDB:
-    return open_db(worker="ours", clock=clock, strategy="optimistic")
+def ours(handles: Handles, url: str, clock: SettableClock) -> QueueDB:
+    return handles.get(url, "ours, watched", settable=True)
 
 
 @pytest.fixture
-def theirs(open_db: OpenDB, clock: SettableClock) -> QueueDB:
-    return open_db(worker="theirs", clock=clock, strategy="optimistic")
+def theirs(handles: Handles, url: str, clock: SettableClock) -> QueueDB:
+    return handles.get(url, "theirs, watched", settable=True)
 
 
 def run_out(queue: Queue, clock: SettableClock, key: str | None) -> LeasedJob:

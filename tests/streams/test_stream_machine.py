@@ -459,7 +459,7 @@ class StreamMachine(RuleBasedStateMachine):
         )
 
 
-EXAMPLES = {"sqlite": 30, "postgresql": 8, "mysql": 8, "mariadb": 8}
+EXAMPLES = {"sqlite": 20, "postgresql": 6, "mysql": 5, "mariadb": 5}
 
 
 def run_machine(db: QueueDB, clock: SettableClock, examples: int, **options: Any) -> None:
