@@ -115,9 +115,9 @@ def publish(connection: Connection, store: Store, load: Load, attempts: Mapping[
         had = jobs if before is None else before.jobs + before.skipped
         if had != jobs:
             raise StagingError(
-                f"{load.app!r}, version {load.version}, was published before with {had} jobs, and this time it has {jobs}: they "
-                "are not the same load, and nothing was published. Give other data another version (or txnAppId); a streaming query "
-                "whose checkpoint was restored needs a new one"
+                f"{load.app!r}, version {load.version}, was published before with {had} jobs, and this time it has {jobs}: "
+                "they are not the same load, and nothing was published. Give other data another version (or txnAppId); a streaming "
+                "query whose checkpoint was restored needs a new one"
             ) from None
         return None
     found, added = _copy(connection, store, load, list(attempts))
