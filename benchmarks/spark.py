@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import os
 import signal
 import statistics
 import sys
@@ -147,6 +146,7 @@ class Chart:
                     "seconds": [run.spent.seconds for run in row.runs],
                     "client_cpu_s": [run.spent.cpu for run in row.runs],
                     "server_cpu_s": [run.server_cpu for run in row.runs],
+                    "load": [run.load for run in row.runs],
                     "worker_peak_mb": round(row.workers / MEGABYTE),
                     "java_peak_mb": round(row.java / MEGABYTE),
                     "lost": sum(run.lost for run in row.runs),
@@ -704,7 +704,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"error: {error}")
         return 2
     finally:
-        facts["load after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
         _tell(sheets, facts, asked)
     lines = [line for sheet in sheets for chart in sheet.charts for line in chart.lines]
     return 1 if any(line.met is False for line in lines) else 0
@@ -733,19 +732,7 @@ def _tell(sheets: Sequence[Sheet], facts: Mapping[str, str], asked: argparse.Nam
     if not console.is_terminal:
         console = Console(width=WIDTH)
     for sheet in sheets:
-        console.rule(sheet.bench.server)
-        for some in (facts, sheet.bench.facts):
-            console.print(", ".join(f"{name} {value}" for name, value in some.items()), highlight=False, markup=False)
-        slots = f"Spark with {SLOTS} slots (drain: {MANY}) and {asked.heap} of heap"
-        console.print(f"{asked.repeat} repeats of each row, taking turns; median (min–max); {slots}", highlight=False)
-        if asked.repeat < FEWEST_REPEATS:
-            console.print(f"fewer than {FEWEST_REPEATS} repeats: a first impression, not a measurement", style="yellow")
-        for chart in sheet.charts:
-            console.print(_table(chart))
-            for row in chart.rows:
-                if row.notes:
-                    console.print(f"  {row.name}: {row.notes[-1]}", highlight=False, markup=False)
-        console.print(_bars(sheet))
+        _show(sheet, facts, asked, console)
     if asked.json is not None:
         told = {
             "machine": dict(facts),
@@ -757,6 +744,25 @@ def _tell(sheets: Sequence[Sheet], facts: Mapping[str, str], asked: argparse.Nam
             ],
         }
         asked.json.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+
+
+def _show(sheet: Sheet, facts: Mapping[str, str], asked: argparse.Namespace, console: Console) -> None:
+    console.rule(sheet.bench.server)
+    for some in (facts, sheet.bench.facts):
+        console.print(", ".join(f"{name} {value}" for name, value in some.items()), highlight=False, markup=False)
+    slots = f"Spark with {SLOTS} slots (drain: {MANY}) and {asked.heap} of heap"
+    console.print(f"{asked.repeat} repeats of each row, taking turns; median (min–max); {slots}", highlight=False)
+    loads = sorted(run.load for chart in sheet.charts for row in chart.rows for run in row.runs)
+    if loads:
+        console.print(f"load of the machine after each run: {loads[0]:.1f}–{loads[-1]:.1f}", highlight=False)
+    if asked.repeat < FEWEST_REPEATS:
+        console.print(f"fewer than {FEWEST_REPEATS} repeats: a first impression, not a measurement", style="yellow")
+    for chart in sheet.charts:
+        console.print(_table(chart))
+        for row in chart.rows:
+            if row.notes:
+                console.print(f"  {row.name}: {row.notes[-1]}", highlight=False, markup=False)
+    console.print(_bars(sheet))
 
 
 def _table(chart: Chart) -> Table:

@@ -65,6 +65,7 @@ class Run:
     """One run of a row.
 
     :param lost: jobs that should be there and are not; ``duplicates``: those that are there more than once.
+    :param load: of the machine when it was over: others make figures worthless.
     """
 
     jobs: int
@@ -72,6 +73,7 @@ class Run:
     server_cpu: float | None
     lost: int = 0
     duplicates: int = 0
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
 
 @dataclass
@@ -148,12 +150,18 @@ class _Watch:
         self._over = threading.Event()
         self._looking = threading.Thread(target=self._look_often, daemon=True)
         self._workers = self._java = 0
-        self._began = self._ended = self._cpu = 0.0
+        self._began = self._ended = 0.0
+        # Processor seconds of each process, at the beginning and when it was last seen: Spark ends idle workers, and whoever has
+        # lost its parent is counted by nobody.
+        self._before: dict[psutil.Process, float] = {}
+        self._used: dict[psutil.Process, float] = {}
 
     def begin(self) -> None:
         for process in self._me.children(recursive=True):
             _forget_peak(process.pid)
-        self._cpu = self._used()
+        self._look()
+        self._before = dict(self._used)
+        self._workers = self._java = 0
         self._looking.start()
         self._began = time.perf_counter()
 
@@ -162,27 +170,20 @@ class _Watch:
         self._over.set()
         self._looking.join()
         self._look()
-        self._cpu = self._used() - self._cpu
 
     def told(self) -> Spent:
-        return Spent(self._ended - self._began, self._cpu, self._workers, self._java)
-
-    def _used(self) -> float:
-        """Processor seconds of this family: what ended is counted by its parent."""
-        total = 0.0
-        for process in [self._me, *self._me.children(recursive=True)]:
-            with suppress(psutil.Error):
-                total += sum(process.cpu_times()[:4])
-        return total
+        cpu = sum(used - self._before.get(process, 0.0) for process, used in self._used.items())
+        return Spent(self._ended - self._began, cpu, self._workers, self._java)
 
     def _look_often(self) -> None:
         while not self._over.wait(_LOOKS):
             self._look()
 
     def _look(self) -> None:
-        for process in self._me.children(recursive=True):
+        for process in [self._me, *self._me.children(recursive=True)]:
             with suppress(psutil.Error):
-                if process.name().startswith("python"):
+                self._used[process] = sum(process.cpu_times()[:2])
+                if process.name().startswith("python") and process != self._me:
                     self._workers = max(self._workers, peak(process.pid))
                 elif process.name() == "java":
                     self._java = max(self._java, peak(process.pid))

@@ -35,8 +35,9 @@ STREAM_LENGTH = 100
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
 
-#: The due time of a job with a unique key while a stream holds it, in the year 9999: it never comes, and can be shown.
-NEVER = 253_370_764_800_000_000
+#: The due time of a job with a unique key while a stream holds it: in the year 9998 it never comes, it can be shown, and nobody
+#: else puts a job off to just this microsecond.
+NEVER = 253_355_317_443_020_109
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 

@@ -190,6 +190,10 @@ class MySQL(Dialect):
         several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}", one=len(pairs) == 1, returns=False)
         return {job_id for job_id, _ in pairs} if self.touch(connection, several, values) else set()
 
+    def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
+        # That few jobs have a key lets the index of the keys look good: all of the queue would be locked, and then sorted.
+        return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
+
     def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
         # As in by_id: a small table would be read from end to end, and wait for what others have locked. SQLAlchemy has no place
         # for the hint in this form of DELETE.

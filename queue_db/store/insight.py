@@ -27,7 +27,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
             func.max(case((due, now - jobs.c.available_at), else_=None)).label("age"),
         )
         # Those that a stream holds are counted with the stream.
-        .where(jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at < NEVER)
+        .where(jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at != NEVER)
         .group_by(jobs.c.kind),
         store.time(),
     ).all()

@@ -350,10 +350,17 @@ def _parts(
     )
     total = sum(row.jobs for row in counted)
     most = max(_WORTH, -(-total // partitions))
-    if max(row.jobs for row in counted) > most:
-        # Ids far apart from each other: a range for each share takes longer to find, but is one.
-        shares = func.ntile(partitions).over(order_by=held.c.id).label("place")
+    parts = _merged(counted, most, partitions)
+    if max(jobs for _, _, jobs in parts) > most + most // 2:
+        # Ids far apart from each other, or in heaps: equal shares take longer to find.
+        shares = func.ntile(min(partitions, -(-total // _WORTH))).over(order_by=held.c.id).label("place")
         counted = _counted(connection, select(held.c.id, held.c.unique_key, held.c.created_at, shares).where(mine).subquery())
+        parts = [(row.low, row.high, row.jobs) for row in counted]
+    return parts, sum(int(row.keyed) for row in counted), min(row.oldest for row in counted)
+
+
+def _merged(counted: Sequence[Row[Any]], most: int, partitions: int) -> list[tuple[int, int, int]]:
+    """Neighbouring ranges put together, as long as they have no more than ``most`` jobs."""
     parts: list[tuple[int, int, int]] = []
     for row in counted:
         if parts and (parts[-1][2] + row.jobs <= most or len(parts) == partitions):
@@ -361,7 +368,7 @@ def _parts(
             parts[-1] = (first, row.high, jobs + row.jobs)
         else:
             parts.append((row.low, row.high, row.jobs))
-    return parts, sum(int(row.keyed) for row in counted), min(row.oldest for row in counted)
+    return parts
 
 
 def _counted(connection: Connection, rows: Any) -> Sequence[Row[Any]]:

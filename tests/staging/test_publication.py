@@ -74,8 +74,18 @@ def test_another_version_or_another_app_is_another_load(db: QueueDB, name: str) 
 
 def test_a_load_without_rows_stands_in_the_ledger_too(db: QueueDB, name: str) -> None:
     assert publish(db, load(name, name)) == Published(0, 0)
-    assert publish(db, load(name, name), stage(db, ["1"])) is None
-    assert payloads(db, name) == []
+    assert publish(db, load(name, name)) is None
+    assert ledger(db, load(name, name)) == Published(0, 0)
+
+
+@pytest.mark.parametrize("again", [[], ["3"], ["3", "4", "5"]], ids=len)
+def test_another_load_under_an_old_version_is_refused(db: QueueDB, name: str, again: list[str]) -> None:
+    entry = load(name, name)
+    assert publish(db, entry, stage(db, ["1", "2"])) == Published(2, 0)
+    attempts = [stage(db, again)] if again else []
+    with pytest.raises(StagingError, match=f"was published before with 2 jobs, and this time it has {len(again)}"):
+        publish(db, entry, *attempts)
+    assert (payloads(db, name), ledger(db, entry), staged(db, *attempts)) == (["1", "2"], Published(2, 0), len(attempts))
 
 
 def test_attempts_that_nobody_names_are_not_published(db: QueueDB, name: str) -> None:
@@ -189,7 +199,8 @@ class TestUniqueKeys:
         assert publish(db, entry, stage(db, self.rows("a", "b"), self.rows("b", None))) == Published(2, 2)
         assert payloads(db, name) == ['"None new"', '"a old"', '"b new"']
         assert ledger(db, entry) == Published(2, 2)
-        assert publish(db, entry, stage(db, self.rows("c"))) is None
+        # What was skipped was in the load too.
+        assert publish(db, entry, stage(db, self.rows("a", "b"), self.rows("b", None))) is None
 
     def test_raise_publishes_nothing(self, db: QueueDB, name: str) -> None:
         queue = db.queue(name)

@@ -13,7 +13,7 @@ from queue_db.store.staging import Published
 from tests.faults.test_network import WAITS
 from tests.servers import Server, provide
 from tests.servers.proxy import Proxy
-from tests.staging.conftest import ledger, load, payloads, publish, stage, staged
+from tests.staging.conftest import Attempt, ledger, load, payloads, publish, stage, staged
 
 SERVERS = ["postgresql", "mysql", "mariadb"]
 
@@ -92,7 +92,8 @@ def test_a_server_that_is_killed_keeps_what_it_published_and_refuses_what_it_los
         attempts = [stage(db, ["2"], ["3"]), stage(db, ["4"])]
         server.kill()
         server.start()
-        assert (payloads(db, "q"), ledger(db, done), publish(db, done, *attempts)) == (["1"], Published(1, 0), None)
+        assert (payloads(db, "q"), ledger(db, done)) == (["1"], Published(1, 0))
+        assert publish(db, done, Attempt(attempts[1].number, 1, 1)) is None
         if kind == "postgresql":
             with db.database.engine.connect() as connection:
                 kept = connection.execute(text("SELECT relpersistence FROM pg_class WHERE relname = 'jobs_staged'")).scalar_one()

@@ -24,18 +24,18 @@ from tests.staging.conftest import (
     staged,
 )
 
-ROUNDS = 8
+ROUNDS = 5
 
 
 def test_the_second_of_two_publishers_at_once_finds_it_done(ours: QueueDB, theirs: QueueDB, name: str) -> None:
     for version in range(ROUNDS):
         queue = f"{name}-{version}"
         entry = load(queue, name, version)
-        attempts = [stage(ours, ["1", "2"], ["3"]), stage(theirs, ["4"], ["5"])]
+        attempts = [stage(ours, ["1", "2"], ["3"]), stage(theirs, ["4"], ["5", "6"])]
         told = at_once(partial(publish, ours, entry, attempts[0]), partial(publish, theirs, entry, attempts[1]))
-        assert told in ([Published(3, 0), None], [None, Published(2, 0)])
+        assert told in ([Published(3, 0), None], [None, Published(3, 0)])
         winner = told.index(None) ^ 1
-        assert payloads(ours, queue) == [["1", "2", "3"], ["4", "5"]][winner]
+        assert payloads(ours, queue) == [["1", "2", "3"], ["4", "5", "6"]][winner]
         assert [staged(ours, attempt) for attempt in attempts] == [0 if place == winner else 2 for place in range(2)]
         assert discard(ours, attempts[winner ^ 1]) == 2
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import create_engine, insert
@@ -16,6 +17,12 @@ from queue_db.store import streams
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
 from tests.streams.conftest import Cut, Reader, cut_at, enqueue, open_stream, snapshot
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of as few as twenty jobs."""
+    monkeypatch.setattr(streams, "_WORTH", 20)
 
 
 def test_a_batch_from_its_claim_to_its_end(db: QueueDB, name: str) -> None:
@@ -137,19 +144,19 @@ def test_the_ceiling_of_an_empty_queue(db: QueueDB, name: str) -> None:
     ],
 )
 def test_a_replay_hands_out_the_same_rows_in_the_same_parts(
-    db: QueueDB, theirs: QueueDB, name: str, died: str, keyed: bool
+    db: QueueDB, theirs: QueueDB, name: str, few: None, died: str, keyed: bool
 ) -> None:
     for number in range(3 if keyed else 0):
         db.queue(name).enqueue("k", "keyed", unique_key=f"{number}")
-    enqueue(db, name, 1100)
+    enqueue(db, name, 70)
     reader = open_stream(db, name)
     start = reader.initial()
-    end = reader.allocate(start, limit=1050, partitions=2)
+    end = reader.allocate(start, limit=50, partitions=2)
     seen = None
     if died != "after its claim":
         parts = reader.partition(start, end)
         assert len(parts) == 2
-        seen = [reader.read(part, page=130) for part in parts[: 1 if died == "in the middle of reading" else 2]]
+        seen = [reader.read(part, page=7) for part in parts[: 1 if died == "in the middle of reading" else 2]]
     # Another process goes on from the checkpoint; what has come or gone in the queue meanwhile is not its business.
     enqueue(theirs, name, 5, priority=-9)
     theirs.queue(name).claim(5)
@@ -159,7 +166,7 @@ def test_a_replay_hands_out_the_same_rows_in_the_same_parts(
     rows = again.rows(start, end)
     if seen is not None:
         assert rows[: len(seen)] == seen
-    assert sum(len(some) for some in rows) == 1050
+    assert sum(len(some) for some in rows) == 50
     once_more = open_stream(db, name)
     assert once_more.rows(start, end) == rows
     once_more.complete(end)
@@ -335,7 +342,7 @@ def test_what_is_held_is_not_available(ours: QueueDB, clock: SettableClock, name
     late = enqueue(ours, name, 1)
     clock.advance(10 * 365 * 86_400)
     stats = queue.stats()
-    assert (stats.available, stats.scheduled, stats.dead) == (1, 0, 0)
+    assert (stats.available, stats.scheduled, stats.running, stats.dead, stats.held) == (1, 0, 0, 0, 6)
     assert [job.id for job in queue.peek()] == late
     (stream,) = ours.streams.list(name)
     assert (stream.name, stream.queue, stream.holder, stream.epoch) == (name, name, "ours", 1)
@@ -348,7 +355,14 @@ def test_what_is_held_is_not_available(ours: QueueDB, clock: SettableClock, name
     reader.complete(end)
     (stream,) = ours.streams.list(name)
     assert (stream.completed, stream.claimed, stream.held, stream.oldest_held_age) == (1, 1, 0, None)
-    assert (queue.stats().running, queue.stats().available) == (0, 0)
+    stats = queue.stats()
+    assert (stats.available, stats.scheduled, stats.running, stats.dead, stats.held) == (0, 0, 0, 0, 0)
+
+
+def test_a_job_that_is_put_off_for_ever_is_scheduled(db: QueueDB, name: str) -> None:
+    db.queue(name).enqueue("k", run_at=datetime(9999, 12, 31, tzinfo=UTC))
+    stats = db.queue(name).stats()
+    assert (stats.scheduled, stats.held) == (1, 0)
 
 
 def test_the_backlog_is_what_is_due(ours: QueueDB, clock: SettableClock, name: str) -> None:
@@ -444,11 +458,6 @@ class TestParts:
                 _MIGRATED.add(url)
             yield db
 
-    @pytest.fixture
-    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Parts of as few as twenty jobs."""
-        monkeypatch.setattr(streams, "_WORTH", 20)
-
     def batch(self, db: QueueDB, name: str, count: int, partitions: int, place: Callable[[int], int]) -> list[int]:
         """The sizes of the parts of a batch; ``place``: number of a job → its id, counted from the highest that there has been."""
         jobs = db.store.tables.jobs
@@ -470,7 +479,7 @@ class TestParts:
         reader.complete(end)
         return [part.jobs for part in parts]
 
-    @pytest.mark.parametrize("count", [1, 2, 999, 1000])
+    @pytest.mark.parametrize("count", [1, 2, 1000])
     def test_a_small_batch_is_one_part(self, sparse: QueueDB, name: str, count: int) -> None:
         assert self.batch(sparse, name, count, 8, dense) == [count]
 
@@ -481,7 +490,16 @@ class TestParts:
     def test_one_partition_is_one_part(self, sparse: QueueDB, name: str) -> None:
         assert self.batch(sparse, name, 1500, 1, dense) == [1500]
 
-    @pytest.mark.parametrize("ids", ["dense", "far apart", "at random", "in two heaps"])
+    @pytest.mark.parametrize(
+        "ids",
+        [
+            "dense",
+            "far apart",
+            "at random",
+            "in two heaps",
+            "in seven heaps",
+        ],
+    )
     def test_parts_are_about_the_same_size(self, sparse: QueueDB, name: str, few: None, ids: str) -> None:
         count, chance = 400, random.Random(7)
         somewhere = sorted(chance.sample(range(1, 2**40), count))
@@ -490,10 +508,12 @@ class TestParts:
             "far apart": lambda number: number * 99_999_989,
             "at random": lambda number: somewhere[number],
             "in two heaps": lambda number: number + (2**40 if number >= count // 2 else 0),
+            "in seven heaps": lambda number: number + 2**36 * (number * 7 // count),
         }[ids]
-        sizes = self.batch(sparse, name, count, 4 if ids != "in two heaps" else 2, place)
-        assert max(sizes) <= 1.5 * count / len(sizes)
-        assert len(sizes) == (4 if ids != "in two heaps" else 2)
+        partitions = 2 if ids == "in two heaps" else 4
+        sizes = self.batch(sparse, name, count, partitions, place)
+        assert len(sizes) == partitions
+        assert max(sizes) <= 1.5 * count / partitions
 
     def test_one_job_far_from_the_others_does_not_make_one_part_of_them(self, sparse: QueueDB, name: str, few: None) -> None:
         sizes = self.batch(sparse, name, 400, 4, lambda number: 0 if number == 0 else 5_000_000 + number)

@@ -48,7 +48,7 @@ def test_the_key_stays_taken_until_the_batch_is_completed(db: QueueDB, name: str
     assert queue.enqueue("k", "new", unique_key="a", on_duplicate="skip") is None
     assert queue.enqueue_many([("k", "new", {"unique_key": "a"})], on_duplicate="skip") == [None]
     stats = queue.stats()
-    assert (stats.available, stats.scheduled, stats.running) == (0, 0, 1)
+    assert (stats.available, stats.scheduled, stats.running, stats.held) == (0, 0, 0, 3)
     assert queue.claim(10) == []
     reader.complete(end)
     assert snapshot(db, name).places == []

@@ -17,7 +17,8 @@ from sqlalchemy import Connection, delete
 
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
-from queue_db.store import settle, streams
+from queue_db.schema import NEVER
+from queue_db.store import settle
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
 from tests.streams.conftest import ID, RETENTION, VERSION, Cut, Reader, open_stream, snapshot
@@ -426,7 +427,7 @@ class StreamMachine(RuleBasedStateMachine):
                 held[number] = (job.id, *facts, job.available_at, job.reason)
                 if job.key is not None and not job.orphan:
                     assert job.id not in queued
-                    queued[job.id] = (*facts, streams._NEVER)
+                    queued[job.id] = (*facts, NEVER)
             elif job.place == "dead":
                 assert job.id not in dead
                 dead[job.id] = facts
@@ -450,12 +451,12 @@ class StreamMachine(RuleBasedStateMachine):
     def only_what_is_due_is_available(self) -> None:
         now, stats = self.clock(), self.queue.stats()
         live = [job for job in self.jobs if job.place in ("queue", "leased")]
-        reserved = sum(job.place == "held" and job.live and job.key is not None for job in self.jobs)
-        assert (stats.available, stats.scheduled, stats.running, stats.dead) == (
+        assert (stats.available, stats.scheduled, stats.running, stats.dead, stats.held) == (
             sum(job.available_at <= now for job in live),
             sum(job.available_at > now and job.place == "queue" for job in live),
-            sum(job.available_at > now and job.place == "leased" for job in live) + reserved,
+            sum(job.available_at > now and job.place == "leased" for job in live),
             sum(job.place == "dead" for job in self.jobs),
+            sum(job.place == "held" for job in self.jobs),
         )
 
 

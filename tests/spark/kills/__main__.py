@@ -67,8 +67,8 @@ def main(words: Sequence[str]) -> int:
         except (ServerMissing, ServerFailed) as error:
             print(error, file=sys.stderr)
             return 1
-        except KeyboardInterrupt:
-            pass  # what was played is told
+        except KeyboardInterrupt as signal_:
+            print(f"interrupted {signal_}".rstrip(), file=sys.stderr)  # what was played is told
         print(f"\n{table(outcomes)}")
         print(f"{world.drivers} drivers were started, in {world.starting / max(1, world.drivers):.1f} s each")
     return 0 if outcomes and all(outcome.good for outcome in outcomes) else 1
@@ -127,7 +127,7 @@ def _some(known: Sequence[str] | dict[str, str]):
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt  # what was started is ended on the way out
+    raise KeyboardInterrupt(f"by signal {signum}")  # what was started is ended on the way out
 
 
 if __name__ == "__main__":
