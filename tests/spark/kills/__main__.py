@@ -43,7 +43,8 @@ Rounds are dealt from the matrix by the seed: each cell comes once before one co
 In the table: kills are faults that really happened, of those that were planned (a program may be done before); lost and repeated
 are jobs in the results; again are jobs on which a drain worked more than once, as it may, up to what was held at its kills.
 
-The exit status is 1 if a job was lost or repeated, or a program failed where nothing had been done to it that excuses it.
+The exit status is 1 if a job was lost or repeated, if a program failed where nothing had been done to it that excuses it, or if not
+all rounds were played.
 """
 
 
@@ -71,7 +72,7 @@ def main(words: Sequence[str]) -> int:
             print(f"interrupted {signal_}".rstrip(), file=sys.stderr)  # what was played is told
         print(f"\n{table(outcomes)}")
         print(f"{world.drivers} drivers were started, in {world.starting / max(1, world.drivers):.1f} s each")
-    return 0 if outcomes and all(outcome.good for outcome in outcomes) else 1
+    return 0 if len(outcomes) == options.rounds and all(outcome.good for outcome in outcomes) else 1
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
