@@ -105,6 +105,8 @@ class _MySQLFamily(Engine):
             f"--port={port}",
             "--bind-address=127.0.0.1",
             f"--socket={folder}/s",
+            # A server that starts deletes what it takes for its own leftovers there: in a shared folder, tables of another one.
+            f"--tmpdir={folder}",
             f"--pid-file={folder}/data/pid",
             "--skip-name-resolve",
             "--skip-log-bin",
@@ -125,7 +127,7 @@ class MySQL(_MySQLFamily):
     _settings: ClassVar[list[str]] = ["--secure-file-priv=NULL", "--innodb-redo-log-capacity=64M"]
 
     def _initialize(self, folder: Path, data: Path) -> None:
-        _run([*self._base, "--initialize-insecure", f"--datadir={data}", *self._settings], folder)
+        _run([*self._base, "--initialize-insecure", f"--datadir={data}", f"--tmpdir={folder}", *self._settings], folder)
 
     def command(self, folder: Path, port: int) -> list[str]:
         return [*super().command(folder, port), *self._settings, "--mysqlx=OFF"]
@@ -153,6 +155,7 @@ class MariaDB(_MySQLFamily):
                 *self._base,
                 "--bootstrap",
                 f"--datadir={data}",
+                f"--tmpdir={data}",
                 "--innodb-log-file-size=32M",
                 "--enforce-storage-engine=",
                 "--log-warnings=0",
