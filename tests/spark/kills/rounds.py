@@ -14,6 +14,7 @@ from tests.spark.kills.world import Driver, World
 
 ROUND_LIMIT = 900.0
 _TICK = 0.02
+_LONGEST = 600
 
 
 @dataclass
@@ -42,7 +43,13 @@ class Outcome:
             f"{'ok ' if self.good else 'BAD'} {one.number:3} {one}: {came}{again}; "
             f"{len(self.happened)} of {len(one.faults)} happened, {self.drivers} orders{ended}, {self.seconds:.0f} s"
         )
-        return "\n    ".join([text, *self.complaints])
+        return "\n    ".join([text, *map(_short, self.errors), *self.complaints])
+
+
+def _short(error: str) -> str:
+    """An error on one line, from its end, where Spark says what it is about."""
+    words = " ".join(error.split())
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST // 3]} … {words[-_LONGEST * 2 // 3 :]}"
 
 
 def play(world: World, one: Round) -> Outcome:
