@@ -409,6 +409,8 @@ class Queue:
     def cancel(self, job_id: int) -> Verdict:
         """Take a job out of the queue, whatever its state; a worker that has it will find its lease lost.
 
+        LOST: a stream holds the job, which cannot be called back; or others changed it each time.
+
         :raises JobNotFoundError: there is no such live job.
         """
         store = self.db.store

@@ -38,6 +38,7 @@ from queue_db.clock import now_us
 from queue_db.dialects import direct, transactions
 from queue_db.dialects.chunks import Unpacked
 from queue_db.dialects.statements import COPIED, DATED, NEW, Pairs, delete_of, delete_returning, hold_of, insert_into, wanted
+from queue_db.dialects.tabbed import Value
 from queue_db.dialects.taking import (
     ASSIGNED,
     HEAD,
@@ -433,9 +434,15 @@ class Dialect:
         written = direct.written(statement, connection.dialect)
         return direct.load(connection, written.text, [*map(itemgetter(*map(NEW.index, written.order)), rows)])
 
-    def append(self, connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Add rows to any table; for few and large ones."""
-        connection.execute(insert(table), [dict(zip(columns, row, strict=True)) for row in rows])
+    def append(
+        self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
+    ) -> None:
+        """Add rows to any table, in bulk: column → values, all of the same length; ``same``: what is the same in all of them.
+
+        Whoever calls this begins a transaction before: it may take more than one statement.
+        """
+        rows = [dict(zip(columns, row, strict=True)) | dict(same or {}) for row in zip(*columns.values(), strict=True)]
+        connection.execute(insert(table), rows)
 
     def as_csv(self, connection: Connection, query: Select[Any]) -> bytes | None:
         """The rows of ``query`` as CSV, NULL as nothing at all and texts that are empty in quotes. Default: it cannot (None).

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import IO, Any
 
 from sqlalchemy import Connection, Executable, TupleType
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
@@ -21,6 +21,9 @@ Values = Mapping[str, Any]
 
 #: Ways to write values in a statement that can be turned into values by position.
 PARAMSTYLES = frozenset({"qmark", "format", "pyformat"})
+
+# Characters that are sent at a time; psycopg2's own 8192 keep it busy.
+_PIECE = 1 << 18
 
 _NAMED = re.compile(r"%\((\w+)\)s")
 _PLACES = re.compile(rf"{_NAMED.pattern}|__\[POSTCOMPILE_\w+\]")
@@ -149,6 +152,23 @@ def load(connection: Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> 
         _failed(connection, text, cursor, error)
         raise
     return last
+
+
+def copy(connection: Connection, text: str, file: IO[Any]) -> int:
+    """Run a COPY of PostgreSQL's from or into ``file``, with psycopg2, and return the number of rows.
+
+    :raises DBAPIError: as SQLAlchemy would.
+    """
+    cursor: Any = None
+    try:
+        cursor = connection.connection.cursor()
+        cursor.copy_expert(text, file, _PIECE)
+        rows: int = cursor.rowcount
+        cursor.close()
+    except BaseException as error:
+        _failed(connection, text, cursor, error)
+        raise
+    return rows
 
 
 def _failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:

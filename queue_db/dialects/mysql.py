@@ -37,6 +37,7 @@ from queue_db.clock import now_us
 from queue_db.dialects.base import Dialect, Rows, Statement, jdbc_address, jdbc_driver, jdbc_properties
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.statements import Pairs, matching, wanted
+from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, PermanentStorageError
 from queue_db.model import Capability, Fault
@@ -220,21 +221,26 @@ class MySQL(Dialect):
                 ids.extend(range(first, first + step * len(part), step))
         return ids
 
-    def append(self, connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def append(
+        self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
+    ) -> None:
         if not _takes_files(connection):
-            super().append(connection, table, columns, rows)
+            super().append(connection, table, columns, same)
             return
-        # The driver takes several times as long to write large texts into a statement as to send a file.
+        # The driver takes several times as long to write texts into a statement as to send a file.
         preparer = connection.dialect.identifier_preparer
-        into = f"{preparer.format_table(table)} CHARACTER SET utf8mb4 {_CSV} ({', '.join(map(preparer.quote, columns))})"
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="", suffix=".csv") as file:
-            for row in rows:
-                file.write(",".join(_csv(value) for value in row) + "\n")
+        into = f"{preparer.format_table(table)} CHARACTER SET utf8mb4 {_TABBED} ({', '.join(map(preparer.quote, columns))})"
+        if same:
+            into += f" SET {', '.join(f'{preparer.quote(name)} = %s' for name in same)}"
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="", suffix=".tsv") as file:
+            file.write(written(columns, {}))
             file.flush()
-            loaded = connection.exec_driver_sql(f"LOAD DATA LOCAL INFILE %s INTO TABLE {into}", (file.name,)).rowcount
-        if loaded != len(rows):
+            values = (file.name, *(same or {}).values())
+            loaded = connection.exec_driver_sql(f"LOAD DATA LOCAL INFILE %s INTO TABLE {into}", values).rowcount
+        expected = len(next(iter(columns.values())))
+        if loaded != expected:
             # Sent by a client, rows that the server does not like are left out without an error.
-            raise PermanentStorageError(f"{loaded} of {len(rows)} rows were loaded into {table.name}", statement_name="LOAD DATA")
+            raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="LOAD DATA")
 
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
         types = {Integer: "INT", BigInteger: "BIGINT", Text: "LONGTEXT"}
@@ -346,11 +352,8 @@ def _safety(options: Mapping[str, Any]) -> str | None:
     return "required" if said else None
 
 
-_CSV = r"""FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '"' ESCAPED BY '' LINES TERMINATED BY '\n'"""
-
-
-def _csv(value: int | str) -> str:
-    return str(value) if isinstance(value, int) else '"' + value.replace('"', '""') + '"'
+# Written out, since a server whose sql_mode is NO_BACKSLASH_ESCAPES has other defaults.
+_TABBED = "FIELDS TERMINATED BY 0x09 ESCAPED BY 0x5C LINES TERMINATED BY 0x0A"
 
 
 def _takes_files(connection: Connection) -> bool:

@@ -47,11 +47,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects import prepared, transactions
+from queue_db.dialects import direct, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time, jdbc_address, jdbc_driver, jdbc_properties
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.statements import COPIED, Pairs
+from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.taking import DUE, ID, PRIORITY, Taken, Taking
+from queue_db.errors import PermanentStorageError
 from queue_db.model import Capability, ClaimedRow, Fault, NewJob
 
 
@@ -321,16 +323,28 @@ class PostgreSQL(ReturningDialect):
         keyed = {(row.queue, row.unique_key): row.id for row in inserted if row.unique_key is not None}
         return [next(keyless) if row.unique_key is None else keyed.get((row.queue, row.unique_key)) for row in rows]
 
+    def append(
+        self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
+    ) -> None:
+        if connection.dialect.driver != "psycopg2":
+            super().append(connection, table, columns, same)
+            return
+        preparer = connection.dialect.identifier_preparer
+        names = ", ".join(map(preparer.quote, (*(same or {}), *columns)))
+        statement = f"COPY {preparer.format_table(table)} ({names}) FROM STDIN"
+        expected = len(next(iter(columns.values())))
+        loaded = direct.copy(connection, statement, io.StringIO(written(columns, same or {})))
+        if loaded != expected:
+            raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="COPY")
+
     def as_csv(self, connection: Connection, query: Select[Any]) -> bytes | None:
         if connection.dialect.driver != "psycopg2":
             return None
         # COPY takes no parameters; these are numbers and checked names, and SQLAlchemy writes them.
-        written = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        sql = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
         rows = io.BytesIO()
-        cursor: Any = connection.connection.cursor()
         # Its own escapes of % are for parameters, which there are none of.
-        cursor.copy_expert(f"COPY ({written.string.replace('%%', '%')}) TO STDOUT (FORMAT csv)", rows)
-        cursor.close()
+        direct.copy(connection, f"COPY ({sql.string.replace('%%', '%')}) TO STDOUT (FORMAT csv)", rows)
         return rows.getvalue()
 
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:

@@ -100,14 +100,14 @@ class Work:
 
     def load_at_once(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Load the rows of one partition straight into the queue, in one transaction."""
-        chunks = self._chunks(batches)
-        first = next(chunks, None)
+        columns = self._encoder().chunks(batches)
+        first = next(columns, None)
         if first is None:
             return Staged(0, 0, 0)
         load = self.load("", 0, kept=False)
 
         def work(connection: Connection) -> int:
-            return sum(staging.load_chunk(connection, db.store, load, jobs, chunk) for jobs, chunk in chain([first], chunks))
+            return sum(staging.load_at_once(connection, db.store, load, some) for some in chain([first], columns))
 
         with self.place.open() as db:
             return Staged(0, 0, db.database.run(work, name="load", attempts=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, case, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, String, Table, case, func, literal, select
 
 from queue_db.clock import moment
 from queue_db.model import KindStats, QueueStats, State
@@ -56,7 +56,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
 
 
 def find(connection: Connection, store: Store, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
-    """The row and state of one job, live or dead, of ``queue`` or of any."""
+    """The row and state of one job, live, dead or held by a stream, of ``queue`` or of any."""
     jobs, dead = store.tables.jobs, store.tables.dead
     now = moment(store.clock is not None)
     row = connection.execute(
@@ -66,7 +66,28 @@ def find(connection: Connection, store: Store, queue: str | None, job_id: int) -
     if row is not None:
         return row, state_of(row.available_at, row.claim_token, row.read_at)
     row = connection.execute(select(dead).where(dead.c.id == job_id, *_in(dead, queue))).first()
-    return None if row is None else (row, State.DEAD)
+    if row is not None:
+        return row, State.DEAD
+    row = connection.execute(_held(store, queue, job_id)).first()
+    return None if row is None else (row, State.RUNNING)
+
+
+def _held(store: Store, queue: str | None, job_id: int) -> Select[Any]:
+    """The job of that id that a stream holds, as one that it holds and that has a unique key stands in the jobs table."""
+    streams, batches, held = store.tables.streams, store.tables.batches, store.tables.held
+    same = [column for column in held.c if column.name not in ("available_at", "dead_reason")]
+    return (
+        select(
+            *same,
+            streams.c.queue,
+            literal(NEVER, BigInteger).label("available_at"),
+            literal("stream ", String).concat(streams.c.name).label("worker"),
+        )
+        # Batch by batch, each by the primary key of the held jobs.
+        .join_from(batches, held, (held.c.stream == batches.c.stream) & (held.c.batch == batches.c.batch) & (held.c.id == job_id))
+        .join(streams, streams.c.id == batches.c.stream)
+        .where(*_in(streams, queue))
+    )
 
 
 def _in(table: Table, queue: str | None) -> list[ColumnElement[bool]]:

@@ -20,7 +20,8 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.clock import moment
 from queue_db.dialects.base import due_time
-from queue_db.dialects.chunks import FIELDS, unpack
+from queue_db.dialects.chunks import FIELDS, pack, unpack
+from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError
 from queue_db.schema import DEFAULT_KIND, DEFAULT_MAX_ATTEMPTS
@@ -41,6 +42,9 @@ DEFAULTS: Mapping[str, Any] = {
 # An attempt's number: milliseconds since 1970, then so many random bits. Two attempts of one millisecond that draw the same bits
 # meet at their first chunk, which has the same key.
 _RANDOM_BITS = 22
+
+# Fields that are columns of the jobs table; the others say when a job is due, or are looked at one by one.
+_LOADED = frozenset({"payload", "kind", "headers", "priority", "max_attempts"})
 
 # Attempts in one statement, and jobs in one call of insert_jobs.
 _ATTEMPTS = 200
@@ -80,9 +84,8 @@ def stage(connection: Connection, store: Store, attempt: int, chunks: Iterable[t
     """Store ``chunks``, each ``(jobs, text)``, under ``attempt``; return how many chunks and jobs there were."""
     places = staged_jobs = 0
     for jobs, chunk in chunks:
-        store.dialect.append(
-            connection, store.tables.staged, ("attempt", "place", "size", "chunk"), [(attempt, places, jobs, chunk)]
-        )
+        row: dict[str, Sequence[Value]] = {"attempt": (attempt,), "place": (places,), "size": (jobs,), "chunk": (chunk,)}
+        store.dialect.append(connection, store.tables.staged, row)
         places += 1
         staged_jobs += jobs
     return places, staged_jobs
@@ -135,12 +138,31 @@ def publish(connection: Connection, store: Store, load: Load, attempts: Mapping[
     return Published(added, skipped)
 
 
-def load_chunk(connection: Connection, store: Store, load: Load, jobs: int, chunk: str) -> int:
-    """Put the jobs of one chunk straight into the queue; return how many were added."""
-    unpacked = None if "unique_key" in load.fields else store.dialect.unpacked(literal(chunk), load.fields)
-    if unpacked is None:
-        return _one_by_one(connection, store, load, [chunk])[1]
-    return _insert(connection, store, load, unpacked.fields, unpacked.rows, None, None)
+def load_at_once(connection: Connection, store: Store, load: Load, columns: Mapping[str, Sequence[Any]]) -> int:
+    """Put jobs straight into the queue, without staging them; return how many were added.
+
+    :param columns: field (``load.fields``) → values, all of the same length.
+    """
+    if "unique_key" in columns:
+        return _one_by_one(connection, store, load, [pack(columns)])[1]
+    now = store.read_clock(connection)
+    given = {name: _filled(columns, load, name) for name in _LOADED & columns.keys()}
+    same = {name: load.defaults.get(name) for name in _LOADED - columns.keys()} | {"queue": load.queue, "created_at": now}
+    if {"after", "not_before"} & columns.keys():
+        delays, moments = (_filled(columns, load, name) for name in ("after", "not_before"))
+        given["available_at"] = [max(now + after, not_before) for after, not_before in zip(delays, moments, strict=True)]
+    else:
+        same["available_at"] = now
+    store.dialect.append(connection, store.tables.jobs, given, {name: value for name, value in same.items() if value is not None})
+    return len(columns["payload"])
+
+
+def _filled(columns: Mapping[str, Sequence[Any]], load: Load, name: str) -> Sequence[Any]:
+    """The values of a field, its default where there are none."""
+    default, values = load.defaults.get(name), columns.get(name)
+    if values is None:
+        return [default] * len(columns["payload"])
+    return values if default is None else [default if value is None else value for value in values]
 
 
 def discard(connection: Connection, store: Store, attempts: Collection[int]) -> int:
@@ -189,13 +211,7 @@ def _copy(connection: Connection, store: Store, load: Load, attempts: Sequence[i
 
 
 def _insert(
-    connection: Connection,
-    store: Store,
-    load: Load,
-    given: Mapping[str, Any],
-    rows: Any,
-    staged: Any,
-    attempts: Sequence[int] | None,
+    connection: Connection, store: Store, load: Load, given: Mapping[str, Any], rows: Any, staged: Any, attempts: Sequence[int]
 ) -> int:
     """The database takes the chunks apart and inserts their jobs."""
     jobs = store.tables.jobs
@@ -208,15 +224,12 @@ def _insert(
             value[name] = fallback
         else:
             value[name] = given[name] if fallback is None else func.coalesce(given[name], fallback)
-    columns = {name: value[name] for name in ("payload", "kind", "headers", "priority", "max_attempts") if value[name] is not None}
+    columns = {name: value[name] for name in FIELDS if name in _LOADED and value[name] is not None}
     columns["queue"] = literal(load.queue, jobs.c.queue.type)
     columns["available_at"] = due_time(now, value["after"], value["not_before"]) if {"after", "not_before"} & set(given) else now
     columns["created_at"] = now
-    source = select(*columns.values())
-    if staged is None:
-        source = source.select_from(rows)
-    else:
-        source = source.select_from(staged.join(rows, literal(1) == literal(1))).where(staged.c.attempt.in_(attempts))
+    joined = staged.join(rows, literal(1) == literal(1))
+    source = select(*columns.values()).select_from(joined).where(staged.c.attempt.in_(attempts))
     return connection.execute(insert(jobs).from_select(list(columns), source), store.time()).rowcount
 
 

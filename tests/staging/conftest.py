@@ -98,10 +98,10 @@ def discard(db: QueueDB, *attempts: Attempt) -> int:
     return db.database.run(discarding(db, *attempts), name="discard", repeatable=True)
 
 
-def load_chunk(db: QueueDB, entry: Load, chunk: Mapping[str, Sequence[Any]] | Sequence[str]) -> int:
+def load_at_once(db: QueueDB, entry: Load, rows: Mapping[str, Sequence[Any]] | Sequence[str]) -> int:
     """As a task does it that stages nothing."""
-    jobs, text = chunk_of(chunk)
-    return db.database.run(partial(staging.load_chunk, store=db.store, load=entry, jobs=jobs, chunk=text), name="load")
+    columns = rows if isinstance(rows, Mapping) else {"payload": rows}
+    return db.database.run(partial(staging.load_at_once, store=db.store, load=entry, columns=columns), name="load")
 
 
 def ledger(db: QueueDB, entry: Load) -> Published | None:

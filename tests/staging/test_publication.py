@@ -19,7 +19,7 @@ from tests.staging.conftest import (
     jobs_of,
     ledger,
     load,
-    load_chunk,
+    load_at_once,
     new_number,
     nothing_was_published,
     payloads,
@@ -241,8 +241,8 @@ class TestLoadingAtOnce:
 
     def test_its_jobs_are_there(self, db: QueueDB, name: str) -> None:
         entry = load(name, "", 0, kept=False, kind="mail")
-        assert load_chunk(db, entry, ["1", "2"]) == 2
-        assert load_chunk(db, entry, ["2"]) == 1
+        assert load_at_once(db, entry, ["1", "2"]) == 2
+        assert load_at_once(db, entry, ["2"]) == 1
         assert payloads(db, name) == ["1", "2", "2"]
         assert {row.kind for row in jobs_of(db, name)} == {"mail"}
         assert ledger(db, entry) is None
@@ -251,7 +251,7 @@ class TestLoadingAtOnce:
     def test_keys_are_looked_at(self, db: QueueDB, name: str, policy: str, added: int, left: list[str]) -> None:
         db.queue(name).enqueue("k", 1, unique_key="a")
         entry = load(name, "", 0, policy=policy, fields=("unique_key",))
-        assert load_chunk(db, entry, {"payload": ["3", "2"], "unique_key": ["a", "b"]}) == added
+        assert load_at_once(db, entry, {"payload": ["3", "2"], "unique_key": ["a", "b"]}) == added
         assert payloads(db, name) == left
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +11,11 @@ import pytest
 from queue_db import QueueDB
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, pack, unpack
+from queue_db.spark.connecting import place_of
 from queue_db.store import staging
 from queue_db.store.staging import Published
 from queue_db.testing import SettableClock
-from tests.staging.conftest import jobs_of, load, load_chunk, publish, stage
+from tests.staging.conftest import jobs_of, load, load_at_once, publish, stage
 
 FACE = "\N{GRINNING FACE}"
 
@@ -30,6 +31,10 @@ CONTENTS: dict[str, str] = {
     "deep": "[" * 200 + "]" * 200,
     "null": "null",
     "no JSON": "a\\",
+    "marks of bulk loads": "a\n\\.\nb\t\\N",
+    "a mark of NULL": "\\N",
+    "the word": "NULL",
+    "a mark of the end": "\\.",
     "control characters": "x\x01\x1b\x1fy",
     "blanks": "  x  ",
     "nothing": "",
@@ -63,15 +68,25 @@ def keys(way: str) -> Callable[[int], dict[str, list[str]]]:
     return lambda count: {"unique_key": [f"{FACE} {number}" for number in range(count)]} if way == WAYS[1] else {}
 
 
+@pytest.fixture(params=["values", "files"])
+def loader(request: pytest.FixtureRequest, db: QueueDB, url: str) -> Iterator[QueueDB]:
+    """The database as others open it, and as tasks do, which may send files."""
+    if request.param == "values":
+        yield db
+    else:
+        with place_of(url, local_infile=True).open() as opened:
+            yield opened
+
+
 @pytest.fixture
-def both(db: QueueDB) -> Callable[[staging.Load, dict[str, Any]], None]:
+def both(db: QueueDB, loader: QueueDB) -> Callable[[staging.Load, dict[str, Any]], None]:
     """The same rows twice: published, and loaded at once."""
 
     def put(entry: staging.Load, rows: dict[str, Any]) -> None:
         count = len(rows["payload"])
-        assert publish(db, entry, stage(db, rows)) == Published(count, 0)
+        assert publish(db, entry, stage(loader, rows)) == Published(count, 0)
         again = {name: [f"{value} again" if name == "unique_key" else value for value in column] for name, column in rows.items()}
-        assert load_chunk(db, entry, again) == count
+        assert load_at_once(loader, entry, again) == count
 
     return put
 
@@ -139,7 +154,9 @@ def test_times(open_db: Callable[..., QueueDB], name: str, way: str, fields: tup
             for field, default in (("after", 3), ("not_before", now + 1))
         )
         wanted.append(max(now + (after or 0), not_before or 0))
-    assert [(row.available_at, row.created_at) for row in jobs_of(db, name)] == [(due, now) for due in wanted]
+    again = rows | ({"unique_key": list("ABCDEFGH")} if "unique_key" in rows else {})
+    assert load_at_once(db, entry, again) == 8
+    assert [(row.available_at, row.created_at) for row in jobs_of(db, name)] == [(due, now) for due in wanted] * 2
 
 
 def test_by_the_databases_clock_jobs_are_due_when_they_are_published(db: QueueDB, name: str, way: str) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import create_engine, insert
 
 from queue_db import JobNotFoundError, Queue, QueueDB
 from queue_db.errors import StreamError, StreamFencedError
+from queue_db.model import State
 from queue_db.store import streams
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
@@ -428,12 +429,22 @@ def test_in_tables_of_another_name(url: str, name: str) -> None:
             plain.streams.release(name)
 
 
-def test_a_job_that_a_stream_holds_is_no_live_job(db: QueueDB, queue: Queue) -> None:
-    job_id = queue.enqueue("k")
+def test_a_held_job_can_be_looked_at_and_not_called_back(db: QueueDB, queue: Queue) -> None:
+    job_id = queue.enqueue("k", {"n": 1}, headers={"h": 1}) or 0
+    queue.enqueue("k")
     reader = open_stream(db, queue.name)
-    reader.allocate(reader.initial())
+    end = reader.allocate(reader.initial(), 1)
+    job = queue.get(job_id)
+    assert (job.id, job.queue, job.payload, job.headers) == (job_id, queue.name, {"n": 1}, {"h": 1})
+    assert (job.state, job.worker, job.attempts) == (State.RUNNING, f"stream {queue.name}", 1)
+    assert db.get(job_id) == job
     with pytest.raises(JobNotFoundError):
-        queue.get(job_id or 0)
+        db.queue(f"{queue.name}-other").get(job_id)
+    assert not queue.cancel(job_id)
+    assert [row.id for row in snapshot(db, queue.name).held] == [job_id]
+    reader.complete(end)
+    with pytest.raises(JobNotFoundError):
+        queue.get(job_id)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,29 @@
+"""Rows as the text that PostgreSQL's COPY and MySQL's LOAD DATA read by default: tabs between values, a line for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+
+Value = str | int | None
+
+_ESCAPED = {"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_NULL = r"\N"
+
+
+def written(columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value]) -> str:
+    """One line for each row of ``columns``, which are all of the same length; before them stands what is the ``same`` in all."""
+    texts: list[Iterable[str]] = [repeat(_text(value)) for value in same.values()]
+    texts += [map(_text, values) for values in columns.values()]
+    return "\n".join(map("\t".join, zip(*texts, strict=False))) + "\n"
+
+
+def _text(value: Value) -> str:
+    if value is None:
+        return _NULL
+    if isinstance(value, int):
+        return str(value)
+    for special, escape in _ESCAPED.items():
+        if special in value:
+            value = value.replace(special, escape)
+    return value
