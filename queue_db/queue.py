@@ -97,7 +97,7 @@ class QueueDB:
             self.database.require(self.strategy.needs, f"strategy {self.strategy.name!r}")
             self.database.require(self.removal.needs, f"removal {self.removal.name!r}")
             self.store = Store(named, self.database.dialect, self.database.capabilities, clock)
-            self._schema_seen = migrate.found(self.database, named)
+            self._schema_seen = self._look()
         except BaseException:
             self.database.close()
             raise
@@ -136,8 +136,12 @@ class QueueDB:
 
         :raises SchemaOutOfDateError: with the command that fixes it.
         """
-        self._schema_seen = migrate.found(self.database, self.store.tables)
+        self._schema_seen = QueueDB._look(self)
         migrate.require(self._schema_seen, self.store.tables, self.url)
+
+    def _look(self) -> str | None:
+        """The revision that the tables are at, read when the database is opened, so that no verb has to."""
+        return migrate.found(self.database, self.store.tables)
 
     def ready(self) -> None:
         """:meth:`check` once: every verb calls it before its first statement."""

@@ -1,12 +1,14 @@
 """Many jobs as one text: the form in which they are staged. One row to write and to delete for thousands of jobs.
 
-A chunk is a JSON array of objects with one-letter names, so that a database can take it apart by itself.
+A chunk is a JSON array with an array for each job, its fields in an order that the reader knows, so that a database can take it
+apart by itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +17,20 @@ from sqlalchemy.types import TypeEngine
 
 from queue_db.model import NewJob
 
-#: Field of a new job → its letter in a chunk, and its type. The queue is the same for all and stands in no chunk.
-FIELDS: Mapping[str, tuple[str, TypeEngine[Any]]] = {
-    "payload": ("p", Text()),
-    "kind": ("k", Text()),
-    "headers": ("h", Text()),
-    "priority": ("r", Integer()),
-    "max_attempts": ("m", Integer()),
-    "unique_key": ("u", Text()),
-    "after": ("a", BigInteger()),
-    "not_before": ("t", BigInteger()),
+#: Field of a new job → its type. The queue is the same for all and stands in no chunk.
+FIELDS: Mapping[str, TypeEngine[Any]] = {
+    "payload": Text(),
+    "kind": Text(),
+    "headers": Text(),
+    "priority": Integer(),
+    "max_attempts": Integer(),
+    "unique_key": Text(),
+    "after": BigInteger(),
+    "not_before": BigInteger(),
 }
+
+# Most characters of a small chunk, and most bytes of it when it is packed: thousands of them come together in one process.
+_LONGEST, _LARGEST = 1 << 16, 1 << 14
 
 _write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -39,18 +44,28 @@ class Unpacked:
 
 
 def pack(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Jobs as one text: field → its values, all of the same length."""
-    letters = [FIELDS[name][0] for name in columns]
-    if len(letters) == 1:
-        (letter,) = letters
-        return _write([{letter: value} for value in next(iter(columns.values()))])
-    return _write([dict(zip(letters, row, strict=True)) for row in zip(*columns.values(), strict=True)])
+    """Jobs as one text: field → its values, all of the same length, in the order in which they are to be read."""
+    return _write(list(zip(*columns.values(), strict=True)))
 
 
-def unpack(chunks: Iterable[str], queue: str, defaults: Mapping[str, Any]) -> Iterator[NewJob]:
-    """The jobs of ``chunks``, each with what it has, and ``defaults`` for the rest."""
-    names = {letter: name for name, (letter, _) in FIELDS.items()}
-    for chunk in chunks:
-        for row in json.loads(chunk):
-            given = {names[letter]: value for letter, value in row.items() if value is not None}
-            yield NewJob(queue=queue, **{**defaults, **given})
+def small(chunk: str) -> bytes | None:
+    """A small chunk in a form that can travel along with other things; None if it is not small."""
+    packed = zlib.compress(chunk.encode(), level=1) if len(chunk) <= _LONGEST else b""
+    return packed if 0 < len(packed) <= _LARGEST else None
+
+
+def whole(packed: bytes) -> str:
+    """The chunk that :func:`small` has packed."""
+    return zlib.decompress(packed).decode()
+
+
+def unpack(chunk: str, fields: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """Field → its values, of a chunk that was made of these."""
+    return dict(zip(fields, zip(*json.loads(chunk), strict=True), strict=True))
+
+
+def jobs_of(columns: Mapping[str, Sequence[Any]], queue: str, defaults: Mapping[str, Any]) -> Iterator[NewJob]:
+    """The jobs of ``columns``, each with what it has, and ``defaults`` for the rest."""
+    for row in zip(*columns.values(), strict=True):
+        given = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
+        yield NewJob(queue=queue, **{**defaults, **given})

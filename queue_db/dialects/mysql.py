@@ -18,6 +18,7 @@ from sqlalchemy import (
     Engine,
     Integer,
     Select,
+    String,
     Table,
     Text,
     Update,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    select,
     text,
 )
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
@@ -242,14 +244,32 @@ class MySQL(Dialect):
             # Sent by a client, rows that the server does not like are left out without an error.
             raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="LOAD DATA")
 
+    def as_csv(self, connection: Connection, query: Select[Any]) -> bytes | None:
+        # All rows as one value: the driver takes a thirtieth of the time that many small ones take it.
+        texts = [func.ifnull(_quoted(item) if isinstance(item.type, String) else item, "") for item in query.selected_columns]
+        lines = query.with_only_columns(func.concat_ws(",", *texts).label("line")).subquery("lines")
+        joined = select(func.aggregate_strings(lines.c.line, "\n"), func.sum(func.length(lines.c.line)), func.count())
+        longest = f"group_concat_max_len={_LONGEST_TEXT}"
+        mariadb = _is_mariadb(connection.dialect)
+        hinted = joined if mariadb else joined.prefix_with(f"/*+ SET_VAR({longest}) */")
+        sql: Any = hinted.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
+        order = sql.positiontup
+        values = dict(sql.params) if order is None else tuple(sql.params[name] for name in order)
+        told = connection.exec_driver_sql(f"SET STATEMENT {longest} FOR {sql}" if mariadb else str(sql), values).one()
+        text, length, count = told
+        if not count:
+            return b""
+        rows: bytes | None = None if text is None else text.encode()
+        # What does not fit into one packet is cut off, or not there at all.
+        return None if rows is None or len(rows) != int(length) + count - 1 else rows + b"\n"
+
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
         types = {Integer: "INT", BigInteger: "BIGINT", Text: "LONGTEXT"}
-        named = {name: FIELDS[name] for name in fields}
-        parts = ", ".join(f"{letter} {types[type(kind)]} PATH '$.{letter}'" for letter, kind in named.values())
+        parts = ", ".join(f"{name} {types[type(FIELDS[name])]} PATH '$[{place}]'" for place, name in enumerate(fields))
         rows = func.json_table(chunk, literal_column(f"'$[*]' COLUMNS ({parts})")).table_valued(
-            *(column(letter, kind) for letter, kind in named.values()), name="given"
+            *(column(name, FIELDS[name]) for name in fields), name="given"
         )
-        return Unpacked(rows, {name: rows.c[letter] for name, (letter, _) in named.items()})
+        return Unpacked(rows, {name: rows.c[name] for name in fields})
 
     def code(self, error: DBAPIError) -> str | None:
         args = getattr(error.orig, "args", ())
@@ -354,6 +374,14 @@ def _safety(options: Mapping[str, Any]) -> str | None:
 
 # Written out, since a server whose sql_mode is NO_BACKSLASH_ESCAPES has other defaults.
 _TABBED = "FIELDS TERMINATED BY 0x09 ESCAPED BY 0x5C LINES TERMINATED BY 0x0A"
+
+
+# Bytes; the limit of the session is a thousand or a million.
+_LONGEST_TEXT = 1 << 26
+
+
+def _quoted(item: ColumnElement[Any]) -> ColumnElement[str]:
+    return func.concat('"', func.replace(item, '"', '""'), '"')
 
 
 def _takes_files(connection: Connection) -> bool:

@@ -12,7 +12,6 @@ from urllib.parse import quote
 from sqlalchemy import (
     ARRAY,
     CTE,
-    JSON,
     URL,
     BigInteger,
     ColumnElement,
@@ -41,7 +40,7 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
@@ -150,9 +149,10 @@ class PostgreSQL(ReturningDialect):
             "application_name": "queue_db",
             # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds. At REPEATABLE READ a
             # lost version check is an error instead of no row. What is prepared here needs no plan for each set of values; and one
-            # that is made while the table is small must not read all of it when it has grown.
+            # that is made while the table is small must not read all of it when it has grown. What must be read all the same
+            # looks so expensive then that servers before 18 would compile it first.
             "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed "
-            "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off",
+            "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off",
         }
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
 
@@ -348,14 +348,10 @@ class PostgreSQL(ReturningDialect):
         return rows.getvalue()
 
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
-        # json and not jsonb: a payload stays as it was written, to the letter.
-        named = {name: FIELDS[name] for name in fields}
-        rows = (
-            func.json_to_recordset(cast(chunk, JSON))
-            .table_valued(*(column(letter, kind) for letter, kind in named.values()), name="given")
-            .render_derived(name="given", with_types=True)
-        )
-        return Unpacked(rows, {name: rows.c[letter] for name, (letter, _) in named.items()})
+        # jsonb is taken apart twice as fast as json; texts come out as they went in.
+        rows = func.jsonb_array_elements(cast(chunk, JSONB)).table_valued(column("job", JSONB), name="given").render_derived()
+        texts = {name: rows.c.job.op("->>")(literal_column(str(place))) for place, name in enumerate(fields)}
+        return Unpacked(rows, {name: cast(value, FIELDS[name]) for name, value in texts.items()})
 
     def code(self, error: DBAPIError) -> str | None:
         return getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
@@ -370,7 +366,7 @@ def _limit_waits(connection: Connection) -> None:
     connection.exec_driver_sql(
         "SELECT set_config('lock_timeout', '60s', true), set_config('statement_timeout', '30min', true), "
         "set_config('idle_in_transaction_session_timeout', '5min', true), set_config('enable_seqscan', 'off', true), "
-        "set_config('max_parallel_workers_per_gather', '0', true)"
+        "set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)"
     )
 
 

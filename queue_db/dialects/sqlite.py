@@ -30,7 +30,7 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.clock import now_us
 from queue_db.dialects import transactions
 from queue_db.dialects.base import ReturningDialect, Rows
-from queue_db.dialects.chunks import FIELDS, Unpacked
+from queue_db.dialects.chunks import Unpacked
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.taking import Taken, Taking
 from queue_db.model import Capability, Fault
@@ -145,7 +145,7 @@ class SQLite(ReturningDialect):
 
     def unpacked(self, chunk: ColumnElement[str], fields: Sequence[str]) -> Unpacked:
         rows = func.json_each(chunk).table_valued("value", name="given")
-        return Unpacked(rows, {name: func.json_extract(rows.c.value, f"$.{FIELDS[name][0]}") for name in fields})
+        return Unpacked(rows, {name: func.json_extract(rows.c.value, f"$[{place}]") for place, name in enumerate(fields)})
 
     def code(self, error: DBAPIError) -> str | None:
         code = getattr(error.orig, "sqlite_errorcode", None)

@@ -45,12 +45,19 @@ class Place:
         engine = create_engine(self.url, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True, **options)
         dialect.limit_waits(engine)
         try:
-            with QueueDB(engine, table=self.table, schema=self.schema, **settings) as db:
+            with _Visit(engine, table=self.table, schema=self.schema, **settings) as db:
                 if csv:
                     db.store = replace(db.store, csv=True)
                 yield db
         finally:
             engine.dispose()
+
+
+class _Visit(QueueDB):
+    """A database that is opened for a moment: the tables are looked at by the first verb that needs that, if there is one."""
+
+    def _look(self) -> None:
+        return None
 
 
 def place_of(url: str | URL, table: str = "jobs", schema: str | None = None, *, local_infile: bool = False) -> Place:

@@ -148,7 +148,7 @@ def drain_to(
     settings = dict(database or {})
     place = place_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))
     with place.open(**settings) as db:
-        db.check()
+        db.ready()
     folder = Path(path).absolute()
     folder.mkdir(parents=True, exist_ok=True)
 

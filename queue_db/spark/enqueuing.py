@@ -73,7 +73,7 @@ def enqueue(
             raise ArgumentError(f"column {name!r} must be in the DataFrame once; it has {', '.join(df.columns)}")
     place = place_of(url, table, schema)
     with place.open() as db:
-        db.check()
+        db.ready()
     app = f"{UNNAMED}{uuid.uuid4()}"
     # Names are quoted: a column may be called a.b.
     given = {_COLUMNS[option]: f.col(_quoted(column)) for option, column in options.items()}

@@ -40,7 +40,7 @@ FIRST_ROWS = 64
 _ROWS = 5000
 _GROWTH = 16
 # Characters of payloads in one record batch.
-_LENGTH = 16 << 20
+_LENGTH = 8 << 20
 
 
 class IdRange(InputPartition):
@@ -62,7 +62,7 @@ class BatchReader(DataSourceReader):
     @clean
     def partitions(self) -> list[InputPartition]:
         with self.place.open() as db:
-            db.check()
+            db.ready()
             found = db.database.run(partial(ranges.of_queue, store=db.store, queue=self._queue), name="id range", write=False)
         if found is None:
             return [IdRange(0, -1)]
@@ -90,7 +90,7 @@ class BatchReader(DataSourceReader):
                     return
                 batch = record_batch(rows, self._queue)
                 yield batch
-                after = batch.column(0)[-1].as_py()
+                after = pc.max(batch.column(0)).as_py()
                 size = fitting(rows, batch.num_rows)
 
 

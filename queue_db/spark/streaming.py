@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
@@ -157,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     break
                 batch = record_batch(rows, self._queue)
                 found += batch.num_rows
-                after = batch.column(0)[-1].as_py()
+                after = pc.max(batch.column(0)).as_py()
                 size = fitting(rows, batch.num_rows)
                 yield batch
         if found != part.jobs:
@@ -169,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self, db: QueueDB) -> streams.Session:
         """The session; the first call of this process takes the stream over."""
         if self._session is None:
-            db.check()
+            db.ready()
             # A stream that nobody has read for too long gives back what it holds, this one's too.
             db.streams.expire()
             holder = f"{socket.gethostname()[:60]}:{os.getpid()}"[:WORKER_LENGTH]

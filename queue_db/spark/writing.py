@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from queue_db import QueueDB
-from queue_db.dialects.chunks import pack
+from queue_db.dialects.chunks import pack, small
 from queue_db.spark.connecting import Place, clean
 from queue_db.spark.encoding import Encoder, check_columns
 from queue_db.spark.options import Settings
@@ -48,6 +48,8 @@ class Staged(WriterCommitMessage):
     chunks: int
     jobs: int
     query: str | None = None  #: id of the streaming query
+    #: The rows themselves, packed, if they are few: then nothing is staged.
+    brought: bytes | None = None
 
 
 class Work:
@@ -62,7 +64,7 @@ class Work:
         self._schema = schema
         self._format: str = settings["payloadFormat"]
         with place.open() as db:
-            db.check()
+            db.ready()
 
     def load(self, app: str, version: int, *, kept: bool) -> staging.Load:
         """The entry of the ledger under which the rows are published."""
@@ -84,15 +86,21 @@ class Work:
             yield len(columns["payload"]), pack(columns)
 
     def stage(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> Staged:
-        """Stage the rows of one partition. An empty one needs no connection."""
+        """Stage the rows of one partition. One that is empty or small needs no connection: its rows travel in the message."""
         chunks = self._chunks(batches)
         first = next(chunks, None)
         if first is None:
             return Staged(0, 0, 0, query)
 
+        second = next(chunks, None)
+        brought = small(first[1]) if second is None else None
+        if brought is not None:
+            return Staged(0, 0, first[0], query, brought)
+        known = [chunk for chunk in (first, second) if chunk is not None]
+
         def work(connection: Connection) -> Staged:
             attempt = staging.new_attempt(connection, db.store)
-            return Staged(attempt, *staging.stage(connection, db.store, attempt, chain([first], chunks)), query)
+            return Staged(attempt, *staging.stage(connection, db.store, attempt, chain(known, chunks)), query)
 
         with self.place.open() as db:
             # The rows can be read once: what fails is the task, and Spark runs that again.
@@ -116,10 +124,13 @@ class Work:
         """Publish what these messages name; None if that was done before."""
         attempts = {message.attempt: message.chunks for message in messages if message.chunks}
         jobs = sum(message.jobs for message in messages)
+        brought = [message.brought for message in messages if message.brought is not None]
         with self.place.open() as db:
             # The ledger makes it safe to run again, whatever became of the first time.
             published = db.database.run(
-                partial(staging.publish, store=db.store, load=load, attempts=attempts, jobs=jobs), name="publish", repeatable=True
+                partial(staging.publish, store=db.store, load=load, attempts=attempts, jobs=jobs, brought=brought),
+                name="publish",
+                repeatable=True,
             )
             if published is None:
                 # A publication of these very attempts has deleted them; if they are others, nobody needs them.

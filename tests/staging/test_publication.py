@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -10,11 +11,13 @@ import pytest
 from sqlalchemy import Connection, create_engine, delete, func, select
 
 from queue_db import DuplicateJobError, QueueDB
+from queue_db.dialects.chunks import small, whole
 from queue_db.errors import StagingError
 from queue_db.store import staging
-from queue_db.store.staging import Published
+from queue_db.store.staging import Load, Published
 from tests.staging.conftest import (
     Attempt,
+    chunk_of,
     discard,
     jobs_of,
     ledger,
@@ -101,7 +104,7 @@ def test_more_attempts_than_go_into_one_statement(db: QueueDB, name: str) -> Non
 
     def stage_all(connection: Connection) -> None:
         for number in numbers:
-            staging.stage(connection, db.store, number, [(1, f'[{{"p":"{number}"}}]')])
+            staging.stage(connection, db.store, number, [(1, f'[["{number}"]]')])
 
     db.database.run(stage_all, name="stage")
     attempts = [Attempt(number, 1, 1) for number in numbers]
@@ -253,6 +256,63 @@ class TestLoadingAtOnce:
         entry = load(name, "", 0, policy=policy, fields=("unique_key",))
         assert load_at_once(db, entry, {"payload": ["3", "2"], "unique_key": ["a", "b"]}) == added
         assert payloads(db, name) == left
+
+
+class TestSmallLoads:
+    """Chunks that were not staged but travel with the tasks' messages."""
+
+    @staticmethod
+    def publish(db: QueueDB, entry: Load, jobs: int, *chunks: str, attempts: Sequence[Attempt] = ()) -> Published | None:
+        work = partial(
+            staging.publish,
+            store=db.store,
+            load=entry,
+            attempts={attempt.number: attempt.chunks for attempt in attempts},
+            jobs=jobs,
+            brought=[packed for chunk in chunks if (packed := small(chunk)) is not None],
+        )
+        return db.database.run(work, name="publish", repeatable=True)
+
+    def test_they_are_published_once(self, db: QueueDB, name: str) -> None:
+        entry = load(name, name, kind="mail")
+        chunks = [chunk_of(rows)[1] for rows in (["1", "2"], ["3"])]
+        assert self.publish(db, entry, 3, *chunks) == Published(3, 0)
+        assert self.publish(db, entry, 3, *chunks) is None
+        assert payloads(db, name) == ["1", "2", "3"]
+        assert {row.kind for row in jobs_of(db, name)} == {"mail"}
+        assert ledger(db, entry) == Published(3, 0)
+
+    def test_together_with_staged_ones(self, db: QueueDB, name: str) -> None:
+        attempt = stage(db, ["1", "2"])
+        assert self.publish(db, load(name, name), 3, chunk_of(["3"])[1], attempts=[attempt]) == Published(3, 0)
+        assert payloads(db, name) == ["1", "2", "3"]
+
+    def test_nothing_if_a_staged_one_is_missing(self, db: QueueDB, name: str) -> None:
+        entry, attempt = load(name, name), stage(db, ["1", "2"])
+        discard(db, attempt)
+        with pytest.raises(StagingError, match="run the load again"):
+            self.publish(db, entry, 3, chunk_of(["3"])[1], attempts=[attempt])
+        nothing_was_published(db, entry)
+
+    def test_keys_are_looked_at(self, db: QueueDB, name: str) -> None:
+        db.queue(name).enqueue("k", 1, unique_key="a")
+        entry = load(name, name, policy="skip", fields=("unique_key",))
+        chunks = [chunk_of({"payload": [payload], "unique_key": [key]})[1] for payload, key in (("2", "a"), ("3", "b"))]
+        assert self.publish(db, entry, 2, *chunks) == Published(1, 1)
+        assert payloads(db, name) == ["1", "3"]
+
+    def test_what_is_small(self) -> None:
+        for chunk in ("", "x", "x" * 65_536, "\U0001f600" * 100):
+            packed = small(chunk)
+            assert packed is not None
+            assert whole(packed) == chunk
+        assert small("x" * 65_537) is None
+        assert small("".join(map(chr, random.Random(1).choices(range(0x20, 0xD000), k=20_000)))) is None
+
+    def test_thousands_of_them(self, db: QueueDB, name: str) -> None:
+        chunks = [chunk_of([str(number)])[1] for number in range(12_000)]
+        assert self.publish(db, load(name, name), 12_000, *chunks) == Published(12_000, 0)
+        assert payloads(db, name) == sorted(map(str, range(12_000)))
 
 
 class TestSweeping:

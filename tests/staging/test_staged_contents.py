@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from queue_db import QueueDB
+from queue_db.dialects import chunks
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, pack, unpack
 from queue_db.spark.connecting import place_of
@@ -172,6 +173,8 @@ def test_by_the_databases_clock_jobs_are_due_when_they_are_published(db: QueueDB
 
 def test_every_field_of_a_new_job_is_one_of_a_chunk() -> None:
     columns = {name: [place, None] for place, name in enumerate(FIELDS)}
-    (first, second) = unpack([pack(columns)], "q", {**staging.DEFAULTS, "payload": "default"})
+    again = unpack(pack(columns), list(FIELDS))
+    assert {name: list(values) for name, values in again.items()} == columns
+    (first, second) = chunks.jobs_of(again, "q", {**staging.DEFAULTS, "payload": "default"})
     assert first._asdict() == {"queue": "q", **{name: place for place, name in enumerate(FIELDS)}}
     assert second._asdict() == {"queue": "q", "payload": "default", **staging.DEFAULTS}

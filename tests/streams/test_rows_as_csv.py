@@ -1,0 +1,69 @@
+"""Rows that the database writes as CSV are the rows that it would have given one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from queue_db import QueueDB
+from queue_db.dialects import mysql
+from queue_db.spark.connecting import place_of
+from queue_db.spark.looking import record_batch
+from queue_db.store import ranges
+from tests.staging.test_staged_contents import CONTENTS
+from tests.streams.conftest import enqueue
+
+EVERYTHING = [*CONTENTS.values(), ",", '"', '""', ",,\n,", "x" * 100_000]
+
+
+@pytest.fixture
+def reader(url: str) -> Iterator[QueueDB]:
+    with place_of(url).open(csv=True) as opened:
+        yield opened
+
+
+def read(db: QueueDB, name: str, limit: int = 5000, after: int = 0) -> ranges.Rows:
+    work = partial(ranges.jobs, store=db.store, queue=name, after=after, high=2**62, limit=limit)
+    return db.database.run(work, name="read", write=False)
+
+
+@pytest.fixture
+def filled(db: QueueDB, name: str) -> str:
+    jobs = db.store.tables.jobs
+    rows = [{"queue": name, "payload": text, "headers": None if place % 3 else text} for place, text in enumerate(EVERYTHING)]
+    db.database.run(lambda connection: connection.execute(jobs.insert(), rows), name="insert")
+    return name
+
+
+def test_it_is_csv_where_the_database_writes_it(reader: QueueDB, filled: str, url: str) -> None:
+    assert isinstance(read(reader, filled), bytes) is not url.startswith("sqlite")
+
+
+def test_nothing_differs(db: QueueDB, reader: QueueDB, filled: str) -> None:
+    plain, quick = record_batch(read(db, filled), filled), record_batch(read(reader, filled), filled)
+    assert plain.num_rows == len(EVERYTHING)
+    assert quick.sort_by("id") == plain
+
+
+def test_pages_end_where_they_should(reader: QueueDB, db: QueueDB, name: str) -> None:
+    enqueue(db, name, 10)
+    ids, after = [], 0
+    while page := read(reader, name, 4, after):
+        some = record_batch(page, name).column(0).to_pylist()
+        assert len(some) <= 4
+        ids += some
+        after = max(some)
+    assert ids == sorted(set(ids))
+    assert len(ids) == 10
+
+
+def test_what_is_cut_off_is_read_row_by_row(db: QueueDB, filled: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mysql, "_LONGEST_TEXT", 1000)
+    reader = replace(db.store, csv=True)
+    work = partial(ranges.jobs, store=reader, queue=filled, after=0, high=2**62, limit=5000)
+    rows = db.database.run(work, name="read", write=False)
+    assert isinstance(rows, bytes) is url.startswith("postgresql")
+    assert record_batch(rows, filled).num_rows == len(EVERYTHING)
