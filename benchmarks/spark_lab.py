@@ -240,6 +240,7 @@ class Sessions:
         _prepare_environment()
         from pyspark.sql import SparkSession
 
+        from benchmarks.spark_nothing import Nothing
         from queue_db.spark import QueueDataSource
 
         jars = drivers()
@@ -260,7 +261,8 @@ class Sessions:
         for name, value in settings.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
-        spark.dataSource.register(QueueDataSource)
+        for source in (QueueDataSource, Nothing):
+            spark.dataSource.register(source)
         return spark
 
 

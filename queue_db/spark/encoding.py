@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import accumulate, takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -168,15 +169,15 @@ class Encoder:
 
 def _cut(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Sequence[Any]]]:
     """Pieces of at most so many jobs and characters."""
-    payloads = columns["payload"]
-    start = length = 0
-    for place, payload in enumerate(payloads):
-        length += len(payload)
-        if place > start and (length > CHUNK_LENGTH or place - start >= CHUNK_JOBS):
-            yield {name: values[start:place] for name, values in columns.items()}
-            start, length = place, len(payload)
-    if start < len(payloads):
-        yield {name: values[start:] for name, values in columns.items()}
+    lengths = [*map(len, columns["payload"])]
+    start = 0
+    while start < len(lengths):
+        end = min(start + CHUNK_JOBS, len(lengths))
+        if sum(lengths[start:end]) > CHUNK_LENGTH:
+            sums = accumulate(lengths[start:end])
+            end = start + max(1, sum(1 for _ in takewhile(CHUNK_LENGTH.__ge__, sums)))
+        yield {name: values[start:end] for name, values in columns.items()}
+        start = end
 
 
 def _check_json(texts: Sequence[str]) -> None:
@@ -199,6 +200,8 @@ def _check_json(texts: Sequence[str]) -> None:
 
 
 def _check_sizes(texts: Sequence[str]) -> None:
+    if max(map(len, texts), default=0) * 4 <= MAX_PAYLOAD:
+        return
     for text in texts:
         if len(text) * 4 > MAX_PAYLOAD and len(text.encode()) > MAX_PAYLOAD:
             raise PayloadError(reason=f"column 'payload' has {len(text.encode()):,} bytes; {MAX_PAYLOAD:,} is the limit")

@@ -165,9 +165,9 @@ def test_timestamps_mean_the_same_in_every_session_time_zone(spark, save, load, 
 
 @ONE
 def test_many_partitions_of_which_most_are_empty(spark, save, jobs):
-    df = spark.range(0, 1000, 1, 1000).where("id % 100 = 0").selectExpr("cast(id AS string) AS payload")
+    df = spark.range(0, 200, 1, 200).where("id % 50 = 0").selectExpr("cast(id AS string) AS payload")
     save(df)
-    assert sorted(job.payload for job in jobs()) == list(range(0, 1000, 100))
+    assert sorted(job.payload for job in jobs()) == list(range(0, 200, 50))
 
 
 @ONE
@@ -205,12 +205,7 @@ def test_one_bad_row_and_nothing_is_enqueued(spark, save, jobs, bad):
         ("map(1, 2) AS payload", "has keys of type int"),
         ("struct(INTERVAL '1' DAY AS i) AS payload", "column 'payload.i' is interval day, which has no form in JSON"),
         ("'1' AS payload, 1 AS PAYLOAD", "column 'payload' is there twice"),
-        ("struct(CAST('NaN' AS double) AS n) AS payload", "Out of range float values are not JSON compliant"),
         ("'1' AS payload, '' AS kind", "kind is empty"),
-        ("'1' AS payload, -1 AS delay", "delay=-1.0: must be 0 or more seconds"),
-        ("'1' AS payload, 0 AS max_attempts", "max_attempts=0: must be 1"),
-        ("'1' AS payload, repeat('k', 201) AS unique_key", "unique_key has 201 characters"),
-        ("'1' AS payload, '[]' AS headers", "which is no JSON object"),
     ],
 )
 def test_bad_columns_are_named_and_nothing_is_enqueued(spark, save, jobs, columns, told):

@@ -2,10 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -256,46 +253,3 @@ def test_after_a_release_the_checkpoint_is_refused_and_its_jobs_are_drained_agai
     assert "CheckpointMismatchError" in failure(query.start())
     drain_into(read(), checkpoint="fresh")
     assert numbers() == list(range(50))
-
-
-DYING = """
-import os, sys
-from pyspark.sql import SparkSession
-from queue_db.spark import register
-url, name, folder, moment = sys.argv[1:]
-spark = (
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-    .getOrCreate()
-)
-register(spark)
-
-def write(frame, batch):
-    if moment == "before" and batch == 1:
-        os._exit(9)
-    frame.write.mode("overwrite").parquet(f"{folder}/out/batch={batch}")
-    if moment == "after" and batch == 1:
-        os._exit(9)
-
-stream = spark.readStream.format("queue_db").options(url=url, queue=name, stream=name, maxJobsPerTrigger="100").load()
-writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")
-writer.trigger(availableNow=True).start().awaitTermination()
-"""
-
-
-@ONE
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_driver_that_dies_reads_the_same_batch_again(spark, url, name, fill, stats, numbers, tmp_path, moment):
-    """Into a sink that puts a batch in its own place, every job once."""
-    fill(250)
-
-    def run(when):
-        command = [sys.executable, "-W", "ignore", "-c", DYING, url, name, str(tmp_path), when]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
-
-    assert run(moment).returncode == 9
-    assert (stats().available, stats().held) == (50, 100)
-    again = run("never")
-    assert again.returncode == 0, again.stderr[-2000:]
-    assert numbers() == list(range(250))
-    assert (stats().available, stats().held) == (0, 0)

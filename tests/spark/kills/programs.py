@@ -121,9 +121,8 @@ class _Stream(Program):
 
     def _give(self, count: int) -> None:
         key = (lambda n: {"unique_key": str(n)}) if self.round.keyed else (lambda n: {})
-        self.db.queue(self.queue).enqueue_many(
-            ("k", {"n": n, "pad": self._pad}, key(n)) for n in range(self.jobs, self.jobs + count)
-        )
+        jobs = [("k", {"n": n, "pad": self._pad}, key(n)) for n in range(self.jobs, self.jobs + count)]
+        self.db.queue(self.queue).enqueue_many(jobs)
         self.jobs += count
 
     def _reading(self) -> dict[str, Any]:

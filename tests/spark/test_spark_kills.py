@@ -11,7 +11,7 @@ from tests.spark.kills.world import World
 # Most of the time goes into drivers, so they live on from test to test until one is killed; the tests that kill one come last.
 # Those that come after it have no executors and run the tasks by themselves, in the same Python without the package: they start
 # sooner.
-CLUSTER, LOCAL = "speculation", "local"
+CLUSTER, LOCAL = "cluster", "local"
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +57,12 @@ def test_the_connection_breaks_before_a_commit_is_answered(kill):
     assert_once(kill("write", "postgresql", Fault(faults.CUT, "publish", "inside", how="answer")))
 
 
-def test_a_copy_of_a_task_stages_too(kill):
-    assert_once(kill("write", "postgresql", Fault(faults.SPECULATION, "stage", "inside")))
-
-
 def test_the_database_dies_in_the_middle_of_a_claim(kill):
     assert_once(kill("stream-read", "postgresql", Fault(faults.DATABASE, "claim batch", "inside", 2)))
 
 
-@pytest.mark.parametrize(("database", "modes"), [("postgresql", (CLUSTER, LOCAL)), ("mariadb", (LOCAL,))])
-def test_the_driver_dies_around_the_commit_of_a_publication(kill, database, modes):
-    around = [Fault(faults.DRIVER, "publish", when) for when in ("inside", "after")]
-    assert_once(kill("write", database, *around, modes=modes), drivers=3)
+def test_the_driver_dies_when_it_has_published_and_spark_does_not_know(kill):
+    assert_once(kill("write", "mariadb", Fault(faults.DRIVER, "publish", "after"), modes=(LOCAL,)), drivers=2)
 
 
 def test_the_driver_dies_with_a_batch_claimed_that_spark_does_not_know(kill):

@@ -1,0 +1,76 @@
+"""Rows of a DataFrame as jobs, without a Spark: values that are refused, and how many rows go together."""
+
+import datetime as dt
+import itertools
+import random
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from queue_db.errors import QueueDBError
+from queue_db.spark import encoding
+from queue_db.spark.encoding import Encoder
+
+NUMBER = StructType().add("n", "double")
+
+
+def chunks(columns, *rows):
+    schema = StructType()
+    for name, kind in columns.items():
+        schema.add(name, kind)
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    batch = pa.RecordBatch.from_pylist([dict(zip(arrow.names, row, strict=True)) for row in rows], schema=arrow)
+    return list(Encoder(schema, "json").chunks(iter([batch])))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "value", "told"),
+    [
+        ("payload", NUMBER, {"n": float("nan")}, "column 'payload': Out of range float values are not JSON compliant"),
+        ("payload", "string", "{", "column 'payload' has a string that is no JSON"),
+        ("payload", "string", "1],[2", "column 'payload' has a string that is no JSON"),
+        ("kind", "string", "", "kind is empty"),
+        ("delay", "integer", -1, "delay=-1.0: must be 0 or more seconds"),
+        ("delay", "double", float("inf"), "delay=inf"),
+        ("priority", "long", 2**31, "priority=2147483648: must be"),
+        ("max_attempts", "integer", 0, "max_attempts=0: must be 1"),
+        ("unique_key", "string", "k" * 201, "unique_key has 201 characters"),
+        ("headers", "string", "[]", "column 'headers' has '[]', which is no JSON object"),
+    ],
+)
+def test_bad_values_are_refused_with_the_name_of_their_column(column, kind, value, told):
+    columns, rows = {"payload": "string", column: kind}, [("1", None), ("1", value)]
+    if column == "payload":
+        columns, rows = {column: kind}, [(None,), (value,)]
+    assert len(chunks(columns, rows[0])) == 1
+    with pytest.raises(QueueDBError) as refused:
+        chunks(columns, *rows)
+    assert told in str(refused.value)
+
+
+def test_values_become_what_the_database_stores():
+    moment = dt.datetime(2026, 3, 1, 4, 5, 6, 7, tzinfo=dt.UTC)
+    columns = {"payload": NUMBER, "available_at": "timestamp", "priority": "short"}
+    (found,) = chunks(columns, ({"n": 1.5}, moment, -1), ({"n": None}, None, None))
+    assert found == {
+        "payload": ['{"n":1.5}', '{"n":null}'],
+        "priority": [-1, None],
+        "not_before": [round(moment.timestamp() * 1_000_000), None],
+    }
+
+
+@pytest.mark.parametrize("longest", [5, 400, 3000])
+def test_chunks_are_neither_too_many_jobs_nor_too_long(monkeypatch, longest):
+    monkeypatch.setattr(encoding, "CHUNK_JOBS", 10)
+    monkeypatch.setattr(encoding, "CHUNK_LENGTH", 1000)
+    draw = random.Random(longest)
+    texts = ["1" * draw.randint(1, longest) for _ in range(200)]
+    found = [columns["payload"] for columns in chunks({"payload": "string"}, *((text,) for text in texts))]
+    assert list(itertools.chain(*found)) == texts
+    for some in found:
+        assert 1 <= len(some) <= 10
+        assert len(some) == 1 or sum(map(len, some)) <= 1000
+    for some, after in itertools.pairwise(found):
+        assert len(some) == 10 or sum(map(len, some)) + len(after[0]) > 1000, "room was left"
