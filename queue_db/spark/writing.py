@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import TypeVar, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -26,6 +28,8 @@ from queue_db.spark.encoding import Encoder, check_columns
 from queue_db.spark.options import Settings
 from queue_db.store import staging
 from queue_db.store.enqueue import OnDuplicate
+
+_T = TypeVar("_T")
 
 #: Seconds after which what nobody published is swept: longer than any load takes from its first task to its publication.
 KEPT = 86_400.0
@@ -100,7 +104,7 @@ class Work:
 
         def work(connection: Connection) -> Staged:
             attempt = staging.new_attempt(connection, db.store)
-            return Staged(attempt, *staging.stage(connection, db.store, attempt, chain(known, chunks)), query)
+            return Staged(attempt, *staging.stage(connection, db.store, attempt, _ahead(chain(known, chunks))), query)
 
         with self.place.open() as db:
             # The rows can be read once: what fails is the task, and Spark runs that again.
@@ -115,7 +119,7 @@ class Work:
         load = self.load("", 0, kept=False)
 
         def work(connection: Connection) -> int:
-            return sum(staging.load_at_once(connection, db.store, load, some) for some in chain([first], columns))
+            return sum(staging.load_at_once(connection, db.store, load, some) for some in _ahead(chain([first], columns)))
 
         with self.place.open() as db:
             return Staged(0, 0, db.database.run(work, name="load", attempts=1))
@@ -214,6 +218,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @clean
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         self._work.discard([message for message in messages if isinstance(message, Staged)])
+
+
+def _ahead(items: Iterator[_T]) -> Iterator[_T]:
+    """The same, each made by another thread while the one before is in use: the database works, and so do we."""
+    end = object()
+    with ThreadPoolExecutor(1, "queue_db-encoder") as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield cast("_T", item)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

@@ -26,7 +26,7 @@ def chunks(columns, *rows):
 
 
 @pytest.mark.parametrize(
-    ("column", "kind", "value", "told"),
+    ("column", "form", "value", "told"),
     [
         ("payload", NUMBER, {"n": float("nan")}, "column 'payload': Out of range float values are not JSON compliant"),
         ("payload", "string", "{", "column 'payload' has a string that is no JSON"),
@@ -40,10 +40,10 @@ def chunks(columns, *rows):
         ("headers", "string", "[]", "column 'headers' has '[]', which is no JSON object"),
     ],
 )
-def test_bad_values_are_refused_with_the_name_of_their_column(column, kind, value, told):
-    columns, rows = {"payload": "string", column: kind}, [("1", None), ("1", value)]
+def test_bad_values_are_refused_with_the_name_of_their_column(column, form, value, told):
+    columns, rows = {"payload": "string", column: form}, [("1", None), ("1", value)]
     if column == "payload":
-        columns, rows = {column: kind}, [(None,), (value,)]
+        columns, rows = {column: form}, [(None,), (value,)]
     assert len(chunks(columns, rows[0])) == 1
     with pytest.raises(QueueDBError) as refused:
         chunks(columns, *rows)
