@@ -240,7 +240,7 @@ class Database:
     def _once(self, work: Callable[[Connection], _T], name: str, *, write: bool, direct: bool) -> _T:
         connection: Connection | None = None
         try:
-            connection = self.connections.take()
+            connection = self._connected(name)
             if direct and self._autocommits:
                 return self._direct(connection, work, name, write=write)
             with self._transaction(connection, name, write=write):
@@ -252,6 +252,14 @@ class Database:
         finally:
             if connection is not None:
                 self.connections.put_back(connection)
+
+    def _connected(self, name: str) -> Connection:
+        try:
+            return self.connections.take()
+        except RuntimeError as error:
+            # It was open before, so the driver was good enough: a server that has restarted wants to see the password anew, and
+            # not without TLS. Somebody else may show it.
+            raise TransientStorageError(f"{name}: {error}", statement_name=name) from error
 
     def _direct(self, connection: Connection, work: Callable[[Connection], _T], name: str, *, write: bool) -> _T:
         with self.dialect.on_demand(connection, write=write) as transaction:

@@ -1,0 +1,33 @@
+"""MySQL forgets at every restart which passwords it has seen, and then takes none without TLS until somebody has come with it."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import create_engine
+
+from queue_db import QueueDB
+from queue_db.errors import ConfigurationError, StorageError
+from tests.servers import over_tls, provide
+
+
+def test_a_server_that_has_forgotten_the_password_is_a_storage_error_until_it_knows_it_again() -> None:
+    server = provide("mysql")
+    try:
+        url = server.create_database()
+        engine = create_engine(over_tls(url))
+        with QueueDB(url) as db:
+            db.migrate()
+            with engine.connect() as known:
+                known.exec_driver_sql("FLUSH PRIVILEGES")
+                db.database.connections.close()
+                db.database.engine.dispose()
+                with pytest.raises(StorageError, match="cryptography"):
+                    db.queue("mail").enqueue("welcome")
+                with pytest.raises(ConfigurationError, match="cryptography"):
+                    QueueDB(url)
+            engine.dispose()
+            engine.connect().close()
+            assert db.queue("mail").enqueue("welcome") is not None
+        engine.dispose()
+    finally:
+        server.remove()
