@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from itertools import accumulate, takewhile
+from itertools import accumulate, chain, takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +43,9 @@ from queue_db.schema import KEY_LENGTH, KIND_LENGTH
 #: Most jobs and characters of one chunk; a single job may be longer.
 CHUNK_JOBS = 5000
 CHUNK_LENGTH = 1 << 20
+
+# Bytes that are turned into Python objects at a time, of the 64 MiB that Spark may hand over.
+_SLICE = 8 << 20
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
@@ -145,7 +148,7 @@ class Encoder:
 
         :raises ArgumentError, PayloadError: naming the column and what is wrong.
         """
-        for batch in batches:
+        for batch in chain.from_iterable(map(_slices, batches)):
             columns: dict[str, Sequence[Any]] = {}
             for column, (field, make) in self._makers.items():
                 place, described = self._places[column]
@@ -165,6 +168,12 @@ class Encoder:
             texts = [_encoded("payload", value) for value in _plain(column)]
         _check_sizes(texts)
         return texts
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Parts of about as many bytes as a few chunks have: as Python objects they take several times as much."""
+    rows = max(1, batch.num_rows * _SLICE // max(_SLICE, batch.nbytes))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
 def _cut(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Sequence[Any]]]:

@@ -36,7 +36,7 @@ _ARROW = to_arrow_schema(SCHEMA, timezone="UTC")
 
 # Rows in one statement and one record batch: a LIMIT in Spark closes the reader between two. The first one is small, since nobody
 # knows yet how large its payloads are, and each may have so many times the rows of the one before.
-FIRST_ROWS = 64
+FIRST_ROWS = 8
 _ROWS = 5000
 _GROWTH = 16
 # Characters of payloads in one record batch.

@@ -66,6 +66,7 @@ def test_chunks_are_neither_too_many_jobs_nor_too_long(monkeypatch, longest):
     monkeypatch.setattr(encoding, "CHUNK_JOBS", 10)
     monkeypatch.setattr(encoding, "CHUNK_LENGTH", 1000)
     draw = random.Random(longest)
+    monkeypatch.setattr(encoding, "_SLICE", 1 << 30)
     texts = ["1" * draw.randint(1, longest) for _ in range(200)]
     found = [columns["payload"] for columns in chunks({"payload": "string"}, *((text,) for text in texts))]
     assert list(itertools.chain(*found)) == texts
@@ -74,3 +75,15 @@ def test_chunks_are_neither_too_many_jobs_nor_too_long(monkeypatch, longest):
         assert len(some) == 1 or sum(map(len, some)) <= 1000
     for some, after in itertools.pairwise(found):
         assert len(some) == 10 or sum(map(len, some)) + len(after[0]) > 1000, "room was left"
+
+
+def test_large_batches_become_objects_part_by_part(monkeypatch):
+    monkeypatch.setattr(encoding, "_SLICE", 1000)
+    texts = [str(number) * 100 for number in range(1, 10)]
+    batch = pa.RecordBatch.from_pydict({"payload": texts})
+    sizes = [part.num_rows for part in encoding._slices(batch)]
+    assert sum(sizes) == len(texts)
+    assert max(sizes) * len(texts[0]) <= 1000
+    found = chunks({"payload": "string"}, *((text,) for text in texts))
+    assert list(itertools.chain.from_iterable(columns["payload"] for columns in found)) == texts
+    assert list(encoding._slices(batch.slice(0, 0))) == []
