@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
-import tempfile
-import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +16,7 @@ from benchmarks.bars import BARS, Bar, bars
 from benchmarks.figures import Line
 from benchmarks.lab import Crews, Lab, lab_at
 from benchmarks.report import WIDTH, Sheet, show
+from benchmarks.running import addresses, ended, leave_politely, say
 from queue_db.compare.machine import machine
 from queue_db.errors import QueueDBError
 
@@ -56,20 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return spark.main(given[1:])
     asked = _parse(given)
-    signal.signal(signal.SIGTERM, _leave)
+    leave_politely()
     crews = Crews()
     sheets: list[Sheet] = []
     facts = machine()
     try:
-        with _addresses(asked.url, asked.only) as urls:
+        with addresses(asked.url, {title for bar in asked.only for title in bar.on}) as urls:
             for url in urls:
                 _measure(url, asked, crews, sheets)
-    except KeyboardInterrupt:
-        _say("stopped; what was made in the databases is gone")
-        return 130
-    except QueueDBError as error:
-        _say(f"error: {error}")
-        return 2
+    except (KeyboardInterrupt, QueueDBError) as error:
+        return ended(error)
     finally:
         crews.drop()
         # What was measured before something went wrong is not lost.
@@ -79,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(url: str, asked: argparse.Namespace, crews: Crews, sheets: list[Sheet]) -> None:
-    with lab_at(url, repeat=asked.repeat, scale=asked.scale, workers=asked.workers, crews=crews, say=_say) as lab:
+    with lab_at(url, repeat=asked.repeat, scale=asked.scale, workers=asked.workers, crews=crews, say=say) as lab:
         sheet = Sheet(lab.bench)
         sheets.append(sheet)
         for bar in asked.only:
             if lab.bench.title in bar.on:
-                _say(f"== {lab.bench.server}: {bar.name}: {bar.asks}")
+                say(f"== {lab.bench.server}: {bar.name}: {bar.asks}")
                 sheet.lines.extend((bar.name, line) for line in _lines(bar, lab, crews))
 
 
@@ -93,7 +85,7 @@ def _lines(bar: Bar, lab: Lab, crews: Crews) -> Iterator[Line]:
     try:
         yield from bar.measure(lab)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the bar is not met
-        _say(traceback.format_exc())
+        say(traceback.format_exc())
         crews.drop()
         reason = (str(error).splitlines() or [""])[0]
         yield Line(bar.asks, missing=f"failed: {type(error).__name__}: {reason}", failed=True)
@@ -116,28 +108,6 @@ def _tell(sheets: Sequence[Sheet], facts: dict[str, str], asked: argparse.Namesp
             "databases": [sheet.told() for sheet in sheets],
         }
         asked.json.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
-
-
-@contextmanager
-def _addresses(urls: Sequence[str] | None, wanted: Sequence[Bar]) -> Iterator[list[str]]:
-    """The given databases, or private ones as the test suite starts them."""
-    if urls:
-        yield list(urls)
-        return
-    from tests.servers import ServerFailed, ServerMissing, provide
-
-    titles = {title for bar in wanted for title in bar.on}
-    found: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for title in ("PostgreSQL", "MariaDB"):
-            if title in titles:
-                try:
-                    found.append(provide(title.lower()).create_database())
-                except (ServerMissing, ServerFailed) as error:
-                    _say(f"{title}: {str(error).splitlines()[0]}")
-        if "SQLite" in titles:
-            found.append(f"sqlite:///{folder}/queue.db")
-        yield found
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -183,15 +153,6 @@ def _positive_whole(text: str) -> int:
     if not 1 <= number <= 1000:
         raise argparse.ArgumentTypeError(f"{text}: must be 1 to 1000")
     return number
-
-
-def _say(words: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _leave(signum: int, frame: FrameType | None) -> None:
-    # Not the signal's own end: what was made is removed on the way out.
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

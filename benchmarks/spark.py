@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import signal
 import statistics
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -28,6 +24,7 @@ from benchmarks import spark_rivals as rivals
 from benchmarks.figures import FEWEST_REPEATS, Line
 from benchmarks.lab import Crews, lab_at
 from benchmarks.report import WIDTH
+from benchmarks.running import addresses, ended, leave_politely, say
 from benchmarks.spark_lab import (
     MEGABYTE,
     QUEUE,
@@ -218,6 +215,7 @@ class Place:
         try:
             before(row)
             with self.tables.server() as used:
+                assert row.work is not None  # noqa: S101 - or its section would measure it
                 spent = row.work(jobs)
                 server = used()
             lost, twice = check(row, jobs)
@@ -441,7 +439,7 @@ def depth(place: Place) -> Iterator[Chart]:
     jobs = place.jobs
     batch = max(100, jobs // 100)
     depths = [batch, 10 * batch, 100 * batch]
-    rows = [Row(f"{number:,} waiting", _by_the_query, ours=True, figure=_milliseconds) for number in depths]
+    rows = [Row(f"{number:,} waiting", ours=True, figure=_milliseconds) for number in depths]
     chart = Chart("depth", f"a micro-batch of {batch:,} jobs into nothing, and what waits behind it", rows, "ms", (rows[0].name,))
     parts: dict[str, list[Mapping[str, float]]] = {row.name: [] for row in rows}
     for turn in range(place.repeat):
@@ -467,10 +465,6 @@ def depth(place: Place) -> Iterator[Chart]:
     for row in rows[1:]:
         chart.bar(f"a micro-batch with {row.name}, against {rows[0].name}", row.name, rows[0].name, 1.2, at_most=True)
     yield chart
-
-
-def _by_the_query(jobs: int) -> Spent:
-    raise NotImplementedError("one query runs many of these")
 
 
 def _batches(place: Place, waiting: int, batch: int) -> tuple[list[Mapping[str, float]], int]:
@@ -691,19 +685,15 @@ class Sheet:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say by the exit status whether every bar that was measured is met: 0, or 1."""
     asked = _parse(arguments)
-    signal.signal(signal.SIGTERM, _leave)
+    leave_politely()
     sheets: list[Sheet] = []
     facts = machine() | {name: importlib.metadata.version(name) for name in ("pyspark", "pyarrow")}
     try:
-        with sessions(asked.heap) as spark, _addresses(asked.url) as urls:
+        with sessions(asked.heap) as spark, addresses(asked.url) as urls:
             for url in urls:
                 _measure(url, asked, spark, sheets)
-    except KeyboardInterrupt:
-        _say("stopped; what was made in the databases is gone")
-        return 130
-    except QueueDBError as error:
-        _say(f"error: {error}")
-        return 2
+    except (KeyboardInterrupt, QueueDBError) as error:
+        return ended(error)
     finally:
         _tell(sheets, facts, asked)
     lines = [line for sheet in sheets for chart in sheet.charts for line in chart.lines]
@@ -712,15 +702,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(url: str, asked: argparse.Namespace, spark: Sessions, sheets: list[Sheet]) -> None:
     with (
-        lab_at(url, repeat=asked.repeat, scale=asked.jobs / JOBS, crews=Crews(), say=_say) as lab,
+        lab_at(url, repeat=asked.repeat, scale=asked.jobs / JOBS, crews=Crews(), say=say) as lab,
         lab.tables("jobs") as (db,),
     ):
         sheet = Sheet(lab.bench)
         sheets.append(sheet)
-        place = Place(lab.bench, Tables(db, lab.place.url, lab.place.schema), spark, asked.jobs, asked.repeat, _say)
+        place = Place(lab.bench, Tables(db, lab.place.url, lab.place.schema), spark, asked.jobs, asked.repeat, say)
         try:
             for section in asked.only:
-                _say(f"== {lab.bench.server}: {section.name}: {section.asks}")
+                say(f"== {lab.bench.server}: {section.name}: {section.asks}")
                 sheet.charts += section.measure(place)
         finally:
             spark.stop()  # before the tables go
@@ -822,25 +812,6 @@ def _bars(sheet: Sheet) -> Table:
     return table
 
 
-@contextmanager
-def _addresses(urls: Sequence[str] | None) -> Iterator[list[str]]:
-    """The given databases, or private ones as the test suite starts them."""
-    if urls:
-        yield list(urls)
-        return
-    from tests.servers import ServerFailed, ServerMissing, provide
-
-    found: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in ("postgresql", "mariadb"):
-            try:
-                found.append(provide(kind).create_database())
-            except (ServerMissing, ServerFailed) as error:
-                _say(f"{kind}: {str(error).splitlines()[0]}")
-        found.append(f"sqlite:///{folder}/queue.db")
-        yield found
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     known = {section.name: section for section in SECTIONS}
     width = max(map(len, known))
@@ -881,15 +852,6 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
         return number
 
     return parse
-
-
-def _say(words: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _leave(signum: int, frame: FrameType | None) -> None:
-    # Not the signal's own end: what was made is removed on the way out.
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -80,14 +80,14 @@ class Run:
 class Row:
     """One way to do it, with all its runs.
 
-    :param work: what is measured; gets the number of jobs, and takes its own time.
+    :param work: what is measured; gets the number of jobs, and takes its own time. None: its section measures it.
     :param figure: of a run; jobs per second if not said otherwise.
     :param ours: whether it is this project's.
     :param missing: why it cannot run here.
     """
 
     name: str
-    work: Callable[[int], Spent]
+    work: Callable[[int], Spent] | None = None
     ours: bool = False
     missing: str | None = None
     figure: Callable[[Run], float] = lambda run: run.jobs / run.spent.seconds

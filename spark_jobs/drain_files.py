@@ -6,7 +6,6 @@
 Every executor must see the files and the output folder. Read the results with ``queue_db.spark.read_results``.
 """
 
-import argparse
 import hashlib
 import os
 import sys
@@ -17,8 +16,7 @@ import pandas as pd
 from pyspark.sql import SparkSession
 from sqlalchemy import URL
 
-from queue_db.errors import QueueDBError
-from queue_db.spark import Drained, drain_to
+from queue_db.spark import Drained, applications, drain_to
 
 #: ``lines`` counts newline bytes, as ``wc -l`` does. A file that cannot be read has an ``error`` and nothing else.
 SCHEMA = "uri string, size long, lines long, sha256 string, error string"
@@ -55,25 +53,15 @@ def drain_files(spark: SparkSession, url: str | URL, queue: str, output: Path, t
 
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="the database (default: $QUEUE_DB_URL, and that is where a URL with a password belongs)")
+    parser = applications.parser(__doc__)
     parser.add_argument("--queue", default="files", help="name of the queue (%(default)s)")
     parser.add_argument("--output", required=True, type=Path, help="folder for the Parquet files")
     parser.add_argument("--tasks", type=int, default=4, help="tasks that claim at the same time (%(default)s)")
     parser.add_argument("--lease", type=float, default=60.0, help="seconds that a batch of 100 files may take (%(default)s)")
     options = parser.parse_args()
-    # Spark copies the command line into its event log.
-    url = options.url or os.environ.get("QUEUE_DB_URL")
-    if not url:
-        parser.error("give --url or set QUEUE_DB_URL")
-    spark = SparkSession.builder.appName("drain_files").getOrCreate()
-    try:
+    url = applications.database(parser, options.url)
+    with applications.session("drain_files") as spark:
         done = drain_files(spark, url, options.queue, options.output, options.tasks, options.lease)
-    except QueueDBError as error:
-        print(error, file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
     print(f"{done.completed} jobs completed, {done.failed} attempts failed, {done.counters.lost} leases lost; {options.output}")
     return 0
 

@@ -14,19 +14,13 @@ queue_db.spark.read_results: a job that was worked on twice has two rows there, 
 import argparse
 import importlib
 import json
-import os
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from queue_db.errors import QueueDBError
-from queue_db.spark import drain_to
-from queue_db.spark.options import address
+from queue_db.spark import applications, drain_to
 
 SCHEMA = "kind string, payload string"
 
@@ -47,16 +41,9 @@ def function(text: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     return found
 
 
-def reason(error: PySparkException) -> str:
-    """The one line of Spark's answer that says what was wrong."""
-    found = re.findall(r"SparkTaskError: (.+)", str(error))
-    return found[-1] if found else str(error).strip().partition("\n")[0]
-
-
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="the database, or file:/path of a file with its URL (default: $QUEUE_DB_URL)")
+    parser = applications.parser(__doc__)
     parser.add_argument("--queue", required=True, help="name of the queue")
     parser.add_argument("--output", required=True, type=Path, help="folder for the Parquet files; later drains may add to it")
     parser.add_argument("--function", type=function, default=as_text, metavar="MODULE:FUNCTION", help="what works on the jobs")
@@ -68,17 +55,13 @@ def main() -> int:
         "--until", choices=["empty", "idle"], default="empty", help="idle: leave jobs that are scheduled for later (%(default)s)"
     )
     options = parser.parse_args()
-    # Spark copies the command line into its event log, so a password belongs into the variable or the file.
-    url = options.url or os.environ.get("QUEUE_DB_URL")
-    if not url:
-        parser.error("give --url or set QUEUE_DB_URL")
+    url = applications.database(parser, options.url)
     if options.function is not as_text and options.schema == SCHEMA:
         parser.error("--function needs a --schema of its own")
-    spark = SparkSession.builder.appName("drain_to_parquet").getOrCreate()
-    try:
+    with applications.session("drain_to_parquet") as spark:
         done = drain_to(
             spark,
-            address(url),
+            url,
             options.queue,
             options.function,
             options.schema,
@@ -88,14 +71,6 @@ def main() -> int:
             lease=options.lease,
             until=options.until,
         )
-    except QueueDBError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except PySparkException as error:
-        print(reason(error), file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
     print(f"{done.completed:,} jobs completed, {done.failed} attempts failed, {done.counters.lost} leases lost; {options.output}")
     return 0
 

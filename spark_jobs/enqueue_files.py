@@ -7,7 +7,6 @@ Every executor must see the folder. Links and special files (pipes, sockets, dev
 that no live job stands for.
 """
 
-import argparse
 import hashlib
 import os
 import stat
@@ -20,8 +19,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import URL
 
-from queue_db.errors import QueueDBError
-from queue_db.spark import enqueue
+from queue_db.spark import applications, enqueue
 
 KIND = "file"
 
@@ -75,26 +73,16 @@ def enqueue_files(
 
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="the database (default: $QUEUE_DB_URL, and that is where a URL with a password belongs)")
+    parser = applications.parser(__doc__)
     parser.add_argument("--queue", default="files", help="name of the queue (%(default)s)")
     parser.add_argument("--dir", required=True, type=Path, help="the folder")
     parser.add_argument("--tasks", type=int, default=4, help="tasks that list and enqueue (%(default)s)")
     options = parser.parse_args()
-    # Spark copies the command line into its event log.
-    url = options.url or os.environ.get("QUEUE_DB_URL")
-    if not url:
-        parser.error("give --url or set QUEUE_DB_URL")
+    url = applications.database(parser, options.url)
     if not options.dir.is_dir():
         parser.error(f"--dir {options.dir}: there is no such folder")
-    spark = SparkSession.builder.appName("enqueue_files").getOrCreate()
-    try:
+    with applications.session("enqueue_files") as spark:
         added = enqueue_files(spark, url, options.queue, options.dir.resolve(), options.tasks)
-    except QueueDBError as error:
-        print(error, file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
     print(f"{added} jobs added to queue {options.queue!r}")
     return 0
 

@@ -9,19 +9,14 @@ out. With --txn-app-id and --txn-version the load has a name: run it again, now 
 second run adds all rows again. Every executor must reach the database and the folder.
 """
 
-import argparse
-import os
-import re
 import sys
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from queue_db import QueueDB
-from queue_db.errors import ArgumentError, QueueDBError
-from queue_db.spark import register
-from queue_db.spark.options import address
+from queue_db.errors import ArgumentError
+from queue_db.spark import applications, register
 
 
 def enqueue_parquet(
@@ -64,20 +59,13 @@ def _column(name: str) -> Column:
     return f.col(f"`{quoted}`")
 
 
-def reason(error: PySparkException) -> str:
-    """The one line of Spark's answer that says what was wrong."""
-    found = re.findall(r"SparkTaskError: (.+)", str(error))
-    return found[-1] if found else str(error).strip().partition("\n")[0]
-
-
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="the database, or file:/path of a file with its URL (default: $QUEUE_DB_URL)")
+    parser = applications.parser(__doc__)
     parser.add_argument("--queue", required=True, help="name of the queue")
     parser.add_argument("--input", required=True, metavar="PATH", help="folder, file or pattern, as spark.read.parquet takes it")
     parser.add_argument("--kind", default="default", help="kind of the jobs (%(default)s)")
@@ -86,18 +74,14 @@ def main() -> int:
     parser.add_argument("--txn-app-id", metavar="NAME", help="name of the load; with --txn-version")
     parser.add_argument("--txn-version", type=int, metavar="NUMBER", help="version of the load: a date, a batch, a run")
     options = parser.parse_args()
-    # Spark copies the command line into its event log, so a password belongs into the variable or the file.
-    url = options.url or os.environ.get("QUEUE_DB_URL")
-    if not url:
-        parser.error("give --url or set QUEUE_DB_URL")
+    url = applications.database(parser, options.url)
     if (options.txn_app_id is None) != (options.txn_version is None):
         parser.error("--txn-app-id and --txn-version belong together")
     load = None if options.txn_app_id is None else (options.txn_app_id, options.txn_version)
-    spark = SparkSession.builder.appName("enqueue_parquet").getOrCreate()
-    try:
+    with applications.session("enqueue_parquet") as spark:
         rows = enqueue_parquet(
             spark,
-            address(url),
+            url,
             options.queue,
             options.input,
             kind=options.kind,
@@ -105,14 +89,6 @@ def main() -> int:
             unique_key=options.unique_key,
             load=load,
         )
-    except QueueDBError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except PySparkException as error:
-        print(reason(error), file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
     left_out = ", but for keys that live jobs have" if options.unique_key else ""
     before = "" if load is None else f" (version {load[1]} of load {load[0]!r}: now, or from an earlier run)"
     print(f"{rows:,} rows are jobs of queue {options.queue!r}{left_out}{before}")

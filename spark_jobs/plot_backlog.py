@@ -24,13 +24,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from queue_db import QueueDB
 from queue_db.compare.report import drawing
-from queue_db.errors import QueueDBError
-from queue_db.spark import register
+from queue_db.spark import applications, register
 
 # Enqueued so many times a second; and so often the query is asked.
 _STEPS = 10
@@ -167,22 +165,12 @@ def main() -> int:
     options = parser.parse_args()
     if options.output.suffix not in (".svg", ".png"):
         parser.error(f"--output {options.output}: must end in .svg or .png")
-    spark = SparkSession.builder.appName("plot_backlog").getOrCreate()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            url = options.url or os.environ.get("QUEUE_DB_URL") or f"sqlite:///{folder}/queue.db"
-            found = run(spark, url, f"backlog-{uuid.uuid4().hex[:8]}", options.seconds, options.rate, options.max_jobs, folder)
-            with QueueDB(url) as db:
-                db.check()
-                where = f"{db.database.server}, Spark {spark.version}"
-    except QueueDBError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except PySparkException as error:
-        print(str(error).strip().partition("\n")[0], file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
+    with applications.session("plot_backlog") as spark, tempfile.TemporaryDirectory() as folder:
+        url = options.url or os.environ.get("QUEUE_DB_URL") or f"sqlite:///{folder}/queue.db"
+        found = run(spark, url, f"backlog-{uuid.uuid4().hex[:8]}", options.seconds, options.rate, options.max_jobs, folder)
+        with QueueDB(url) as db:
+            db.check()
+            where = f"{db.database.server}, Spark {spark.version}"
     save(draw(found, options.seconds, options.rate, options.max_jobs, where), options.output)
     most = max(found, key=lambda point: point.backlog)
     print(f"{len(found)} micro-batches; most in the backlog: {most.backlog:,} after {most.seconds:.0f} s; {options.output}")

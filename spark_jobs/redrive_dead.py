@@ -9,18 +9,14 @@ an id count as one. With --redrive the jobs are due now and untried, under their
 A job whose unique key another job has by now stays dead. Dead jobs are read by the driver, 10,000 at a time.
 """
 
-import argparse
-import os
 import sys
 from collections.abc import Iterator
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from queue_db import QueueDB
-from queue_db.errors import QueueDBError
-from queue_db.spark.options import address
+from queue_db.spark import applications
 
 SCHEMA = "kind string, error string, attempts int, died_at timestamp"
 
@@ -52,37 +48,23 @@ def causes(dead: DataFrame) -> DataFrame:
 
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="the database, or file:/path of a file with its URL (default: $QUEUE_DB_URL)")
+    parser = applications.parser(__doc__)
     parser.add_argument("--queue", required=True, help="name of the queue")
     parser.add_argument("--kind", help="only jobs of this kind")
     parser.add_argument("--redrive", action="store_true", help="bring the jobs back")
     parser.add_argument("--limit", type=int, metavar="JOBS", help="with --redrive: at most so many, lowest ids first")
     options = parser.parse_args()
-    # Spark copies the command line into its event log, so a password belongs into the variable or the file.
-    url = options.url or os.environ.get("QUEUE_DB_URL")
-    if not url:
-        parser.error("give --url or set QUEUE_DB_URL")
+    url = applications.database(parser, options.url)
     if options.limit is not None and (options.limit < 1 or not options.redrive):
         parser.error("--limit is a number above 0, and for --redrive")
-    spark = SparkSession.builder.appName("redrive_dead").getOrCreate()
-    try:
-        with QueueDB(address(url)) as db:
-            dead = dead_jobs(spark, db, options.queue, options.kind)
-            causes(dead).show(1000, truncate=_WIDEST)
-            print(f"{dead.count():,} dead jobs")
-            if options.redrive:
-                back = len(db.dead.redrive(queue=options.queue, kind=options.kind, limit=options.limit))
-                left = db.queue(options.queue).stats().dead
-                print(f"{back:,} brought back; {left:,} dead jobs of any kind are left in queue {options.queue!r}")
-    except QueueDBError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except PySparkException as error:
-        print(str(error).strip().partition("\n")[0], file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
+    with applications.session("redrive_dead") as spark, QueueDB(url) as db:
+        dead = dead_jobs(spark, db, options.queue, options.kind)
+        causes(dead).show(1000, truncate=_WIDEST)
+        print(f"{dead.count():,} dead jobs")
+        if options.redrive:
+            back = len(db.dead.redrive(queue=options.queue, kind=options.kind, limit=options.limit))
+            left = db.queue(options.queue).stats().dead
+            print(f"{back:,} brought back; {left:,} dead jobs of any kind are left in queue {options.queue!r}")
     return 0
 
 

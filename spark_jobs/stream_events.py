@@ -12,19 +12,16 @@ streams, which share its jobs, and each of them needs an output folder of its ow
 
 import argparse
 import json
-import os
-import re
 import sys
 from typing import Any
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from queue_db import QueueDB
-from queue_db.errors import ConfigurationError, QueueDBError
-from queue_db.spark import register
-from queue_db.spark.options import address
+from queue_db.errors import ConfigurationError
+from queue_db.spark import applications, register
 
 _LOOK_EVERY = 1.0
 
@@ -83,12 +80,6 @@ def line(progress: Any) -> str:
     return text
 
 
-def reason(error: PySparkException) -> str:
-    """The one line of Spark's answer that says what was wrong."""
-    found = re.findall(r"SparkTaskError: (.+)", str(error))
-    return found[-1] if found else str(error).strip().partition("\n")[0]
-
-
 def _trigger(text: str) -> float | None:
     if text == "available-now":
         return None
@@ -103,35 +94,22 @@ def _trigger(text: str) -> float | None:
 
 def main() -> int:
     """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="the database, or file:/path of a file with its URL (default: $QUEUE_DB_URL)")
+    parser = applications.parser(__doc__)
     parser.add_argument("--queue", required=True, help="name of the queue")
     parser.add_argument("--output", required=True, metavar="PATH", help="folder for batches and checkpoint: s3a://…, hdfs://…, /…")
     parser.add_argument("--stream", metavar="NAME", help="name of the stream (default: the queue's)")
     parser.add_argument("--trigger", type=_trigger, default="available-now", help="available-now or seconds (%(default)s)")
     parser.add_argument("--max-jobs", type=int, default=100_000, help="jobs in a micro-batch (%(default)s)")
     options = parser.parse_args()
-    # Spark copies the command line into its event log, so a password belongs into the variable or the file.
-    url = options.url or os.environ.get("QUEUE_DB_URL")
-    if not url:
-        parser.error("give --url or set QUEUE_DB_URL")
+    url = applications.database(parser, options.url)
     output = options.output.rstrip("/")
-    spark = SparkSession.builder.appName("stream_events").getOrCreate()
-    try:
+    with applications.session("stream_events") as spark:
         stream = options.stream or options.queue
-        query = start(spark, address(url), options.queue, stream, output, options.trigger, options.max_jobs)
+        query = start(spark, url, options.queue, stream, output, options.trigger, options.max_jobs)
         try:
             follow(query, show=sys.stderr.isatty())
         except KeyboardInterrupt:
             query.stop()  # a batch that was under way is run again at the next start
-    except QueueDBError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except PySparkException as error:
-        print(reason(error), file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
     print(f"queue {options.queue!r} is in {output}")
     return 0
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from queue_db import Queue, QueueDB
+from queue_db.testing import SettableClock
+from tests.handles import Handles
 from tests.known_differences import DIFFERENCES
 from tests.servers import Server, provide
 
@@ -103,6 +106,19 @@ def open_db(url: str) -> Iterator[Callable[..., QueueDB]]:
     yield open_it
     for db in opened:
         db.close()
+
+
+@pytest.fixture(scope="session")
+def handles() -> Iterator[Handles]:
+    opened = Handles()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def clock(handles: Handles) -> SettableClock:
+    handles.clock.set(datetime.now(UTC))
+    return handles.clock
 
 
 @pytest.fixture

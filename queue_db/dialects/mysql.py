@@ -36,7 +36,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects.base import Dialect, Rows, Statement, jdbc_address, jdbc_driver, jdbc_properties
+from queue_db.dialects import jdbc
+from queue_db.dialects.base import Dialect, Rows, Statement
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.tabbed import Value, written
@@ -135,9 +136,9 @@ class MySQL(Dialect):
         return {"connect_args": arguments | ({"local_infile": True} if local_infile else {})}
 
     def jdbc(self, url: URL, driver: str | None) -> tuple[str, str, dict[str, str]]:
-        driver = jdbc_driver(driver, list(_CONNECTORS))
+        driver = jdbc.driver_for(driver, list(_CONNECTORS))
         connector = _CONNECTORS[driver]
-        given = jdbc_properties(url, _JDBC_NAMES)
+        given = jdbc.properties_of(url, _JDBC_NAMES)
         properties = {**connector.properties, **{name: _milliseconds(name, value) for name, value in given.items()}}
         safety = _safety(url.query)
         if safety is None or safety == "disabled":
@@ -156,8 +157,8 @@ class MySQL(Dialect):
         if connector.takes_as_is:
             if "?" in database:
                 raise ArgumentError(f"{driver} takes no database whose name has a question mark: {database!r}")
-            return jdbc_address("jdbc:mysql", url, 3306, f"{database}?permitMysqlScheme=true"), driver, properties
-        return jdbc_address("jdbc:mysql", url, 3306, quote(database, safe="")), driver, properties
+            return jdbc.address("jdbc:mysql", url, 3306, f"{database}?permitMysqlScheme=true"), driver, properties
+        return jdbc.address("jdbc:mysql", url, 3306, quote(database, safe="")), driver, properties
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         # At REPEATABLE READ, their default, an update sees an old snapshot, and an empty locking read keeps producers out.

@@ -46,8 +46,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects import direct, prepared, transactions
-from queue_db.dialects.base import ReturningDialect, Rows, due_time, jdbc_address, jdbc_driver, jdbc_properties
+from queue_db.dialects import direct, jdbc, prepared, transactions
+from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.statements import COPIED, Pairs
 from queue_db.dialects.tabbed import Value, written
@@ -171,15 +171,15 @@ class PostgreSQL(ReturningDialect):
             "logServerErrorDetail": "false",  # or the error of a batch shows its payloads, thousands of them
             "connectTimeout": "10",
             "tcpKeepAlive": "true",
-        } | jdbc_properties(url, _JDBC_NAMES)
+        } | jdbc.properties_of(url, _JDBC_NAMES)
         if "sslrootcert" in properties and properties.get("sslmode") == "require":
             properties["sslmode"] = "verify-ca"  # as libpq does; this driver would not look at the certificate
         if properties.get("sslrootcert") == "system":
             # libpq's word for the authorities that the system trusts; Java has its own list of them.
             properties |= {"sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory", "sslmode": "verify-full"}
             del properties["sslrootcert"]
-        address = jdbc_address("jdbc:postgresql", url, 5432, quote(url.database or "", safe=""))
-        return address, jdbc_driver(driver, ["org.postgresql.Driver"]), properties
+        address = jdbc.address("jdbc:postgresql", url, 5432, quote(url.database or "", safe=""))
+        return address, jdbc.driver_for(driver, ["org.postgresql.Driver"]), properties
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         self._prepares = made_here and engine.dialect.driver == "psycopg2"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from queue_db.store import Store, staging, streams
 from queue_db.store.staging import Load, Published
 from queue_db.store.streams import Offset, Session
 from queue_db.testing import SettableClock
+from tests.handles import Handles
 from tests.staging import test_publication_loses
 from tests.streams import (
     test_stream_batches,
@@ -27,7 +27,6 @@ from tests.streams import (
     test_stream_loses,
     test_stream_release,
 )
-from tests.streams.conftest import Handles
 from tests.streams.test_stream_machine import run_quickly
 
 #: How a check fails: by an assertion, or because an error that must come does not.
@@ -37,19 +36,6 @@ SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"])
 
 #: So many examples of the machine are enough for it to come upon each of these.
 EXAMPLES = 100
-
-
-@pytest.fixture(scope="module")
-def handles() -> Iterator[Handles]:
-    opened = Handles()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock(handles: Handles) -> SettableClock:
-    handles.clock.set(datetime.now(UTC))
-    return handles.clock
 
 
 @pytest.fixture

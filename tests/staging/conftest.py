@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from queue_db.dialects.chunks import pack
 from queue_db.store import staging
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.staging import Load, Published
-from tests.streams.conftest import Handles
+from tests.handles import Handles
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,6 @@ class Attempt:
     number: int
     chunks: int
     jobs: int
-
-
-@pytest.fixture(scope="session")
-def handles() -> Iterator[Handles]:
-    opened = Handles()
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,43 +16,12 @@ from queue_db.store import streams
 from queue_db.store.ranges import COLUMNS
 from queue_db.store.streams import Offset, Part, Session
 from queue_db.testing import SettableClock
+from tests.handles import Handles
 
 #: Microseconds without a reader after which a stream gives back what it holds.
 RETENTION = 100_000_000
 
 ID, VERSION = COLUMNS.index("id"), COLUMNS.index("version")
-
-
-class Handles:
-    """Databases that stay open from test to test: to open one and to prepare its statements is most of what a short test takes."""
-
-    def __init__(self) -> None:
-        self.clock = SettableClock()
-        self._opened: dict[tuple[str, str, bool], QueueDB] = {}
-
-    def get(self, url: str, worker: str, *, settable: bool = False) -> QueueDB:
-        """The handle of that worker; ``settable``: by the clock of the tests and not by the database's."""
-        key = (url, worker, settable)
-        if key not in self._opened:
-            self._opened[key] = QueueDB(url, worker=worker, clock=self.clock if settable else None)
-        return self._opened[key]
-
-    def close(self) -> None:
-        for db in self._opened.values():
-            db.close()
-
-
-@pytest.fixture(scope="session")
-def handles() -> Iterator[Handles]:
-    opened = Handles()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def clock(handles: Handles) -> SettableClock:
-    handles.clock.set(datetime.now(UTC))
-    return handles.clock
 
 
 @pytest.fixture

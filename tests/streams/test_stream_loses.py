@@ -15,11 +15,12 @@ from queue_db.errors import StreamFencedError
 from queue_db.store import streams
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
+from tests.handles import Handles
 from tests.races.interleaving import PATIENCE, Loser, at_once, open_transaction, other_handle
 from tests.races.test_claim_loses import STRATEGIES, state
 from tests.races.test_settle_loses import LOSERS
 from tests.races.winners import WINNERS
-from tests.streams.conftest import Handles, Reader, enqueue, open_stream, snapshot
+from tests.streams.conftest import Reader, enqueue, open_stream, snapshot
 
 ROUNDS = 5
 
