@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
 from queue_db.connections import Connections
-from queue_db.dialects import Dialect, dialect_for, registered
+from queue_db.dialects import Dialect, Listener, dialect_for, registered
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
@@ -317,6 +317,11 @@ class Database:
             statement_name=name,
             outcome_unknown=True,
         )
+
+    def listen(self, channel: str) -> Listener | None:
+        """A connection that hears what is notified on ``channel``, for the caller alone; None where there is no such thing."""
+        with self._errors("listen"):
+            return self.dialect.listen(self.engine, channel)
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import NewJob
+from queue_db.payloads import Schema
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH
 from queue_db.store.enqueue import OnDuplicate
 
@@ -37,15 +39,22 @@ def policy(on_duplicate: str) -> OnDuplicate:
         raise ArgumentError(f"on_duplicate={on_duplicate!r}: must be raise, skip or replace") from None
 
 
+def due_at_once(job: NewJob) -> bool:
+    """Whether the job waits for nothing but a worker."""
+    return not job.after and not job.not_before
+
+
 class Intake:
     """The door of one queue.
 
     :param queue: its name, checked before.
     :param max_payload: bytes, encoded.
+    :param schemas: what payloads of a kind must look like.
     """
 
-    def __init__(self, queue: str, codec: Codec, max_payload: int) -> None:
+    def __init__(self, queue: str, codec: Codec, max_payload: int, schemas: Mapping[str, Schema] = MappingProxyType({})) -> None:
         self._queue = queue
+        self._schemas = schemas
         self._codec = codec
         self._max_payload = max_payload
         # Of each kind a job without options: all is checked but the payload.
@@ -62,7 +71,7 @@ class Intake:
         return NewJob(
             queue=self._queue,
             kind=kind,
-            payload=self._encode(kind, payload, self._codec),
+            payload=self._payload(kind, payload),
             headers=None if headers is None else self._encode(kind, headers, _HEADER_CODEC),
             priority=arguments.whole("priority", options.get("priority", 0), -(2**31)),
             max_attempts=arguments.whole("max_attempts", options.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1),
@@ -99,7 +108,11 @@ class Intake:
             if len(self._plain) < _KINDS:
                 self._plain[kind] = job
             return job
-        return NewJob._make((*plain[:2], self._encode(kind, payload, self._codec), *plain[3:]))
+        return NewJob._make((*plain[:2], self._payload(kind, payload), *plain[3:]))
+
+    def _payload(self, kind: str, payload: Any) -> str:
+        schema = self._schemas.get(kind)
+        return self._encode(kind, payload if schema is None else schema.write(kind, payload), self._codec)
 
     def _encode(self, kind: str, payload: Any, codec: Codec) -> str:
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +32,7 @@ class Settler(Protocol):
     def extend_many(self, jobs: list[LeasedJob], seconds: float) -> list[Verdict]: ...
     def cancel_many(self, jobs: list[LeasedJob]) -> list[Verdict]: ...
     def bury_many(self, jobs: list[LeasedJob], error: BaseException | str) -> list[Verdict]: ...
+    def transaction(self) -> AbstractContextManager[Connection]: ...
 
 
 class LeasedJob:
@@ -40,13 +42,14 @@ class LeasedJob:
     lost lease is a normal outcome: stop, another worker has the job.
     """
 
-    __slots__ = ("_codec", "_payload", "_queue", "_row", "lease_ends", "lock", "token", "version")
+    __slots__ = ("_codec", "_lost", "_payload", "_queue", "_row", "lease_ends", "lock", "settled", "token", "version")
 
     def __init__(self, row: ClaimedRow, queue: Settler, codec: Codec, token: str) -> None:
         self._row = row
         self._queue = queue
         self._codec = codec
         self._payload: tuple[Any] | None = None
+        self._lost: threading.Event | None = None
         self.token = token
         #: The fencing token; goes up when the lease is extended.
         self.version = row.version
@@ -54,6 +57,8 @@ class LeasedJob:
         self.lease_ends = row.available_at
         #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
         self.lock = threading.RLock()
+        #: Whether a verb of this object has ended the lease, also in a caller's transaction.
+        self.settled = False
 
     @property
     def id(self) -> int:
@@ -87,6 +92,10 @@ class LeasedJob:
             except ValueError as error:
                 raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {error}") from error
         return self._payload[0]
+
+    def understood(self, payload: Any) -> None:
+        """Let :attr:`payload` be this: what a schema has made of the stored one."""
+        self._payload = (payload,)
 
     @property
     def payload_text(self) -> str:
@@ -142,6 +151,29 @@ class LeasedJob:
     def fence(self) -> str:
         """``id:version`` for outside systems: refuse what comes with a lower version than you have seen for this id."""
         return f"{self.id}:{self.version}"
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set by a worker when it learns that the lease is lost, the job cancelled, or its time over: stop, nothing will count.
+
+        A handler that runs for long looks at it between two steps: ``if job.lost.is_set(): return``.
+        """
+        if self._lost is None:
+            with self.lock:
+                self._lost = self._lost or threading.Event()
+        return self._lost
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction for the handler's own SQL that completes the job with it: both or neither, *exactly-once effect*.
+
+        At the end of the block the job leaves the queue and all is committed. An exception rolls it all back.
+
+        :raises LeaseLostError: the lease was lost; what the block wrote is rolled back.
+        """
+        with self._queue.transaction() as connection:
+            yield connection
+            self.complete(using=connection).require(self)
 
     def complete(self, using: Connection | Session | None = None) -> Verdict:
         """The work is done: the job leaves the queue.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -18,19 +19,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import URL, Connection, Engine
 
-from queue_db import arguments, backoff, intake, migrate
+from queue_db import arguments, backoff, intake, migrate, upcoming
 from queue_db.claiming import Claiming, Won
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.database import ATTEMPTS, Database
 from queue_db.dead import DeadJobs, job_from_row
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import JobNotFoundError
+from queue_db.hints import Hints
 from queue_db.leased import LeasedJob
 from queue_db.model import Counters, Job, QueueStats, State, Verdict
+from queue_db.payloads import Schema
 from queue_db.removal import Removal, removal_for
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settling import Settling
-from queue_db.store import Store, enqueue, insight, settle, sweep
+from queue_db.store import Marks, Store, enqueue, insight, settle, sweep
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 
@@ -50,6 +53,11 @@ _LOOKS = 5
 _POP_LEASE = 60_000_000
 
 _SWEEP_BATCH = 1000
+
+
+def process_name(pid: int) -> str:
+    """What a process of this machine is called as a worker, unless it says otherwise."""
+    return f"{socket.gethostname()[:80]}:{pid}"
 
 
 class QueueDB:
@@ -87,7 +95,7 @@ class QueueDB:
     ) -> None:
         self.strategy = strategy_for(strategy)
         self.removal = removal_for(removal)
-        self.worker = arguments.name("worker", worker or f"{socket.gethostname()[:80]}:{os.getpid()}", WORKER_LENGTH)
+        self.worker = arguments.name("worker", worker or process_name(os.getpid()), WORKER_LENGTH)
         self.codec: Codec = codec or JSONCodec()
         self.retry_after = retry_after or backoff.exponential()
         self.max_payload = arguments.whole("max_payload", max_payload, 1)
@@ -101,9 +109,12 @@ class QueueDB:
         except BaseException:
             self.database.close()
             raise
+        self.hints = Hints(self.store)
         self.dead = DeadJobs(self)
         self.streams = Streams(self)
         self._queues: dict[str, Queue] = {}
+        #: What payloads of a kind must look like; a worker's handlers add theirs.
+        self.schemas: dict[str, Schema] = {}
 
     # --- the database -----------------------------------------------------------------------------------------------
 
@@ -178,6 +189,15 @@ class QueueDB:
         self.ready()
         return self.database.run(lambda connection: insight.queues(connection, self.store), name="queues", write=False)
 
+    def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
+        """Seconds until the next job of each queue is due: 0 or less where one is, None where there is no job.
+
+        One statement for all of them, that reads one index entry for each priority. A running job counts at the end of its lease.
+        """
+        marks = {name: self.queue(name).marks for name in queues}
+        self.ready()
+        return upcoming.look(self.database, self.store, marks) if marks else {}
+
     def get(self, job_id: int) -> Job:
         """The job of that id, in whatever queue, live or dead.
 
@@ -199,6 +219,15 @@ class QueueDB:
         row, state = found
         return job_from_row(row, state, self.codec)
 
+    def rescue(self, worker: str) -> int:
+        """Give back at once what a worker has in hand that is known to be dead; return how many jobs.
+
+        Without this they come back when their leases run out. These attempts count. Should it live after all, its leases are lost.
+        """
+        arguments.name("worker", worker, WORKER_LENGTH)
+        self.ready()
+        return self.database.run(partial(settle.rescue, store=self.store, worker=worker), name="rescue")
+
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many."""
         self.ready()
@@ -218,12 +247,17 @@ class Queue:
     def __init__(self, db: QueueDB, name: str) -> None:
         self.db = db
         self.name = name
-        self._intake = intake.Intake(name, db.codec, db.max_payload)
+        self._intake = intake.Intake(name, db.codec, db.max_payload, db.schemas)
         self._claiming = Claiming(db.database, db.store, db.strategy, name, db.worker)
         self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.db.url}>"
+
+    @property
+    def marks(self) -> Marks:
+        """Where its claims start."""
+        return self._claiming.marks
 
     # --- enqueue ----------------------------------------------------------------------------------------------------
 
@@ -265,13 +299,21 @@ class Queue:
         policy = intake.policy(on_duplicate)
         job = self._intake.job(kind, payload, options)
         self.db.ready()
+        due = intake.due_at_once(job)
+
+        def insert(connection: Connection) -> int | None:
+            job_id = enqueue.insert_jobs(connection, self.db.store, [job], policy)[0]
+            if due:
+                self.db.hints.tell(connection, self.name)
+            return job_id
+
         if using is not None:
             with self.db.database.joined(using, "enqueue") as connection:
-                return enqueue.insert_jobs(connection, self.db.store, [job], policy)[0]
-        job_id = self.db.database.run(
-            lambda connection: enqueue.insert_jobs(connection, self.db.store, [job], policy)[0], name="enqueue"
-        )
-        self._claiming.marks.add(job.priority)
+                return insert(connection)
+        job_id = self.db.database.run(insert, name="enqueue")
+        self.marks.add(job.priority)
+        if due:
+            self.db.hints.ring(self.name)
         return job_id
 
     def enqueue_many(
@@ -294,10 +336,14 @@ class Queue:
             return []
         second = next(chunks, None)
         self.db.ready()
+        due = any(map(intake.due_at_once, first))
 
         def insert(connection: Connection) -> list[int | None]:
             rest = () if second is None else chain([second], chunks)
-            return [job_id for chunk in chain([first], rest) for job_id in enqueue.insert_jobs(connection, store, chunk, policy)]
+            ids = [job_id for chunk in chain([first], rest) for job_id in enqueue.insert_jobs(connection, store, chunk, policy)]
+            if due:
+                self.db.hints.tell(connection, self.name)
+            return ids
 
         def insert_meanwhile(connection: Connection) -> list[int | None]:
             """While the server inserts one chunk, the next is checked and encoded here."""
@@ -307,28 +353,35 @@ class Queue:
                 for chunk in chain([] if second is None else [second], chunks):
                     ids += running.result()
                     running = aside.submit(enqueue.insert_jobs, connection, store, chunk, policy)
-                return ids + running.result()
+                ids += running.result()
+            if due:
+                self.db.hints.tell(connection, self.name)
+            return ids
 
         if using is not None:
             # In the caller's transaction a savepoint makes it all or none.
             with self.db.database.joined(using, "enqueue_many") as connection, savepoint(connection):
                 return insert(connection)
-        if second is not None and store.dialect.served:
-            return self.db.database.run(insert_meanwhile, name="enqueue_many", attempts=1)
+        work = insert_meanwhile if second is not None and store.dialect.served else insert
         # A second chunk means that the iterable is being used up: it cannot be run again.
-        return self.db.database.run(insert, name="enqueue_many", attempts=ATTEMPTS if second is None else 1)
+        ids = self.db.database.run(work, name="enqueue_many", attempts=ATTEMPTS if second is None else 1)
+        if due:
+            self.db.hints.ring(self.name)
+        return ids
 
     # --- claim ------------------------------------------------------------------------------------------------------
 
-    def claim(self, limit: int = 1, lease: float = 60.0) -> list[LeasedJob]:
+    def claim(self, limit: int = 1, lease: float = 60.0, *, delete: bool = False) -> list[LeasedJob]:
         """Take up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
 
         The list may be shorter than ``limit`` and may be empty. A claim that lost every candidate to others tries a few times with
         short random pauses, then comes back empty and is counted as ``contended``.
+
+        :param delete: take them out of the table for good, as :meth:`pop` does: nothing is left to settle, every verb answers LOST.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         codec = self.db.codec
-        return [LeasedJob(row, self, codec, token) for row, token in self._claim(limit, micros)]
+        return [LeasedJob(row, self, codec, token) for row, token in self._claim(limit, micros, pop=delete)]
 
     def pop(self, limit: int = 1) -> list[Job]:
         """Take up to ``limit`` due jobs out of the queue for good, in claim order: *at most once*.
@@ -358,10 +411,15 @@ class Queue:
         jobs: Sequence[LeasedJob],
         error: BaseException | str | Sequence[BaseException | str],
         *,
-        retry_in: float | None = None,
+        retry_in: float | Sequence[float | None] | None = None,
+        last: Sequence[bool] | None = None,
     ) -> list[Verdict]:
-        """These attempts failed, all for one reason or each for its own; jobs out of attempts go to the dead table."""
-        return self._settling.fail(jobs, error, retry_in)
+        """These attempts failed, all for one reason or each for its own; jobs out of attempts go to the dead table.
+
+        :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
+        :param last: whether this was the last attempt, for each; default: as its ``max_attempts`` says.
+        """
+        return self._settling.fail(jobs, error, retry_in, last)
 
     def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Bring these jobs back in ``seconds``; not an attempt."""
@@ -369,7 +427,11 @@ class Queue:
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """Give these jobs back at once, unworked; not an attempt."""
-        return self._settling.give_back(jobs, "release", 0)
+        verdicts = self._settling.give_back(jobs, "release", 0)
+        if any(verdicts):
+            self.db.database.run(lambda connection: self.db.hints.tell(connection, self.name), name="hint")
+            self.db.hints.ring(self.name)
+        return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Hold the leases of these jobs for ``seconds`` from now; their versions go up by one."""
@@ -379,9 +441,16 @@ class Queue:
         """The work of these jobs is no longer wanted."""
         return self._settling.cancel(jobs)
 
-    def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str) -> list[Verdict]:
-        """Send these jobs to the dead table."""
+    def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str]) -> list[Verdict]:
+        """Send these jobs to the dead table, all for one reason or each for its own."""
         return self._settling.bury(jobs, error)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A connection in a transaction of the caller's, for ``using=``: committed at the end of the block, or rolled back."""
+        self.db.ready()
+        with self.db.database.begin("transaction") as connection:
+            yield connection
 
     # --- look -------------------------------------------------------------------------------------------------------
 

@@ -53,22 +53,26 @@ class Settling:
         self,
         jobs: Sequence[LeasedJob],
         error: BaseException | str | Sequence[BaseException | str],
-        retry_in: float | None,
+        retry_in: float | Sequence[float | None] | None,
+        last: Sequence[bool] | None = None,
     ) -> list[Verdict]:
-        """They come back after ``retry_in`` seconds or the backoff; those out of attempts go to the dead table."""
+        """They come back after ``retry_in`` seconds or the backoff; those out of attempts go to the dead table.
+
+        :param last: whether this was the last attempt, by job; default: as its ``max_attempts`` says.
+        """
         jobs = list(jobs)
-        if isinstance(error, Sequence) and not isinstance(error, str):
-            texts = [_error_text(one) for one in error]
-            if len(texts) != len(jobs):
-                raise ArgumentError(f"{len(texts)} errors for {len(jobs)} jobs: give one for all, or one for each")
-        else:
-            texts = [_error_text(error)] * len(jobs)
-        fixed = None if retry_in is None else arguments.seconds("retry_in", retry_in)
+        texts = _error_texts(error, len(jobs))
+        waits = retry_in if isinstance(retry_in, Sequence) else [retry_in] * len(jobs)
+        ends = last or [job.attempts >= job.max_attempts for job in jobs]
+        if not len(waits) == len(ends) == len(jobs):
+            raise ArgumentError(f"{len(waits)} waits and {len(ends)} ends for {len(jobs)} jobs: give one for each")
         errors = {job.id: text for job, text in zip(jobs, texts, strict=True)}
-        over = {job.id for job in jobs if job.attempts >= job.max_attempts}
+        over = {job.id for job, is_last in zip(jobs, ends, strict=True) if is_last}
         delays = {
-            job.id: fixed if fixed is not None else arguments.seconds("retry_after", self._retry_after(job.attempts))
-            for job in jobs
+            job.id: arguments.seconds("retry_after", self._retry_after(job.attempts))
+            if wait is None
+            else arguments.seconds("retry_in", wait)
+            for job, wait in zip(jobs, waits, strict=True)
             if job.id not in over
         }
 
@@ -118,12 +122,13 @@ class Settling:
             jobs, "cancel", lambda connection, pairs: settle.delete(connection, self._store, pairs), settle.Change.GONE
         )
 
-    def bury(self, jobs: Sequence[LeasedJob], error: BaseException | str) -> list[Verdict]:
+    def bury(self, jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str]) -> list[Verdict]:
         """They go to the dead table."""
-        reason = _error_text(error)
+        jobs = list(jobs)
+        errors = {job.id: text for job, text in zip(jobs, _error_texts(error, len(jobs)), strict=True)}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
-            return settle.bury(connection, self._store, pairs, dict.fromkeys((job_id for job_id, _ in pairs), reason))
+            return settle.bury(connection, self._store, pairs, _of(errors, pairs))
 
         return self._settle(jobs, "bury", work, settle.Change.GONE)
 
@@ -146,12 +151,26 @@ class Settling:
             if job.source is not self._source:
                 raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self._source!r}")
         settlement = Settlement(self._database, self._store, verb, work, change, attempts, direct)
-        verdicts = settlement.settle(jobs, using=using, applied=applied)
+        verdicts = settlement.settle(jobs, using=using, applied=applied or _settled)
         took_effect = verdicts.count(Verdict.APPLIED)
         with self._database.counting as counters:
             counters.applied += took_effect
             counters.lost += len(verdicts) - took_effect
         return verdicts
+
+
+def _settled(job: LeasedJob) -> None:
+    job.settled = True
+
+
+def _error_texts(error: BaseException | str | Sequence[BaseException | str], jobs: int) -> list[str]:
+    """A reason for each of so many jobs."""
+    if not isinstance(error, Sequence) or isinstance(error, str):
+        return [_error_text(error)] * jobs
+    texts = [_error_text(one) for one in error]
+    if len(texts) != jobs:
+        raise ArgumentError(f"{len(texts)} errors for {jobs} jobs: give one for all, or one for each")
+    return texts
 
 
 def _error_text(error: BaseException | str) -> str:

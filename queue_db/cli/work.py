@@ -1,4 +1,4 @@
-"""``queue-db work``: a worker for a Python function, or for any program."""
+"""``queue-db work``: runs a worker of a Python module, or makes one of a function or of any program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from queue_db.cli.commands import (
     URL_VARIABLE,
     JsonOption,
     MaskedFormatter,
-    QueueArgument,
     SchemaOption,
     TableOption,
     UrlOption,
@@ -28,10 +27,11 @@ from queue_db.cli.commands import (
     opened,
 )
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.worker import Handler, Program, Worker
+from queue_db.queue import process_name
+from queue_db.worker import Processes, Program, Summary, Worker
 
-# Connections besides one for each thread: the heartbeat's and the sweeper's.
-_HELPERS = 2
+# Set for the processes of --processes: each is one of them, and starts no more.
+_ONE_OF = "QUEUE_DB_ONE_OF"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,12 +40,19 @@ def add_to(app: typer.Typer) -> None:
     @command(
         app,
         "work",
-        "queue-db work mail --handler shop.mail:send --workers 8",
+        "queue-db work shop.jobs:worker --processes 2 --concurrency 10",
+        "queue-db work mail --handler shop.mail:send --concurrency 8",
         "queue-db work thumbnails --exec 'python make_thumbnail.py' --timeout 300",
-        "queue-db work reports --exec 'jq .customer | xargs ./report.sh' --shell --until-empty",
+        "queue-db work high low --exec 'jq .customer | xargs ./report.sh' --shell --until-empty",
     )
     def work(
-        queue: QueueArgument,
+        target: Annotated[
+            list[str],
+            typer.Argument(
+                metavar="WORKER|QUEUE...",
+                help="MODULE:NAME of a Worker; or with --exec or --handler the queues to work on, asked in this order.",
+            ),
+        ],
         *,
         exec_: Annotated[
             str | None,
@@ -67,16 +74,36 @@ def add_to(app: typer.Typer) -> None:
         timeout: Annotated[
             float | None, typer.Option(metavar="SECONDS", help="End CMD after so many seconds; the attempt has failed then.")
         ] = None,
-        workers: Annotated[int, typer.Option(min=1, metavar="N", help="Jobs that are worked on at once (threads).")] = 1,
-        batch: Annotated[int, typer.Option(min=1, metavar="N", help="Jobs that one thread claims at once.")] = 1,
+        processes: Annotated[
+            int,
+            typer.Option(min=1, metavar="N", help="Worker processes. One that is killed is replaced, its jobs given back at once."),
+        ] = 1,
+        concurrency: Annotated[
+            int | None,
+            typer.Option("--concurrency", "-c", min=1, metavar="N", help="Jobs that each process works on at once. [default: 10]"),
+        ] = None,
+        prefetch: Annotated[
+            int | None,
+            typer.Option(min=0, metavar="N", help="Jobs that each process claims ahead: for many short jobs. [default: 0]"),
+        ] = None,
+        mode: Annotated[
+            str | None,
+            typer.Option(metavar="MODE", help="at_least_once, or at_most_once: jobs leave when they are claimed."),
+        ] = None,
         lease: Annotated[
-            float,
-            typer.Option(metavar="SECONDS", help="How long a job is stuck when this process is killed. Running jobs are extended."),
-        ] = 60.0,
-        poll: Annotated[float, typer.Option(metavar="SECONDS", help="Longest pause between two looks at an empty queue.")] = 1.0,
+            float | None,
+            typer.Option(
+                metavar="SECONDS",
+                help="How long a job is stuck when this machine dies. Running jobs are extended. [default: 60]",
+            ),
+        ] = None,
+        poll: Annotated[
+            float | None, typer.Option(metavar="SECONDS", help="Longest pause between two looks at empty queues. [default: 0.5]")
+        ] = None,
         grace: Annotated[
-            float, typer.Option(metavar="SECONDS", help="How long a stop waits for running jobs before it gives them back.")
-        ] = 30.0,
+            float | None,
+            typer.Option(metavar="SECONDS", help="How long a stop waits for running jobs before it gives them back. [default: 30]"),
+        ] = None,
         until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no job is due.")] = False,
         strategy: Annotated[str, typer.Option(metavar="NAME", help='How jobs are claimed; see "doctor".')] = "adaptive",
         removal: Annotated[str, typer.Option(metavar="NAME", help='How completed jobs leave; see "doctor".')] = "delete",
@@ -86,52 +113,114 @@ def add_to(app: typer.Typer) -> None:
         schema: SchemaOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Work on the jobs of a queue until stopped, or with --until-empty until no job is due.
+        """Work on the jobs of queues until stopped, or with --until-empty until no job is due.
 
-        A function gets the leased job. It returns nothing when the job is done, or Snooze, Retry, Cancel or Dead; an exception
-        fails the attempt.
+        WORKER is a Worker object of yours, which knows its database, its queues and its handlers. The current folder is searched
+        first. What is said here has precedence over what it was made with.
+
+        A function gets the leased job. What it returns completes the job, save Snooze, Retry, Cancel and Dead; an exception fails
+        the attempt.
 
         A program finds QUEUE_DB_QUEUE, QUEUE_DB_JOB_ID, QUEUE_DB_JOB_KIND, QUEUE_DB_JOB_FENCE and QUEUE_DB_JOB_ATTEMPT in its
         environment; QUEUE_DB_URL is taken out unless --pass-url. Its exit status 0 completes the job, 75 asks for another attempt,
         65 sends it to the dead; any other fails the attempt. The end of its standard error becomes the job's last error. The words
         of CMD are split as by a shell, but no shell runs unless --shell.
 
-        SIGTERM and Ctrl-C stop the worker in good order: no more claims, running jobs finish within --grace, the rest are given
-        back. A second signal gives them back at once. After Ctrl-C the status is 130, after SIGTERM 0.
+        SIGTERM and Ctrl-C stop the worker in good order: no more claims, jobs that were not begun are given back, running jobs
+        finish within --grace, the rest are given back. A second signal gives them back at once. SIGTSTP stops claiming and no more,
+        SIGCONT begins again; SIGUSR1 writes what every thread does to standard error. After Ctrl-C the status is 130, after SIGTERM
+        0.
 
-        The log goes to standard error. With --json a summary is printed at the end, and programs write to standard error only.
+        The log goes to standard error. With --json each process prints a summary at its end, and programs write to standard error
+        only.
         """
-        if (exec_ is None) == (handler is None):
-            raise ArgumentError("what is to be done with a job? Give either --exec or --handler")
-        if exec_ is None and (shell or pass_url or timeout is not None):
-            raise ArgumentError("--shell, --pass-url and --timeout belong to --exec")
-        if timeout is not None:
-            arguments.seconds("timeout", timeout, zero=False)
-        called: Handler | Mapping[str, Handler]
-        if exec_ is not None:
-            environment = {name: value for name, value in os.environ.items() if name != URL_VARIABLE}
-            if pass_url and url:
-                environment[URL_VARIABLE] = url
-            called = Program(
-                exec_,
-                environment=environment,
-                timeout=timeout,
-                shell=shell,
-                stdout=sys.stderr.buffer if as_json else None,
-                stderr=sys.stderr.buffer,
-            )
-        else:
-            called = _load(str(handler))
-        with (
-            _logging(url, verbose=verbose),
-            opened(url, table, schema, strategy=strategy, removal=removal, pool_size=workers + _HELPERS) as db,
-        ):
-            worker = Worker(db.queue(queue), called, workers=workers, lease=lease, batch=batch, poll=poll, grace=grace)
-            summary = worker.run(until_empty=until_empty)
-        if as_json:
-            output.record({"queue": queue} | asdict(summary))
-        if summary.signal == signal.SIGINT:
-            raise typer.Exit(statuses.INTERRUPTED)
+        given = {
+            "concurrency": concurrency,
+            "prefetch": prefetch,
+            "mode": mode,
+            "lease": lease,
+            "poll": poll,
+            "grace": grace,
+        }
+        wishes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        with _logging(url, verbose=verbose):
+            if exec_ is None and handler is None:
+                if shell or pass_url or timeout is not None:
+                    raise ArgumentError("--shell, --pass-url and --timeout belong to --exec")
+                worker = _worker(target).changed(**wishes)
+                ended = _run(worker, processes, until_empty=until_empty)
+            else:
+                if exec_ is not None and handler is not None:
+                    raise ArgumentError("what is to be done with a job? Give either --exec or --handler")
+                if exec_ is None and (shell or pass_url or timeout is not None):
+                    raise ArgumentError("--shell, --pass-url and --timeout belong to --exec")
+                if timeout is not None:
+                    arguments.seconds("timeout", timeout, zero=False)
+                called = (
+                    _load("--handler", str(handler))
+                    if exec_ is None
+                    else _program(exec_, url, shell=shell, pass_url=pass_url, timeout=timeout, quiet=as_json)
+                )
+                with opened(url, table, schema, strategy=strategy, removal=removal) as db:
+                    worker = Worker(db, target, **wishes)
+                    _handle(worker, called)
+                    ended = _run(worker, processes, until_empty=until_empty)
+        if isinstance(ended, Summary):
+            if as_json:
+                output.record({"queues": list(worker.shares.queues)} | asdict(ended))
+            ended = statuses.INTERRUPTED if ended.signal == signal.SIGINT else 0
+        if ended:
+            raise typer.Exit(ended)
+
+
+def _run(worker: Worker, processes: int, *, until_empty: bool) -> Summary | int:
+    """One worker here, or several below us; return its summary, or their exit status."""
+    if processes == 1 or os.environ.get(_ONE_OF):
+        return worker.run(until_empty=until_empty)
+    worker.db.check()
+    command = [sys.executable, "-m", "queue_db", *sys.argv[1:]]
+
+    def died(pid: int) -> None:
+        back = worker.db.rescue(process_name(pid))
+        logging.getLogger("queue_db.worker").info("gave back %d jobs of process %d", back, pid)
+
+    status = Processes(command, processes, environment=os.environ | {_ONE_OF: str(processes)}, died=died).run()
+    return statuses.INTERRUPTED if status == -signal.SIGINT else status
+
+
+def _worker(target: list[str]) -> Worker:
+    if len(target) != 1 or ":" not in target[0]:
+        raise ArgumentError(
+            "what is to be done with a job? Give MODULE:NAME of a Worker, or name the queues and give either --exec or --handler"
+        )
+    found = _load("worker", target[0])
+    if not isinstance(found, Worker):
+        raise ArgumentError(
+            f"{target[0]} is {found!r}, not a queue_db.worker.Worker; a function goes with --handler, after the queues"
+        )
+    return found
+
+
+def _handle(worker: Worker, called: Any) -> None:
+    if isinstance(called, Mapping):
+        for kind, function in called.items():
+            worker.handles(kind)(function)
+    else:
+        worker.handles(None)(called)
+
+
+def _program(command: str, url: str | None, *, shell: bool, pass_url: bool, timeout: float | None, quiet: bool) -> Program:
+    environment = {name: value for name, value in os.environ.items() if name not in (URL_VARIABLE, _ONE_OF)}
+    if pass_url and url:
+        environment[URL_VARIABLE] = url
+    return Program(
+        command,
+        environment=environment,
+        timeout=timeout,
+        shell=shell,
+        stdout=sys.stderr.buffer if quiet else None,
+        stderr=sys.stderr.buffer,
+    )
 
 
 @contextmanager
@@ -153,19 +242,19 @@ def _logging(url: str | None, *, verbose: bool) -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-def _load(name: str) -> Any:
+def _load(what: str, name: str) -> Any:
     module_name, colon, attribute = name.partition(":")
     if not module_name or not colon or not attribute:
-        raise ArgumentError(f"--handler {name!r}: must be MODULE:NAME, for example shop.mail:send")
+        raise ArgumentError(f"{what} {name!r}: must be MODULE:NAME, for example shop.mail:send")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path has strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
-        raise ConfigurationError(f"--handler {name!r}: importing {module_name} failed: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"{what} {name!r}: importing {module_name} failed: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise ConfigurationError(f"--handler {name!r}: there is no {attribute} in {module_name}") from None
+            raise ConfigurationError(f"{what} {name!r}: there is no {attribute} in {module_name}") from None
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -64,6 +64,26 @@ from queue_db.errors import (
 )
 from queue_db.model import Capability, Fault, NewJob
 
+
+class Listener(Protocol):
+    """A connection that hears notifications."""
+
+    def fileno(self) -> int:
+        """To be waited for with ``select``: readable when there is something to hear."""
+        ...
+
+    def heard(self) -> set[str]:
+        """What came since the last call.
+
+        :raises StorageError: the connection is broken.
+        """
+        ...
+
+    def close(self) -> None:
+        """Hear no more."""
+        ...
+
+
 Rows = Sequence[NewJob]
 """New jobs. Their due time follows from ``after`` and ``not_before``, when it is known what time it is."""
 
@@ -88,6 +108,8 @@ class Dialect:
     served: ClassVar[bool] = True
     #: Whether others see a commit before it is on the disk: InnoDB shows it and flushes then, PostgreSQL the other way round.
     shows_unflushed: ClassVar[bool] = False
+    #: Whether a transaction can tell others of its commit: see :meth:`notify` and :meth:`listen`.
+    notifies: ClassVar[bool] = False
     #: What begins a transaction that is going to write.
     begins_writing: ClassVar[str] = "BEGIN"
     #: Error codes that ask for another try.
@@ -217,6 +239,15 @@ class Dialect:
     def ready(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         """Text and arguments for the driver of one of our own connections."""
         return direct.written(statement, connection.dialect).filled(values)
+
+    # --- hints ------------------------------------------------------------------------------------------------------
+
+    def notify(self, connection: Connection, channel: str, text: str) -> None:
+        """When this transaction commits, let all who listen to ``channel`` hear ``text``. Default: nobody does."""
+
+    def listen(self, engine: Engine, channel: str) -> Listener | None:
+        """A connection that hears what is notified on ``channel``. Default: none, look from time to time instead (None)."""
+        return None
 
     # --- the clock --------------------------------------------------------------------------------------------------
 

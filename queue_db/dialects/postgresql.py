@@ -49,6 +49,7 @@ from queue_db.clock import now_us
 from queue_db.dialects import direct, jdbc, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
+from queue_db.dialects.listening import PostgreSQLListener
 from queue_db.dialects.statements import COPIED, Pairs
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.taking import DUE, ID, PRIORITY, Taken, Taking
@@ -96,6 +97,7 @@ class PostgreSQL(ReturningDialect):
     default_driver: ClassVar[str | None] = "psycopg2"
     extra: ClassVar[str] = "postgresql"
     autocommits: ClassVar[bool] = True
+    notifies: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (12,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
     # And what a prepared statement meets in a session that is not the one that it was prepared in.
@@ -292,6 +294,12 @@ class PostgreSQL(ReturningDialect):
 
     def ready(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         return prepared.ready(connection, statement, values)
+
+    def notify(self, connection: Connection, channel: str, text: str) -> None:
+        connection.execute(select(func.pg_notify(channel, text)))
+
+    def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
+        return PostgreSQLListener(engine, channel) if engine.dialect.driver == "psycopg2" else None
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists. What is

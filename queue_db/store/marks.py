@@ -82,8 +82,16 @@ class Marks:
                 for priority, head in claim.heads.items():
                     self._floors[priority] = min(head, now - SLACK)
             if swept:
-                self._swept_at = self._clock()
-                self._interval = min(max(SHORTEST_SWEEP_INTERVAL, _DUTY * seconds), LONGEST_SWEEP_INTERVAL)
+                self._sweep_again_after(seconds)
+
+    def swept(self, seconds: float) -> None:
+        """A look from the beginning took so long and found nothing due."""
+        with self._lock:
+            self._sweep_again_after(seconds)
+
+    def _sweep_again_after(self, seconds: float) -> None:
+        self._swept_at = self._clock()
+        self._interval = min(max(SHORTEST_SWEEP_INTERVAL, _DUTY * seconds), LONGEST_SWEEP_INTERVAL)
 
     def add(self, priority: int) -> None:
         """A job of this priority was enqueued from here."""

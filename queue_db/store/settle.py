@@ -64,6 +64,18 @@ def free(
     return store.dialect.change(connection, jobs, pairs, values, store.time())
 
 
+def rescue(connection: Connection, store: Store, worker: str) -> int:
+    """Give back what ``worker`` has claimed and not settled, by a look through all jobs; return how many."""
+    jobs = store.tables.jobs
+    held = select(jobs.c.id, jobs.c.version).where(
+        jobs.c.worker == worker, jobs.c.claim_token.is_not(None), jobs.c.available_at > moment(store.clock is not None)
+    )
+    pairs = [(row.id, row.version) for row in connection.execute(held.order_by(jobs.c.id), store.time())]
+    if not pairs:
+        return 0
+    return len(free(connection, store, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=True))
+
+
 def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
     """Take jobs out of the table."""
     if not pairs:

@@ -1,7 +1,8 @@
-"""The worker: claims jobs, calls the handler, keeps the leases, and stops in good order."""
+"""The worker: claims jobs, calls their handlers, keeps the leases, and stops in good order."""
 
 from queue_db.worker.handlers import Handler, Stoppable
+from queue_db.worker.processes import Processes
 from queue_db.worker.program import Program
 from queue_db.worker.worker import Summary, Worker
 
-__all__ = ["Handler", "Program", "Stoppable", "Summary", "Worker"]
+__all__ = ["Handler", "Processes", "Program", "Stoppable", "Summary", "Worker"]

@@ -1,16 +1,21 @@
-"""What a worker calls: one function for every job, or one for each kind."""
+"""What a worker calls: a function for each kind of job, and how it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
+from queue_db import arguments
+from queue_db.backoff import Backoff
 from queue_db.errors import ArgumentError, UnknownKindError
 from queue_db.leased import LeasedJob
-from queue_db.outcomes import Outcome
+from queue_db.payloads import Schema
+from queue_db.schema import KIND_LENGTH
 
-#: Gets the job and returns nothing (done), Snooze, Retry, Cancel or Dead; an exception fails the attempt.
-Handler = Callable[[LeasedJob], Outcome]
+#: Gets the job and returns nothing or a result (done), Snooze, Retry, Cancel or Dead; an exception fails the attempt.
+Handler = Callable[[LeasedJob], Any]
 
 
 @runtime_checkable
@@ -22,25 +27,88 @@ class Stoppable(Protocol):
         ...
 
 
-def one_handler(handler: Handler | Mapping[str, Handler]) -> Handler:
-    """The handler itself, or a function that picks the one of the job's kind.
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """How jobs of one kind are worked on."""
 
-    :raises ArgumentError: for what cannot be called.
-    """
-    if not isinstance(handler, Mapping):
-        if not callable(handler):
-            raise ArgumentError(f"handler={handler!r}: must be a function of one job, or a mapping from kind to such functions")
-        return handler
-    by_kind = dict(handler)
-    for kind, one in by_kind.items():
-        if not callable(one):
-            raise ArgumentError(f"the handler of kind {kind!r} is {one!r}: must be a function of one job")
+    function: Handler
+    #: After so many attempts the job is dead; None: what the job says.
+    max_attempts: int | None = None
+    #: Attempt number → seconds until the next; None: what the database object says.
+    backoff: Backoff | None = None
+    #: Seconds after which the attempt has failed.
+    timeout: float | None = None
+    schema: Schema | None = None
+    asynchronous: bool = False
 
-    def pick(job: LeasedJob) -> Outcome:
-        try:
-            chosen = by_kind[job.kind]
-        except KeyError:
-            raise UnknownKindError(job.kind, list(by_kind)) from None
-        return chosen(job)
+    def last(self, job: LeasedJob) -> bool:
+        """Whether this is the last attempt."""
+        return job.attempts >= (self.max_attempts or job.max_attempts)
 
-    return pick
+    def exhausted(self, job: LeasedJob) -> bool:
+        """Whether there was a last attempt before this one."""
+        return self.max_attempts is not None and job.attempts > self.max_attempts
+
+    def read(self, job: LeasedJob) -> None:
+        """Let ``job.payload`` be what the schema makes of it.
+
+        :raises PayloadError: it does not fit.
+        """
+        if self.schema is not None:
+            job.understood(self.schema.read(job.kind, job.payload))
+
+
+class Handlers:
+    """The handlers of a worker by kind. None stands for every kind that has none of its own."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str | None, Handling] = {}
+
+    def add(
+        self,
+        kind: str | None,
+        function: Handler,
+        *,
+        max_attempts: int | None = None,
+        backoff: Backoff | None = None,
+        timeout: float | None = None,
+        schema: Schema | None = None,
+    ) -> None:
+        """Call ``function`` for jobs of this kind.
+
+        :raises ArgumentError: it cannot be called, the kind has a handler, or a value is outside its allowed range.
+        """
+        if kind is not None:
+            arguments.name("kind", kind, KIND_LENGTH)
+        of_kind = "other kinds" if kind is None else f"kind {kind!r}"
+        if not callable(function):
+            raise ArgumentError(f"the handler of {of_kind} is {function!r}: must be a function of one job")
+        if kind in self._by_kind:
+            raise ArgumentError(f"{of_kind} has a handler already")
+        if max_attempts is not None:
+            arguments.whole("max_attempts", max_attempts, 1)
+        if backoff is not None and not callable(backoff):
+            raise ArgumentError(f"backoff={backoff!r}: must be a function of the attempt's number, such as exponential()")
+        if timeout is not None:
+            arguments.seconds("timeout", timeout, zero=False)
+        # A function, or an object that is called like one.
+        asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, asynchronous)
+
+    def of(self, job: LeasedJob) -> Handling:
+        """How to work on this job.
+
+        :raises UnknownKindError: nobody said.
+        """
+        handling = self._by_kind.get(job.kind) or self._by_kind.get(None)
+        if handling is None:
+            raise UnknownKindError(job.kind, self.kinds())
+        return handling
+
+    def kinds(self) -> list[str]:
+        """The kinds that have a handler."""
+        return sorted(kind for kind in self._by_kind if kind is not None)
+
+    def all(self) -> list[Handling]:
+        """Every handler's handling."""
+        return list(self._by_kind.values())

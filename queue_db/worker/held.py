@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
 from queue_db.errors import QueueDBError
 from queue_db.leased import LeasedJob
@@ -15,61 +16,46 @@ log = logging.getLogger("queue_db.worker")
 
 
 class Held:
-    """Which jobs are held. Whoever drops a job decides what becomes of it: its thread, the heartbeat, or the stop."""
+    """Which jobs are held. Whoever drops a job decides what becomes of it: its handler, the heartbeat, the clock, or the stop.
 
-    def __init__(self) -> None:
+    One thread adds; any may drop. The methods of a dict are atomic, which is all that is needed.
+    """
+
+    def __init__(self, queues: Iterable[str]) -> None:
         # A job whose lease was lost may be held twice by one worker, with two leases: jobs are told apart as objects.
-        self._jobs: set[LeasedJob] = set()
-        self._claims = 0
-        self._closed = False
-        self._changed = threading.Condition()
+        self._jobs: dict[str, dict[LeasedJob, None]] = {queue: {} for queue in queues}
 
-    def claiming(self) -> bool:
-        """Announce a claim, to be followed by :meth:`claimed`; False when nothing may be claimed any more."""
-        with self._changed:
-            if not self._closed:
-                self._claims += 1
-            return not self._closed
-
-    def claimed(self, jobs: Sequence[LeasedJob]) -> None:
-        """Hold what the claim got."""
-        with self._changed:
-            self._claims -= 1
-            self._jobs.update(jobs)
-            self._changed.notify_all()
+    def add(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
+        """Hold what was claimed."""
+        self._jobs[queue].update(dict.fromkeys(jobs))
 
     def holds(self, job: LeasedJob) -> bool:
         """Whether nobody has dropped ``job`` yet."""
-        with self._changed:
-            return job in self._jobs
+        return job in self._jobs[job.queue]
 
     def drop(self, job: LeasedJob) -> bool:
         """Hold ``job`` no longer; False if somebody else dropped it before."""
-        with self._changed:
-            if job not in self._jobs:
-                return False
-            self._jobs.remove(job)
-            return True
+        return self._jobs[job.queue].pop(job, job) is None
 
     def jobs(self) -> list[LeasedJob]:
-        """The jobs that are held now."""
-        with self._changed:
-            return list(self._jobs)
+        """The jobs that are held now, queue by queue."""
+        return [job for jobs in list(self._jobs.values()) for job in list(jobs)]
 
-    def close(self, seconds: float) -> list[LeasedJob]:
-        """Let no new claim begin, wait up to ``seconds`` for those under way, and drop all jobs."""
-        with self._changed:
-            self._closed = True
-            self._changed.wait_for(lambda: self._claims == 0, seconds)
-            jobs, self._jobs = list(self._jobs), set()
-            return jobs
+    def count(self, queue: str) -> int:
+        """How many are held of one queue."""
+        return len(self._jobs[queue])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._jobs.values()))
 
 
 class Heartbeat:
-    """Extends the leases of all held jobs every third of a lease, so that two beats may fail before one runs out."""
+    """Extends the leases of all held jobs every third of a lease, so that two beats may fail before one runs out.
 
-    def __init__(self, queue: Queue, held: Held, lease: float, lost: Callable[[], None]) -> None:
-        self._queue = queue
+    :param lost: called with a job whose lease was lost and that is no longer held.
+    """
+
+    def __init__(self, held: Held, lease: float, lost: Callable[[LeasedJob], None]) -> None:
         self._held = held
         self._lease = lease
         self._lost = lost
@@ -83,21 +69,25 @@ class Heartbeat:
 
     def beat(self) -> float:
         """Extend once; return how many seconds to wait for the next beat."""
-        jobs = self._held.jobs()
-        if jobs:
+        for queue, jobs in groupby(self._held.jobs(), key=_queue_of):
+            batch = list(jobs)
             try:
-                verdicts = self._queue.extend_many(jobs, self._lease)
+                verdicts = queue.extend_many(batch, self._lease)
             except QueueDBError as error:
                 wait = self._trouble.next()
-                log.warning("extending %d leases failed, next try in %.1f s: %s", len(jobs), wait, error)
+                log.warning("extending %d leases failed, next try in %.1f s: %s", len(batch), wait, error)
                 return wait
             except Exception:
-                log.exception("extending %d leases failed", len(jobs))
+                log.exception("extending %d leases failed", len(batch))
                 return self._trouble.next()
-            for job, verdict in zip(jobs, verdicts, strict=True):
+            for job, verdict in zip(batch, verdicts, strict=True):
                 # A job that was settled between the look and the beat is no longer held: nothing was lost.
                 if not verdict and self._held.drop(job):
-                    self._lost()
-                    log.warning("lost the lease of %r: its handler still runs, but the result will not count", job)
+                    self._lost(job)
         self._trouble.reset()
         return self._lease / 3
+
+
+def _queue_of(job: LeasedJob) -> Queue:
+    source: Queue = job.source  # type: ignore[assignment]
+    return source

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
+
+#: Of the time since the last job a worker waits this share until it looks again. So a look comes late by a fortieth of the wait on
+#: average, however long that was, and from the first second to the tenth there are fewer than fifty looks.
+SHARE = 0.05
+
+#: Seconds; the shortest pause between two looks.
+SHORTEST = 0.001
 
 
 class Pause:
@@ -24,3 +32,24 @@ class Pause:
     def reset(self) -> None:
         """Begin again with the shortest wait."""
         self._now = self._first
+
+
+class Idle:
+    """Waits for jobs, the longer the longer there have been none, up to ``longest`` seconds, spread by a quarter."""
+
+    def __init__(
+        self, longest: float, clock: Callable[[], float] = time.monotonic, rng: Callable[[], float] = random.random
+    ) -> None:
+        self._longest = longest
+        self._clock = clock
+        self._rng = rng
+        self._since = clock()
+
+    def worked(self) -> None:
+        """There was a job just now."""
+        self._since = self._clock()
+
+    def next(self) -> float:
+        """Seconds to wait until the next look."""
+        wait = max(SHORTEST, SHARE * (self._clock() - self._since))
+        return min(wait, self._longest) * (0.75 + 0.25 * self._rng())

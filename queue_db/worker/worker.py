@@ -1,43 +1,58 @@
-"""The loop: claim, call the handler, settle; and how it ends."""
+"""The worker: which handlers it has, how it runs, and how it ends."""
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
 import logging
+import math
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError, QueueDBError, StorageError
+from queue_db.backoff import Backoff
+from queue_db.errors import ArgumentError, PayloadError, StorageError, UnknownKindError
 from queue_db.leased import LeasedJob
-from queue_db.outcomes import Cancel, Dead, Outcome, Snooze
-from queue_db.queue import MAX_CLAIM, Queue
-from queue_db.worker.handlers import Handler, Stoppable, one_handler
+from queue_db.model import Verdict
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze
+from queue_db.payloads import Schema
+from queue_db.queue import MAX_CLAIM, QueueDB
+from queue_db.worker.acknowledger import Acknowledger, Done
+from queue_db.worker.claimer import Claimer, Shares
+from queue_db.worker.executors import Assignment, Loop, Threads
+from queue_db.worker.handlers import Handler, Handlers, Handling, Stoppable
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds between the first two looks at an empty queue; they double up to ``Worker(poll=…)``.
-FIRST_POLL = 0.01
+#: Jobs that a process works on at once when nobody says how many.
+CONCURRENCY = 10
 
 #: Seconds between tries while the database does not answer: first, longest.
-TROUBLE = (0.1, 10.0)
-
-#: How long a thread tries to report a finished job while the database does not answer, seconds.
-SETTLE_FOR = 600.0
+TROUBLE = (0.1, 3.0)
 
 #: Seconds between two sweeps under ``removal="delete_mark"``, and the most jobs that one deletes.
 SWEEP_EVERY = 5.0
 SWEEP_LIMIT = 10_000
 
-# How long leaving waits for claims that are under way, seconds: their jobs would otherwise be stuck until the lease is over.
+# How long leaving waits for a claim that is under way, and for the last results to be reported, seconds.
 _CLAIMS = 5.0
+_REPORTS = 10.0
+
+# Between two looks whether all is reported, seconds.
+_REPORTED = 0.005
+
+# Seconds: the longest pause between two looks at jobs whose time may be over.
+_LOOK_AT_TIMES = 0.5
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
@@ -48,7 +63,7 @@ class Summary:
     failed: int = 0  #: the attempt failed: to be tried again, or dead after the last one
     snoozed: int = 0
     cancelled: int = 0
-    dead: int = 0  #: given up by the handler
+    dead: int = 0  #: given up by the handler, or parked: no handler knows the kind, or the payload does not fit
     released: int = 0  #: given back unfinished when the worker stopped
     lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
     signal: int | None = None  #: number of the signal that stopped the worker
@@ -60,83 +75,146 @@ class _Stop:
     signal: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Quiet:
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Ended:
-    """A thread has ended."""
+    """The claimer of a run has ended, or a handler has after it."""
+
+    run: object
 
 
 class Worker:
-    """Works on the jobs of one queue with threads, until it is stopped.
+    """Works on the jobs of some queues until it is stopped.
 
-    Each thread claims, calls the handler, and settles the job by what the handler returned: nothing completes it, Snooze, Retry,
-    Cancel and Dead do as they say, an exception fails the attempt. A heartbeat extends the leases of all jobs in hand. While the
-    database does not answer the worker waits and tries again.
+    One thread claims for all queues, as many jobs as there are free slots; handlers run on threads, or if they are ``async def`` on
+    one event loop; one thread reports what they returned, many jobs in one statement; one extends the leases of all jobs in hand.
+    With the connection that hears of new jobs where there is one, these are all the connections that it uses: four.
 
-    :param handler: a function of one :class:`~queue_db.LeasedJob`, or a mapping from kind to such functions.
-    :param workers: threads, each with one handler call at a time.
+    :param queues: a queue's name; a list of names, asked in this order; or how many jobs of each may be in hand at once.
+    :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
     :param lease: seconds for which jobs are claimed and extended; how long a job is stuck when this process is killed.
-    :param batch: jobs that a thread claims at once and handles one after the other.
-    :param poll: longest pause between two looks at an empty queue, seconds.
+    :param mode: ``at_least_once``; or ``at_most_once``: jobs leave the queue when they are claimed, and one whose worker dies, or
+        whose handler fails, is gone.
+    :param prefetch: jobs to claim ahead of free slots: fewer statements, but these jobs wait here while another worker may be idle.
+    :param weights: draw the order of the queues by these weights each time, so that none starves; default: strictly in order.
+    :param poll: longest pause between two looks at empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
-    :raises ArgumentError: a value is outside its allowed range, or the handler cannot be called.
+    :raises ArgumentError: a value is outside its allowed range.
     """
 
     def __init__(
         self,
-        queue: Queue,
-        handler: Handler | Mapping[str, Handler],
+        db: QueueDB,
+        queues: str | Sequence[str] | Mapping[str, int],
         *,
-        workers: int = 1,
+        concurrency: int | None = None,
         lease: float = 60.0,
-        batch: int = 1,
-        poll: float = 1.0,
+        mode: str = "at_least_once",
+        prefetch: int = 0,
+        weights: Mapping[str, int] | None = None,
+        poll: float = 0.5,
         grace: float = 30.0,
     ) -> None:
-        self.queue = queue
-        self.workers = arguments.whole("workers", workers, 1, 1000)
-        self.batch = arguments.whole("batch", batch, 1, MAX_CLAIM)
+        self.db = db
+        self._queues = queues
+        self._options: dict[str, Any] = {
+            "concurrency": concurrency,
+            "lease": lease,
+            "mode": mode,
+            "prefetch": prefetch,
+            "weights": weights,
+            "poll": poll,
+            "grace": grace,
+        }
+        if mode not in ("at_least_once", "at_most_once"):
+            raise ArgumentError(f"mode={mode!r}: must be at_least_once or at_most_once")
+        self.mode = mode
+        self.shares = _shares(queues, concurrency, prefetch, weights)
+        if prefetch and mode == "at_most_once":
+            raise ArgumentError(
+                "prefetch and at_most_once do not go together: a job claimed ahead would be gone if this process died"
+            )
         for what, seconds, zero in (("lease", lease, False), ("poll", poll, False), ("grace", grace, True)):
             arguments.seconds(what, seconds, zero=zero)
         self.lease, self.poll, self.grace = float(lease), float(poll), float(grace)
-        given: Any = handler
-        self._stoppable: Stoppable | None = given if isinstance(given, Stoppable) else None
-        self._handler = one_handler(handler)
+        for queue in self.shares.queues:
+            db.queue(queue)  # refuses impossible names
+        self.handlers = Handlers()
         self._lock = threading.Lock()
         # The thread in run() reads it; a signal handler may put into it at any moment, which no lock or event allows.
-        self._mail: SimpleQueue[_Stop | _Ended] = SimpleQueue()
-        self._begin()
-
-    def _begin(self) -> None:
+        self._mail: SimpleQueue[_Stop | _Quiet | _Ended] = SimpleQueue()
+        self._background: threading.Thread | None = None
+        self._quiet = threading.Event()
         self.summary = Summary()
-        self._held = Held()
-        self._stopping = threading.Event()
-        self._left = threading.Event()
-        self._ended = threading.Event()
-        self._resting = 0
+
+    def changed(self, **options: Any) -> Self:
+        """The same worker with other options, named as in the constructor; ``concurrency`` caps what the queues allow together.
+
+        :raises ArgumentError: as the constructor does.
+        """
+        other = type(self)(self.db, self._queues, **(self._options | options))
+        other.handlers = self.handlers
+        return other
+
+    # --- handlers ---------------------------------------------------------------------------------------------------
+
+    def handles(
+        self,
+        kind: str | None,
+        *,
+        max_attempts: int | None = None,
+        backoff: Backoff | None = None,
+        timeout: float | None = None,
+        schema: Any = None,
+    ) -> Callable[[_Function], _Function]:
+        """Decorate the function that works on jobs of this kind; None: of every kind that has no handler of its own.
+
+        It gets the job. What it returns completes it and is its result, save Snooze, Retry, Cancel and Dead; an exception fails the
+        attempt. An ``async def`` runs on the worker's event loop.
+
+        :param max_attempts: after so many the job is dead, whatever it says itself.
+        :param backoff: attempt number → seconds until the next, as ``queue_db.backoff`` has them.
+        :param timeout: seconds after which the attempt has failed. A coroutine is cancelled. A thread goes on, with ``job.lost``
+            set, and keeps its slot until it returns.
+        :param schema: what payloads must look like: a pydantic model, a msgspec Struct, a dataclass, or a function. The handler
+            finds an object of it in ``job.payload``. A payload that does not fit is refused when it is enqueued through the same
+            database object; one that is claimed goes to the dead with the reason.
+        :raises ArgumentError: the kind has a handler already, or a value is outside its allowed range.
+        """
+
+        def add(function: _Function) -> _Function:
+            model = None if schema is None else Schema(schema)
+            self.handlers.add(kind, function, max_attempts=max_attempts, backoff=backoff, timeout=timeout, schema=model)
+            if model is not None and kind is not None:
+                self.db.schemas[kind] = model
+            return function
+
+        return add
+
+    # --- running ----------------------------------------------------------------------------------------------------
 
     def run(self, until_empty: bool = False) -> Summary:
         """Work until :meth:`stop`, or SIGTERM or SIGINT if this is the main thread, whose handlers are restored afterwards.
 
-        The first signal stops as :meth:`stop` does, the second leaves at once.
+        The first signal stops as :meth:`stop` does, the second leaves at once. SIGTSTP is :meth:`quiet`, SIGCONT :meth:`resume`;
+        SIGUSR1 writes what every thread does to standard error.
 
-        :param until_empty: return when nothing is due and no thread of this worker has a job. Jobs that are scheduled for later,
-            and those that other workers have, are not waited for.
+        :param until_empty: return when nothing is due and this worker has no job. Jobs that are scheduled for later, and those that
+            other workers have, are not waited for.
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         """
-        self.queue.db.ready()
-        self._begin()
-        heartbeat = Heartbeat(self.queue, self._held, self.lease, lost=lambda: self._count("lost", 1))
+        self.db.ready()
+        self.summary = Summary()
+        run = _Run(self, self._mail, self._lock)
         with self._signals():
-            threads = [self._thread(f"worker {number + 1}", self._work, until_empty) for number in range(self.workers)]
-            helpers = [self._thread("heartbeat", heartbeat.run, self._ended)]
-            if self.queue.db.removal.name == "delete_mark":
-                helpers.append(self._thread("sweeper", self._sweep))
-            log.info("working on queue %r: %d threads, lease %g s", self.queue.name, self.workers, self.lease)
-            self._wait(len(threads))
-            self._leave()
-            self._ended.set()
-            for helper in helpers:
-                helper.join(1.0)
-        log.info("stopped working on queue %r: %s", self.queue.name, self.summary)
+            run.start(until_empty=until_empty)
+            run.watch()
+            run.leave()
+        log.info("stopped working on %s: %s", self._names, self.summary)
         return self.summary
 
     def stop(self, grace: float | None = None) -> None:
@@ -146,7 +224,30 @@ class Worker:
         """
         self._mail.put(_Stop(grace))
 
-    # --- the thread in run() ----------------------------------------------------------------------------------------
+    def quiet(self) -> None:
+        """Claim no more, but go on with what is in hand, until :meth:`resume` or :meth:`stop`. From any thread."""
+        self._quiet.set()
+
+    def resume(self) -> None:
+        """Claim again after :meth:`quiet`."""
+        self._quiet.clear()
+
+    def __enter__(self) -> Self:
+        """Run in the background until the end of the block."""
+        self.db.ready()
+        self._background = threading.Thread(target=self.run, name=f"queue_db worker of {self._names}")
+        self._background.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        if self._background is not None:
+            self._background.join()
+            self._background = None
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(map(repr, self.shares.queues))
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -157,195 +258,371 @@ class Worker:
         def tell(number: int, frame: object) -> None:
             self._mail.put(_Stop(signal=number))
 
-        before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGINT)}
+        def hush(number: int, frame: object) -> None:
+            self._mail.put(_Quiet(on=number != getattr(signal, "SIGCONT", None)))
+
+        wanted = {signal.SIGTERM: tell, signal.SIGINT: tell}
+        wanted |= {getattr(signal, name): hush for name in ("SIGTSTP", "SIGCONT") if hasattr(signal, name)}
+        before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+        dumps = hasattr(signal, "SIGUSR1") and _dump_stacks_on_request()
         try:
             yield
         finally:
+            if dumps:
+                faulthandler.unregister(signal.SIGUSR1)
             for number, old in before.items():
                 signal.signal(number, signal.SIG_DFL if old is None else old)
 
+
+class _Run:
+    """One run of a worker: its threads and the jobs in hand."""
+
+    def __init__(self, worker: Worker, mail: SimpleQueue[_Stop | _Quiet | _Ended], lock: threading.Lock) -> None:
+        self._worker = worker
+        self._mail = mail
+        self._lock = lock
+        self._at_most_once = worker.mode == "at_most_once"
+        self._names = worker._names  # noqa: SLF001 - one class in two parts
+        self.held = Held(worker.shares.queues)
+        # Given up by the worker, but their handlers have not come back.
+        self._abandoned: dict[LeasedJob, None] = {}
+        self._times: dict[LeasedJob, tuple[float, Handling]] = {}
+        self._acknowledger = Acknowledger(self._told, TROUBLE)
+        self._claimer = Claimer(
+            worker.db,
+            worker.shares,
+            lease=worker.lease,
+            at_most_once=self._at_most_once,
+            poll=worker.poll,
+            trouble=TROUBLE,
+            in_hand=self._in_hand,
+            take=self._take,
+            idle=lambda: not self.held and not self._acknowledger,
+            quiet=worker._quiet,  # noqa: SLF001 - one class in two parts
+        )
+        self._left = threading.Event()
+        self._ended = threading.Event()
+        self._helpers: list[threading.Thread] = []
+        self._functions: Threads | None = None
+        self._coroutines: Loop | None = None
+
+    # --- the thread in Worker.run() ---------------------------------------------------------------------------------
+
+    def start(self, *, until_empty: bool) -> None:
+        """Start everything."""
+        worker = self._worker
+        handlings = worker.handlers.all()
+        if any(not one.asynchronous for one in handlings):
+            self._functions = Threads(worker.shares.total, self._call, self._names)
+        if any(one.asynchronous for one in handlings):
+            self._coroutines = Loop(self._await, self._names)
+        self._reporting = self._thread("acknowledger", self._acknowledger.run)
+        if not self._at_most_once:
+            heartbeat = Heartbeat(self.held, worker.lease, self._lost)
+            self._helpers.append(self._thread("heartbeat", heartbeat.run, self._ended))
+        if any(one.timeout is not None and not one.asynchronous for one in handlings):
+            self._helpers.append(self._thread("timeouts", self._watch_times))
+        if worker.db.removal.name == "delete_mark":
+            self._helpers.append(self._thread("sweeper", self._sweep))
+        self._claiming = self._thread("claimer", self._claim, until_empty)
+        log.info(
+            "working on %s: %d at once, %s, lease %g s",
+            self._names,
+            worker.shares.total,
+            worker.mode.replace("_", " "),
+            worker.lease,
+        )
+
+    def watch(self) -> None:
+        """Until the claimer has ended, no handler runs and all is reported, or the grace time of a stop is over."""
+        deadline = math.inf
+        ending = False
+        while not ending or self.held or self._acknowledger:
+            # Nobody says when the last result is reported: it takes a moment, or as long as the database is away.
+            longest = _REPORTED if ending and not self.held else math.inf
+            rest = min(longest, deadline - time.monotonic())
+            try:
+                mail = self._mail.get(timeout=None if rest == math.inf else max(0.0, rest))
+            except Empty:
+                if time.monotonic() >= deadline:
+                    return
+                continue
+            if isinstance(mail, _Ended):
+                if mail.run is self:
+                    ending = True
+                    self._give_back_unstarted()
+                continue
+            if isinstance(mail, _Quiet):
+                (self._worker.quiet if mail.on else self._worker.resume)()
+                self._claimer.bell.ring()
+                log.info("quiet: no more claims until SIGCONT" if mail.on else "claiming again")
+                continue
+            grace = self._worker.grace if mail.grace is None else mail.grace
+            if mail.signal is not None:
+                summary = self._worker.summary
+                if summary.signal is not None:
+                    grace = 0.0
+                summary.signal = mail.signal
+                how = f"up to {grace:g} s for running jobs, a second signal leaves at once" if grace else "leaving"
+                log.info("%s: no more claims, %s", signal.Signals(mail.signal).name, how)
+            self._claimer.stop()
+            deadline = min(deadline, time.monotonic() + grace)
+
+    def leave(self) -> None:
+        """Give back what is still held, report what is finished, end the threads."""
+        self._claiming.join(_CLAIMS)
+        self._left.set()
+        jobs = [job for job in self.held.jobs() if self.held.drop(job)]
+        if jobs:
+            for job in jobs:
+                self._abandon(job)
+            for handling in self._worker.handlers.all():
+                function: Any = handling.function
+                if isinstance(function, Stoppable):
+                    function.stop()
+            self._release(jobs)
+        for executor in (self._functions, self._coroutines):
+            if executor is not None:
+                executor.close()
+        self._acknowledger.close()
+        self._reporting.join(_REPORTS)
+        self._ended.set()
+        for helper in self._helpers:
+            helper.join(1.0)
+
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
-        # Daemons: a handler that does not come back must not keep the process from ending.
-        thread = threading.Thread(target=target, args=args, name=f"queue_db {name} of {self.queue.name}", daemon=True)
+        # Daemons: what waits for a database that does not answer must not keep the process from ending.
+        thread = threading.Thread(target=target, args=args, name=f"queue_db {name} of {self._names}", daemon=True)
         thread.start()
         return thread
 
-    def _wait(self, alive: int) -> None:
-        """Until all threads have ended, or the grace time of a stop is over."""
-        deadline: float | None = None
-        while alive:
-            try:
-                mail = self._mail.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except Empty:
-                return
-            if isinstance(mail, _Ended):
-                alive -= 1
-                continue
-            grace = self.grace if mail.grace is None else mail.grace
-            if mail.signal is not None:
-                if self.summary.signal is not None:
-                    grace = 0.0
-                self.summary.signal = mail.signal
-                name = signal.Signals(mail.signal).name
-                how = f"up to {grace:g} s for running jobs, a second signal leaves at once" if grace else "leaving"
-                log.info("%s: no more claims, %s", name, how)
-            self._stopping.set()
-            end = time.monotonic() + grace
-            deadline = end if deadline is None else min(deadline, end)
+    def _claim(self, until_empty: bool) -> None:
+        try:
+            self._claimer.run(until_empty=until_empty)
+        finally:
+            self._mail.put(_Ended(self))
 
-    def _leave(self) -> None:
-        """Give back what is still held."""
-        self._left.set()
-        jobs = self._held.close(_CLAIMS)
-        if not jobs:
-            return
-        if self._stoppable is not None:
-            self._stoppable.stop()
-        self._release(jobs)
+    def _give_back_unstarted(self) -> None:
+        """So that others need not wait for the handlers before them here."""
+        if self._functions is not None:
+            jobs = [job for job in self._functions.unstarted() if self.held.drop(job)]
+            if jobs:
+                self._release(jobs)
 
     def _release(self, jobs: list[LeasedJob]) -> None:
-        try:
-            verdicts = self.queue.release_many(jobs)
-        except StorageError as error:
-            log.warning("%d jobs could not be released and come back when their leases run out: %s", len(jobs), error)
-            self._count("lost", len(jobs))
-            return
-        given = sum(1 for verdict in verdicts if verdict)
+        given = lost = 0
+        for queue in {job.queue for job in jobs}:
+            mine = [job for job in jobs if job.queue == queue]
+            try:
+                verdicts = [] if self._at_most_once else self._worker.db.queue(queue).release_many(mine)
+            except StorageError as error:
+                log.warning("%d jobs could not be released and come back when their leases run out: %s", len(mine), error)
+                verdicts = []
+            applied = sum(map(bool, verdicts))
+            given += applied
+            lost += len(mine) - applied
         log.info("released %d unfinished jobs", given)
         self._count("released", given)
-        self._count("lost", len(jobs) - given)
+        self._count("lost", lost)
 
-    # --- the working threads ----------------------------------------------------------------------------------------
+    # --- the claimer's thread ---------------------------------------------------------------------------------------
 
-    def _work(self, until_empty: bool) -> None:
-        idle = Pause(FIRST_POLL, self.poll)
-        trouble = Pause(*TROUBLE)
-        while not self._stopping.is_set():
-            try:
-                jobs = self._claim()
-                # A claim also comes back empty when every due job was lost to faster workers.
-                empty = until_empty and not jobs and not self.queue.peek(1)
-            except Exception as error:
-                wait = trouble.next()
-                # What the database says fits in a line; anything else is a mistake and needs its traceback.
-                expected = isinstance(error, QueueDBError)
-                log.warning(
-                    "claiming from queue %r failed, next try in %.1f s: %s", self.queue.name, wait, error, exc_info=not expected
-                )
-                self._stopping.wait(wait)
-                continue
-            trouble.reset()
-            if jobs:
-                idle.reset()
-                self._handle_all(jobs)
-            else:
-                self._rest(idle.next(), empty=empty)
-        self._mail.put(_Ended())
+    def _in_hand(self, queue: str | None) -> int:
+        """Slots in use, with those whose handlers do not come back."""
+        if queue is None:
+            return len(self.held) + len(self._abandoned)
+        return self.held.count(queue) + sum(1 for job in list(self._abandoned) if job.queue == queue)
 
-    def _claim(self) -> list[LeasedJob]:
-        jobs: list[LeasedJob] = []
-        if self._held.claiming():
-            try:
-                jobs = self.queue.claim(self.batch, self.lease)
-            finally:
-                self._held.claimed(jobs)
-        return jobs
-
-    def _rest(self, seconds: float, *, empty: bool) -> None:
-        if not empty:
-            self._stopping.wait(seconds)
+    def _take(self, queue: str, jobs: list[LeasedJob]) -> None:
+        self.held.add(queue, jobs)
+        if self._left.is_set():
+            # The claim took longer than the stop waited for it.
+            self._release([job for job in jobs if self.held.drop(job)])
             return
-        with self._lock:
-            self._resting += 1
-            # Whoever rests has found nothing after its last job: with all of them here, no handler can have added one since.
-            everybody = self._resting == self.workers
-        if everybody:
-            self._mail.put(_Stop())
-        self._stopping.wait(seconds)
-        with self._lock:
-            self._resting -= 1
-
-    def _handle_all(self, jobs: list[LeasedJob]) -> None:
-        for place, job in enumerate(jobs):
-            if self._stopping.is_set():
-                unstarted = [one for one in jobs[place:] if self._held.drop(one)]
-                if unstarted:
-                    self._release(unstarted)
-                return
-            self._handle(job)
-
-    def _handle(self, job: LeasedJob) -> None:
-        if not self._held.holds(job):
-            return  # lost while it waited for the jobs before it in its batch
-        log.debug("begin %r", job)
-        outcome: Outcome | BaseException
-        try:
-            outcome = self._handler(job)
-        except BaseException as error:
-            log.warning("%r failed: %s: %s", job, type(error).__name__, error, exc_info=error)
-            outcome = error
-        if self._held.drop(job):
-            self._settle(job, outcome)
-        else:
-            log.warning("%r: the handler ended after the lease was given up; the result does not count", job)
-
-    def _settle(self, job: LeasedJob, outcome: Outcome | BaseException) -> None:
-        """Report the outcome, for as long as it takes the database to answer; the fence decides whether it still counts."""
-        trouble = Pause(*TROUBLE)
-        until = time.monotonic() + SETTLE_FOR
-        while True:
+        functions: list[Assignment] = []
+        coroutines: list[Assignment] = []
+        for job in jobs:
             try:
-                verdict = job.fail(outcome) if isinstance(outcome, BaseException) else job.settle(outcome)
-            except StorageError as error:
-                wait = trouble.next()
-                if time.monotonic() + wait > until or self._left.wait(wait):
-                    log.error("%r could not be settled and comes back when its lease runs out: %s", job, error)  # noqa: TRY400
-                    self._count("lost", 1)
-                    return
-                log.warning("settling %r failed, trying again: %s", job, error)
-            except Exception as error:
-                if isinstance(outcome, BaseException):
-                    log.exception("%r could not be settled and comes back when its lease runs out", job)
-                    self._count("lost", 1)
-                    return
-                # The handler returned something that is no outcome, or one with an impossible value.
-                log.warning("%r failed: %s", job, error, exc_info=None if isinstance(error, ArgumentError) else error)
-                outcome = error
+                handling = self._worker.handlers.of(job)
+            except UnknownKindError as error:
+                self._finish(job, None, Dead(f"parked: {error}"))
+                continue
+            if handling.exhausted(job):
+                reason = f"no verdict after {handling.max_attempts} attempts: each worker vanished or overran its lease"
+                self._finish(job, handling, Dead(reason + (f"; last error: {job.last_error}" if job.last_error else "")))
+                continue
+            (coroutines if handling.asynchronous else functions).append((job, handling))
+        if functions and self._functions is not None:
+            self._functions.begin(functions)
+        if coroutines and self._coroutines is not None:
+            self._coroutines.begin(coroutines)
+
+    # --- handlers' threads ------------------------------------------------------------------------------------------
+
+    def _call(self, job: LeasedJob, handling: Handling) -> None:
+        if not self.held.holds(job):
+            self._gone(job)  # lost while it waited here
+            return
+        if handling.timeout is not None:
+            self._times[job] = (time.monotonic() + handling.timeout, handling)
+        outcome: object
+        try:
+            handling.read(job)
+            outcome = handling.function(job)
+        except PayloadError as error:
+            outcome = Dead(f"parked: {error}") if handling.schema is not None else error
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
+            outcome = error
+        if handling.timeout is not None:
+            self._times.pop(job, None)
+        self._finish(job, handling, outcome)
+
+    async def _await(self, job: LeasedJob, handling: Handling) -> None:
+        if not self.held.holds(job):
+            self._gone(job)
+            return
+        outcome: object
+        try:
+            handling.read(job)
+            async with asyncio.timeout(handling.timeout) as clock:
+                outcome = await handling.function(job)
+        except PayloadError as error:
+            outcome = Dead(f"parked: {error}") if handling.schema is not None else error
+        except TimeoutError as error:
+            outcome = _too_late(handling) if clock.expired() else error
+        except BaseException as error:  # noqa: BLE001 - CancelledError too: it was our doing, and the job is given up already
+            outcome = error
+        self._finish(job, handling, outcome)
+
+    def _finish(self, job: LeasedJob, handling: Handling | None, outcome: object) -> None:
+        ticket = self._acknowledger.expect()
+        if self.held.drop(job):
+            if isinstance(outcome, BaseException):
+                log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome)
+            done = Done(job, handling, outcome, ticket)
+            if self._at_most_once:
+                self._told(done, Verdict.APPLIED)
+                self._acknowledger.forget(ticket)
             else:
-                break
-        if verdict:
-            log.debug("%s: %r", _counted_as(outcome), job)
-            self._count(_counted_as(outcome), 1)
+                self._acknowledger.put(done)
         else:
-            log.warning("%r: the lease was lost before the handler ended; the result does not count", job)
-            self._count("lost", 1)
+            self._acknowledger.forget(ticket)
+            self._abandoned.pop(job, None)
+            log.warning("%r: the handler ended after the lease was given up; the result does not count", job)
+        self._claimer.freed()
+        if self._claimer.stopping.is_set() and not self.held:
+            self._mail.put(_Ended(self))
+
+    def _gone(self, job: LeasedJob) -> None:
+        """Its handler is here no more, or never was."""
+        self._abandoned.pop(job, None)
+        self._claimer.freed()
+
+    # --- the helpers' threads ---------------------------------------------------------------------------------------
+
+    def _abandon(self, job: LeasedJob) -> None:
+        """A handler runs on for a job that is no longer ours."""
+        self._abandoned[job] = None
+        job.lost.set()
+        if self._coroutines is not None:
+            self._coroutines.cancel(job)
+
+    def _lost(self, job: LeasedJob) -> None:
+        self._abandon(job)
+        self._count("lost", 1)
+        log.warning("lost the lease of %r: its handler still runs, but the result will not count", job)
+
+    def _watch_times(self) -> None:
+        shortest = min(one.timeout for one in self._worker.handlers.all() if one.timeout is not None)
+        while not self._ended.wait(min(shortest / 4, _LOOK_AT_TIMES)):
+            now = time.monotonic()
+            for job, (until, handling) in list(self._times.items()):
+                if now < until:
+                    continue
+                ticket = self._acknowledger.expect()
+                if self._times.pop(job, None) is not None and self.held.drop(job):
+                    self._abandon(job)
+                    self._acknowledger.put(Done(job, handling, _too_late(handling), ticket))
+                    log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
+                else:
+                    self._acknowledger.forget(ticket)
+
+    def _told(self, done: Done, verdict: Verdict | None) -> None:
+        what = _counted_as(done.outcome) if verdict else "lost"
+        if verdict is Verdict.LOST:
+            log.warning("%r: the lease was lost before the handler ended; the result does not count", done.job)
+        elif verdict and log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %r", what, done.job)
+        self._count(what, 1)
 
     def _count(self, what: str, number: int) -> None:
         with self._lock:
-            setattr(self.summary, what, getattr(self.summary, what) + number)
-
-    # --- the sweeper ------------------------------------------------------------------------------------------------
+            summary = self._worker.summary
+            setattr(summary, what, getattr(summary, what) + number)
 
     def _sweep(self) -> None:
         """Delete what was marked as done, from the start on: a worker that runs for a second each minute sweeps too."""
         pause = Pause(SWEEP_EVERY, SWEEP_EVERY)
         while True:
             try:
-                self.queue.db.sweep(limit=SWEEP_LIMIT)
+                self._worker.db.sweep(limit=SWEEP_LIMIT)
             except Exception as error:  # noqa: BLE001 - the next sweep finds the same rows
                 log.warning("sweeping failed: %s", error)
             if self._ended.wait(pause.next()):
                 return
 
 
-def _counted_as(outcome: Outcome | BaseException) -> str:
+def _shares(
+    queues: str | Sequence[str] | Mapping[str, int], concurrency: int | None, prefetch: int, weights: Mapping[str, int] | None
+) -> Shares:
+    """How many jobs of which queue may be in hand."""
+    if concurrency is not None:
+        arguments.whole("concurrency", concurrency, 1, 1000)
+    arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
+    if isinstance(queues, Mapping):
+        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, 1000) for queue, number in queues.items()}
+        total = sum(most.values()) if concurrency is None else concurrency
+    else:
+        if not isinstance(queues, str | Sequence):
+            raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
+        names = [queues] if isinstance(queues, str) else list(queues)
+        total = CONCURRENCY if concurrency is None else concurrency
+        most = dict.fromkeys(names, total)
+    if not most:
+        raise ArgumentError("queues is empty: name at least one")
+    if weights is not None:
+        if weights.keys() != most.keys():
+            raise ArgumentError(
+                f"weights={dict(weights)!r}: must have a weight for each of {', '.join(map(repr, most))}, and no other"
+            )
+        for queue, weight in weights.items():
+            arguments.whole(f"weights[{queue!r}]", weight, 1)
+    return Shares(most, min(total, 1000), prefetch, weights)
+
+
+def _dump_stacks_on_request() -> bool:
+    try:
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+    except (OSError, ValueError, RuntimeError, AttributeError):  # standard error is closed, or no file
+        return False
+    return True
+
+
+def _too_late(handling: Handling) -> TimeoutError:
+    return TimeoutError(f"no result after {handling.timeout:g} s")
+
+
+def _counted_as(outcome: object) -> str:
     match outcome:
-        case None:
-            return "completed"
+        case BaseException() | Retry():
+            return "failed"
         case Snooze():
             return "snoozed"
         case Cancel():
             return "cancelled"
         case Dead():
             return "dead"
-    return "failed"
+    return "completed"
+
+
+__all__ = ["Handler", "Summary", "Worker"]

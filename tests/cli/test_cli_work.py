@@ -35,14 +35,14 @@ def handlers(tmp_path, monkeypatch):
 @SQLITE
 def test_a_python_function(ask, queue, handlers, attribute):
     queue.enqueue_many([("n", "good"), ("n", "bad")])
-    answer = ask("work", queue.name, "--handler", f"{handlers}:{attribute}", "--until-empty", "--json", "--workers", 2)
+    answer = ask("work", queue.name, "--handler", f"{handlers}:{attribute}", "--until-empty", "--json", "--concurrency", 2)
     assert {name: number for name, number in answer.record.items() if number} == {
-        "queue": queue.name,
+        "queues": [queue.name],
         "completed": 1,
         "failed": 1,
     }
     counts = ["completed", "failed", "snoozed", "cancelled", "dead", "released", "lost"]
-    assert list(answer.record) == ["queue", *counts, "signal"]
+    assert list(answer.record) == ["queues", *counts, "signal"]
     assert "has good" in answer.err
     assert "ValueError: a bad one" in answer.err
 
@@ -50,7 +50,7 @@ def test_a_python_function(ask, queue, handlers, attribute):
 def test_a_program_on_every_database(queue, url, tmp_path):
     """In a process of its own, as in earnest: 75, 65, another status, and success."""
     ids = {word: queue.enqueue("n", word) for word in ("0", "75", "65", "9")}
-    command = [sys.executable, "-m", "queue_db", "work", queue.name, "--until-empty", "--json", "--workers", "3"]
+    command = [sys.executable, "-m", "queue_db", "work", queue.name, "--until-empty", "--json", "--concurrency", "3"]
     script = 'read status; env | grep -c QUEUE_DB_URL; echo said $status >&2; eval exit "$status"'
     done = subprocess.run(
         [*command, "--shell", "--exec", script],
@@ -119,7 +119,7 @@ def test_verbose_logs_every_job(ask, queue):
         (("--exec", "echo 'x"), "cannot be split"),
         (("--exec", "true", "--timeout", "0"), "timeout=0"),
         (("--exec", "true", "--lease", "0"), "lease=0"),
-        (("--exec", "true", "--workers", "0"), "--workers"),
+        (("--exec", "true", "--concurrency", "0"), "--concurrency"),
     ],
 )
 def test_work_refuses(ask, name, handlers, arguments, part):

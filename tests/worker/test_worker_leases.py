@@ -5,7 +5,8 @@ import time
 
 from queue_db import State
 from queue_db.queue import QueueDB
-from queue_db.worker import Worker
+from queue_db.worker.held import Heartbeat
+from tests.worker.serving import serving
 
 PATIENCE = 20.0
 
@@ -34,7 +35,7 @@ def test_a_handler_may_run_longer_than_its_lease(queue, open_db, running, monkey
         done.set()
 
     done = threading.Event()
-    with running(Worker(queue, handler, lease=0.6), until_empty=True) as thread:
+    with running(serving(queue, handler, lease=0.6), until_empty=True) as thread:
         assert done.wait(PATIENCE)
         assert time.monotonic() - began > 0.6
         thread.join(PATIENCE)
@@ -51,7 +52,7 @@ def test_a_lost_lease_is_told_and_the_result_does_not_count(queue, open_db, runn
         started.set()
         assert go.wait(PATIENCE)
 
-    worker = Worker(queue, handler, lease=0.5)
+    worker = serving(queue, handler, lease=0.5)
     with running(worker, until_empty=True) as thread:
         assert started.wait(PATIENCE)
         # For a claimer an hour ahead the lease is over.
@@ -66,26 +67,20 @@ def test_a_lost_lease_is_told_and_the_result_does_not_count(queue, open_db, runn
     assert theirs.complete()
 
 
-def test_a_job_that_is_settled_while_the_heart_beats_is_not_called_lost(url, name, running, log):
+def test_a_job_that_is_settled_while_the_heart_beats_is_not_called_lost(url, name, running, log, monkeypatch):
     """Beats as fast as they come, jobs as short as they are."""
     with QueueDB(url) as db:
         queue = db.queue(name)
         queue.enqueue_many([("short", number) for number in range(100)])
-        worker = Worker(queue, lambda job: None, workers=3, lease=5.0)
-        beating = threading.Event()
+        worker = serving(queue, lambda job: None, concurrency=3, lease=5.0)
 
-        def beat(heartbeat):
-            while not beating.wait(0.001):
+        def run(heartbeat, ended):
+            while not ended.wait(0.001):
                 heartbeat.beat()
 
-        from queue_db.worker.held import Heartbeat
-
+        monkeypatch.setattr(Heartbeat, "run", run)
         with running(worker, until_empty=True) as thread:
-            extra = threading.Thread(target=beat, args=(Heartbeat(queue, worker._held, 5.0, lost=lambda: None),))
-            extra.start()
             thread.join(PATIENCE)
-            beating.set()
-            extra.join(PATIENCE)
         assert (worker.summary.completed, worker.summary.lost) == (100, 0)
         assert not log.has("lost the lease")
         assert queue.stats().by_kind == {}

@@ -7,7 +7,8 @@ import pytest
 from queue_db import ArgumentError, Cancel, Dead, JobNotFoundError, Retry, SchemaOutOfDateError, Snooze, State, StorageError
 from queue_db.queue import QueueDB
 from queue_db.worker import Worker
-from queue_db.worker.pauses import Pause
+from queue_db.worker.pauses import Idle, Pause
+from tests.worker.serving import serving
 
 PATIENCE = 20.0
 
@@ -15,7 +16,7 @@ PATIENCE = 20.0
 def test_every_job_is_handled_once_and_leaves(queue):
     ids = queue.enqueue_many([("n", number) for number in range(30)])
     seen = []
-    summary = Worker(queue, lambda job: seen.append(job.id), workers=3).run(until_empty=True)
+    summary = serving(queue, lambda job: seen.append(job.id), concurrency=3).run(until_empty=True)
     assert sorted(seen) == ids
     assert summary.completed == 30
     assert queue.stats().by_kind == {}
@@ -28,7 +29,8 @@ def test_outcomes_are_what_the_handler_returned(queue):
         "retry": Retry("not yet", 1000),
         "cancel": Cancel(),
         "dead": Dead("no way"),
-        "wrong": "ok",
+        "result": "ok",
+        "wrong": Snooze(-1),
         "raise": ZeroDivisionError("by zero"),
         "exit": SystemExit(3),
     }
@@ -40,10 +42,10 @@ def test_outcomes_are_what_the_handler_returned(queue):
             raise outcome
         return outcome
 
-    summary = Worker(queue, handler).run(until_empty=True)
-    assert (summary.completed, summary.snoozed, summary.cancelled, summary.dead) == (1, 1, 1, 1)
+    summary = serving(queue, handler).run(until_empty=True)
+    assert (summary.completed, summary.snoozed, summary.cancelled, summary.dead) == (2, 1, 1, 1)
     assert (summary.failed, summary.lost, summary.released) == (4, 0, 0)
-    for kind in ("done", "cancel"):
+    for kind in ("done", "result", "cancel"):
         with pytest.raises(JobNotFoundError):
             queue.get(ids[kind])
     snoozed = queue.get(ids["snooze"])
@@ -53,7 +55,7 @@ def test_outcomes_are_what_the_handler_returned(queue):
     assert queue.get(ids["raise"]).last_error == "ZeroDivisionError: by zero"
     assert queue.get(ids["exit"]).last_error == "SystemExit: 3"
     wrong = queue.get(ids["wrong"])
-    assert wrong.last_error.startswith("ArgumentError: a handler returned 'ok'")
+    assert wrong.last_error == "ArgumentError: Snooze.seconds=-1: must be 0 or more seconds"
     assert wrong.attempts == 1
 
 
@@ -62,69 +64,92 @@ def test_a_mapping_has_a_handler_for_each_kind(queue):
     queue.enqueue("known", 5)
     stranger = queue.enqueue("stranger")
     seen = []
-    summary = Worker(queue, {"known": lambda job: seen.append(job.payload)}).run(until_empty=True)
+    summary = serving(queue, {"known": lambda job: seen.append(job.payload)}).run(until_empty=True)
     assert seen == [5]
-    assert (summary.completed, summary.failed) == (1, 1)
-    assert queue.get(stranger).last_error == "UnknownKindError: no handler for job kind 'stranger'; known kinds: known"
+    assert (summary.completed, summary.dead) == (1, 1)
+    parked = queue.get(stranger)
+    assert (parked.state, parked.attempts) == (State.DEAD, 1)
+    assert parked.last_error == "parked: no handler for job kind 'stranger'; known kinds: known"
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_impossible_values_are_refused_at_once(queue):
-    for options in ({"workers": 0}, {"lease": 0}, {"batch": 0}, {"poll": -1}, {"grace": -1}, {"workers": 1.5}):
+    for options in (
+        {"concurrency": 0},
+        {"concurrency": 1.5},
+        {"prefetch": -1},
+        {"lease": 0},
+        {"poll": -1},
+        {"grace": -1},
+        {"mode": "exactly_once"},
+        {"weights": {"another": 1}},
+        {"weights": {queue.name: 0}},
+        {"prefetch": 1, "mode": "at_most_once"},
+    ):
         with pytest.raises(ArgumentError, match=next(iter(options))):
-            Worker(queue, print, **options)
+            serving(queue, print, **options)
+    for queues in ((), {}, {queue.name: 0}, "", " mail", 5):
+        with pytest.raises(ArgumentError, match="queue"):
+            Worker(queue.db, queues)
+    worker = serving(queue, print)
+    for option in ({"max_attempts": 0}, {"timeout": 0}, {"backoff": 5}, {"schema": 5}):
+        with pytest.raises(ArgumentError, match=next(iter(option))):
+            worker.handles("kind", **option)(print)
+    with pytest.raises(ArgumentError, match="has a handler already"):
+        worker.handles(None)(print)
     for handler in (5, {"kind": 5}):
         with pytest.raises(ArgumentError, match="handler"):
-            Worker(queue, handler)
+            serving(queue, handler)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_without_tables_it_does_not_begin(fresh_url, name):
     with QueueDB(fresh_url) as db, pytest.raises(SchemaOutOfDateError, match="queue-db migrate"):
-        Worker(db.queue(name), print).run(until_empty=True)
+        serving(db.queue(name), print).run(until_empty=True)
 
 
 def test_until_empty_waits_for_what_running_handlers_add(queue, monkeypatch):
-    """Four threads: three find nothing while one works, and must be there for the jobs that it adds."""
+    """The worker finds nothing while one thread works, and must be there for the jobs that it adds."""
     queue.enqueue("parent")
     children = threading.Barrier(3, timeout=PATIENCE)
     looks = threading.Semaphore(0)
-    peek = queue.peek
+    upcoming = queue.db.upcoming
 
-    def counted(limit):
-        found = peek(limit)
+    def counted(queues):
+        found = upcoming(queues)
         looks.release()
         return found
 
-    monkeypatch.setattr(queue, "peek", counted)
+    monkeypatch.setattr(queue.db, "upcoming", counted)
 
     def handler(job):
         if job.kind == "parent":
-            for _ in range(9):  # the others have looked in vain again and again
+            for _ in range(9):  # it has looked in vain again and again
                 assert looks.acquire(timeout=PATIENCE)
             queue.enqueue_many([("child", None)] * 3)
         else:
             children.wait()  # passes only when three threads are here at once
 
-    summary = Worker(queue, handler, workers=4, poll=0.05).run(until_empty=True)
+    summary = serving(queue, handler, concurrency=4, poll=0.05).run(until_empty=True)
     assert summary.completed == 4
 
 
 def test_until_empty_leaves_what_is_not_due(queue):
     queue.enqueue("later", delay=1000)
-    assert Worker(queue, print).run(until_empty=True).completed == 0
+    assert serving(queue, print).run(until_empty=True).completed == 0
     assert queue.stats().scheduled == 1
 
 
-def test_a_batch_is_handled_by_the_thread_that_claimed_it(queue):
-    queue.enqueue_many([("n", number) for number in range(7)])
+def test_jobs_claimed_ahead_are_begun_in_their_order(queue):
+    queue.enqueue_many([("n", number) for number in range(50)])
     seen = []
-    summary = Worker(queue, lambda job: seen.append(job.payload), batch=5).run(until_empty=True)
-    assert seen == list(range(7))
-    assert summary.completed == 7
+    summary = serving(queue, lambda job: seen.append(job.payload), concurrency=1, prefetch=8).run(until_empty=True)
+    assert seen == list(range(50))
+    assert summary.completed == 50
+    assert queue.db.counters.claims < 20
 
 
-def test_stop_releases_the_rest_of_a_batch_unworked(queue, running, log):
+def test_stop_releases_at_once_what_was_claimed_ahead(queue, running, log):
     ids = queue.enqueue_many([("n", number) for number in range(5)])
     started, go = threading.Event(), threading.Event()
 
@@ -132,11 +157,12 @@ def test_stop_releases_the_rest_of_a_batch_unworked(queue, running, log):
         started.set()
         assert go.wait(PATIENCE)
 
-    worker = Worker(queue, handler, batch=5)
+    worker = serving(queue, handler, concurrency=1, prefetch=4)
     with running(worker) as thread:
         assert started.wait(PATIENCE)
         worker.stop()
-        worker._stopping.wait(PATIENCE)
+        log.wait("released 4 unfinished jobs")  # while the handler of the first one runs
+        assert len(queue.peek()) == 4
         go.set()
         thread.join(PATIENCE)
     assert (worker.summary.completed, worker.summary.released) == (1, 4)
@@ -151,11 +177,11 @@ def test_stop_lets_running_handlers_finish(queue, running):
         started.set()
         assert go.wait(PATIENCE)
 
-    worker = Worker(queue, handler, workers=2)
+    worker = serving(queue, handler, concurrency=2)
     with running(worker) as thread:
         assert started.wait(PATIENCE)
         worker.stop()
-        worker._stopping.wait(PATIENCE)
+        assert thread.is_alive()
         go.set()
         thread.join(PATIENCE)
     assert worker.summary.completed == 1
@@ -170,7 +196,7 @@ def test_after_the_grace_time_jobs_are_released_and_the_late_result_does_not_cou
         started.set()
         assert go.wait(PATIENCE)
 
-    worker = Worker(queue, handler)
+    worker = serving(queue, handler)
     with running(worker) as thread:
         assert started.wait(PATIENCE)
         worker.stop(grace=0)
@@ -203,7 +229,7 @@ def test_a_handler_that_can_end_its_calls_is_told_before_their_jobs_are_released
             self.ended.set()
 
     handler = Handler()
-    worker = Worker(queue, handler)
+    worker = serving(queue, handler)
     with running(worker) as thread:
         assert handler.started.wait(PATIENCE)
         worker.stop(grace=0)
@@ -215,7 +241,7 @@ def test_a_handler_that_can_end_its_calls_is_told_before_their_jobs_are_released
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_stop_before_run_ends_it_at_once(queue):
     queue.enqueue("n")
-    worker = Worker(queue, print)
+    worker = serving(queue, print)
     worker.stop()
     assert worker.run().completed in (0, 1)
 
@@ -225,7 +251,7 @@ def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running
     db = open_db(removal="delete_mark")
     queue = db.queue(name)
     queue.enqueue_many([("n", number) for number in range(3)])
-    Worker(queue, lambda job: None).run(until_empty=True)
+    serving(queue, lambda job: None).run(until_empty=True)
     swept = threading.Semaphore(0)
     original = db.sweep
 
@@ -235,7 +261,7 @@ def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running
         return gone
 
     monkeypatch.setattr(db, "sweep", sweep)
-    with running(Worker(queue, lambda job: None)):
+    with running(serving(queue, lambda job: None)):
         for _ in range(3):
             assert swept.acquire(timeout=PATIENCE)
     with db.database.engine.connect() as connection:
@@ -248,15 +274,15 @@ def test_a_claim_that_fails_is_tried_again_after_growing_pauses(queue, log, monk
     failures = iter(range(4))
     claim = queue.claim
 
-    def broken(*arguments):
+    def broken(*arguments, **options):
         if next(failures, None) is not None:
             raise StorageError("the disk is on fire")
-        return claim(*arguments)
+        return claim(*arguments, **options)
 
     monkeypatch.setattr(queue, "claim", broken)
     monkeypatch.setattr("queue_db.worker.worker.TROUBLE", (0.001, 0.01))
     queue.enqueue("n")
-    assert Worker(queue, lambda job: None).run(until_empty=True).completed == 1
+    assert serving(queue, lambda job: None).run(until_empty=True).completed == 1
     assert log.wait("next try in 0.0 s: the disk is on fire")
 
 
@@ -274,7 +300,7 @@ def test_a_settle_that_fails_is_tried_again(queue, log, monkeypatch):
     monkeypatch.setattr("queue_db.worker.worker.TROUBLE", (0.001, 0.01))
     queue.enqueue("n")
     calls = []
-    summary = Worker(queue, calls.append).run(until_empty=True)
+    summary = serving(queue, calls.append).run(until_empty=True)
     assert (len(calls), summary.completed, summary.lost) == (1, 1, 0)
     log.wait("trying again: the disk is on fire")
 
@@ -285,9 +311,9 @@ def test_a_settle_that_always_fails_leaves_the_job_to_its_lease(queue, log, monk
         raise StorageError("the disk is on fire")
 
     monkeypatch.setattr(queue, "complete_many", broken)
-    monkeypatch.setattr("queue_db.worker.worker.SETTLE_FOR", 0.0)
+    monkeypatch.setattr("queue_db.worker.acknowledger.SETTLE_FOR", 0.0)
     job_id = queue.enqueue("n")
-    summary = Worker(queue, lambda job: None).run(until_empty=True)
+    summary = serving(queue, lambda job: None).run(until_empty=True)
     assert (summary.completed, summary.lost) == (0, 1)
     assert queue.get(job_id).state is State.RUNNING
 
@@ -300,3 +326,16 @@ def test_pauses_grow_to_the_longest_and_are_spread():
     spread = Pause(0.01, 1.0, rng=lambda: 0.0)
     assert spread.next() == 0.005
     assert Pause(5.0, 1.0, rng=lambda: 1.0).next() == 1.0
+
+
+def test_a_worker_without_jobs_looks_ever_more_rarely():
+    now = [100.0]
+    idle = Idle(0.5, clock=lambda: now[0], rng=lambda: 1.0)
+    looks = 0
+    while now[0] < 110.0:
+        now[0] += idle.next()
+        looks += 1
+    assert looks < 200
+    assert idle.next() == 0.5
+    idle.worked()
+    assert idle.next() == 0.001

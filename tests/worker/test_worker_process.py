@@ -12,8 +12,8 @@ import pytest
 
 from queue_db import State
 from queue_db.queue import QueueDB
-from queue_db.worker import Worker
 from tests.servers import Server, provide
+from tests.worker.serving import serving
 
 PATIENCE = 20.0
 
@@ -85,7 +85,7 @@ def process(url: str, name: str, tmp_path: Path) -> Iterator[Callable[..., Proce
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_signal_lets_the_running_job_finish(process, queue, number, status):
     queue.enqueue_many([("n", 1), ("n", 2)])
-    worker = process("--json")
+    worker = process("--json", "--concurrency", "1")
     worker.begun()
     worker.process.send_signal(number)
     worker.logged(f"{number.name}: no more claims, up to 30 s")
@@ -146,14 +146,14 @@ def test_a_worker_survives_a_restart_of_the_database(kind, private, name, runnin
             else:
                 after.set()
 
-        worker = Worker(queue, handler, workers=2)
+        worker = serving(queue, handler, concurrency=2)
         with running(worker):
             assert started.wait(PATIENCE)
             private.kill()
             go.set()
             # One thread cannot report its result, the other cannot claim.
             log.wait("trying again")
-            log.wait("claiming from queue")
+            log.wait("claiming from")
             private.start()
             queue.enqueue("after")
             assert after.wait(PATIENCE)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from queue_db import ArgumentError, ConfigurationError, State
-from queue_db.worker import Program, Worker
+from queue_db.worker import Program
+from tests.worker.serving import serving
 
 PATIENCE = 20.0
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
@@ -24,7 +25,7 @@ def shell(command: str, **options: object) -> Program:
 def one(queue, program, payload=None):
     """Enqueue a job, let the program have it, and return what is left of it."""
     job_id = queue.enqueue("n", payload)
-    summary = Worker(queue, program).run(until_empty=True)
+    summary = serving(queue, program).run(until_empty=True)
     return summary, None if summary.completed else queue.get(job_id)
 
 
@@ -105,7 +106,7 @@ def test_leaving_ends_the_program_and_releases_the_job(queue, tmp_path: Path, ru
     job_id = queue.enqueue("n")
     begun = tmp_path / "begun"
     os.mkfifo(begun)
-    worker = Worker(queue, shell(f"echo $$ > {begun}; exec sleep 1000"))
+    worker = serving(queue, shell(f"echo $$ > {begun}; exec sleep 1000"))
     with running(worker) as thread:
         pid = int(begun.read_text())
         worker.stop(grace=0)

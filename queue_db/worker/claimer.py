@@ -1,0 +1,194 @@
+"""Claims jobs for free slots, one thread for all queues of a worker; and waits, no longer than it must, when there are none."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from queue_db.errors import QueueDBError
+from queue_db.leased import LeasedJob
+from queue_db.queue import MAX_CLAIM, QueueDB
+from queue_db.worker.bell import Bell
+from queue_db.worker.pauses import Idle, Pause
+
+log = logging.getLogger("queue_db.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How many jobs may be in hand at once.
+
+    :param queues: how many of each, in the order in which they are asked.
+    :param total: how many in all.
+    :param ahead: how many more are claimed before a slot is free for them.
+    :param weights: by which the order is drawn each time; None: always this order.
+    """
+
+    queues: Mapping[str, int]
+    total: int
+    ahead: int = 0
+    weights: Mapping[str, int] | None = None
+
+    def order(self) -> list[str]:
+        """The queues in the order of the next claims."""
+        if self.weights is None:
+            return list(self.queues)
+        # The largest of random()^(1/weight) is this queue with a probability of its weight over the sum of all.
+        drawn = {queue: random.random() ** (1.0 / self.weights[queue]) for queue in self.queues}
+        return sorted(drawn, key=drawn.__getitem__, reverse=True)
+
+
+class Claimer:
+    """The claim loop.
+
+    :param in_hand: how many jobs of a queue are in hand, and with None of all.
+    :param take: gets the jobs claimed.
+    :param idle: whether no job is in hand, not even one that has not been reported yet.
+    :param quiet: while it is set nothing is claimed.
+    """
+
+    def __init__(
+        self,
+        db: QueueDB,
+        shares: Shares,
+        *,
+        lease: float,
+        at_most_once: bool,
+        poll: float,
+        trouble: tuple[float, float],
+        in_hand: Callable[[str | None], int],
+        take: Callable[[str, list[LeasedJob]], None],
+        idle: Callable[[], bool],
+        quiet: threading.Event,
+    ) -> None:
+        self._db = db
+        self._shares = shares
+        self._lease = lease
+        self._at_most_once = at_most_once
+        self._in_hand = in_hand
+        self._take = take
+        self._idle_now = idle
+        self._idle = Idle(poll)
+        self._poll = poll
+        self._trouble = Pause(*trouble)
+        self.bell = Bell(lambda: db.database.listen(db.hints.channel), trouble)
+        # Where the last claim won all it asked for, the next one will most likely win too.
+        self._promising: set[str] = set()
+        self._hungry = False
+        self._until_empty = False
+        self.stopping = threading.Event()
+        self._quiet = quiet
+
+    def run(self, *, until_empty: bool) -> None:
+        """Claim until :meth:`stop`; ``until_empty``: or until nothing is due and nothing in hand."""
+        self._until_empty = until_empty
+        self._db.hints.add(self.bell.ring)
+        try:
+            while not self.stopping.is_set():
+                try:
+                    if not self._round():
+                        return
+                except Exception as error:
+                    wait = self._trouble.next()
+                    # What the database says fits in a line; anything else is a mistake and needs its traceback.
+                    expected = isinstance(error, QueueDBError)
+                    log.log(
+                        logging.WARNING if expected else logging.ERROR,
+                        "claiming from %s failed, next try in %.1f s: %s",
+                        ", ".join(map(repr, self._shares.queues)),
+                        wait,
+                        error,
+                        exc_info=not expected,
+                    )
+                    self.stopping.wait(wait)
+        finally:
+            self._db.hints.remove(self.bell.ring)
+            self.bell.close()
+
+    def stop(self) -> None:
+        """Claim no more. From any thread."""
+        self.stopping.set()
+        self.bell.ring()
+
+    def freed(self) -> None:
+        """A slot is free. From any thread, after each job: it must cost nothing while nobody waits for it."""
+        if self._hungry and self._room():
+            self._hungry = False
+            self.bell.ring()
+
+    # --- one round --------------------------------------------------------------------------------------------------
+
+    def _round(self) -> bool:
+        """Claim or look or wait, once; False if that was all."""
+        room = self._room()
+        if not room:
+            self._hungry = True
+            room = self._room()  # one that was freed just before is not told of
+            if not room:
+                self._hear(self._poll)
+                return True
+        self._hungry = False
+        names = [queue for queue in self._shares.order() if queue in self._promising and queue in room]
+        if not names:
+            return self._look(room)
+        won = 0
+        left = self._most() - self._in_hand(None)
+        for queue in names:
+            wanted = min(room[queue], left - won, MAX_CLAIM)
+            if wanted < 1:
+                break
+            jobs = self._db.queue(queue).claim(wanted, self._lease, delete=self._at_most_once)
+            if len(jobs) < wanted:
+                self._promising.discard(queue)
+            won += len(jobs)
+            if jobs:
+                self._trouble.reset()
+                self._idle.worked()
+                self._take(queue, jobs)
+        if not won:
+            # All were lost to others, or taken since somebody said that they were there.
+            self._hear(self._idle.next())
+        return True
+
+    def _look(self, room: Mapping[str, int]) -> bool:
+        """Ask where jobs are due, and wait if they are nowhere."""
+        # Asked before the look: if nothing was in hand then, nobody here can have added a job since.
+        idle = self._idle_now()
+        waits = self._db.upcoming(room)
+        self._trouble.reset()
+        due = {queue for queue, wait in waits.items() if wait is not None and wait <= 0}
+        if due:
+            self._promising |= due
+            return True
+        if self._until_empty and idle:
+            return False
+        self._hear(self._until(waits))
+        return True
+
+    def _until(self, waits: Mapping[str, float | None]) -> float:
+        """Seconds to rest: until the next job is due, or until it is time to look whether there is another one before it."""
+        return min([self._idle.next(), *(wait for wait in waits.values() if wait is not None)])
+
+    def _hear(self, seconds: float) -> None:
+        named = self.bell.wait(seconds)
+        self._promising |= named & self._shares.queues.keys()
+
+    def _most(self) -> int:
+        return self._shares.total + self._shares.ahead
+
+    def _room(self) -> dict[str, int]:
+        """How many more jobs may be claimed of each queue; nothing until it is worth a statement."""
+        if self._quiet.is_set():
+            return {}
+        shares = self._shares
+        ahead = shares.ahead
+        free = shares.total + ahead - self._in_hand(None)
+        if free < max(1, ahead // 2):
+            return {}
+        if len(shares.queues) == 1:
+            return dict.fromkeys(shares.queues, free)
+        room = {queue: min(free, most + ahead - self._in_hand(queue)) for queue, most in shares.queues.items()}
+        return {queue: places for queue, places in room.items() if places >= max(1, ahead // 2)}

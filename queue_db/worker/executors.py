@@ -1,0 +1,113 @@
+"""Where handlers run: functions on threads, coroutines on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from queue_db.leased import LeasedJob
+from queue_db.worker.handlers import Handling
+
+Assignment = tuple[LeasedJob, Handling]
+
+
+class Threads:
+    """Functions, each call on one of ``count`` threads.
+
+    Daemons: a handler that does not come back must not keep the process from ending.
+    """
+
+    def __init__(self, count: int, work: Callable[[LeasedJob, Handling], None], name: str) -> None:
+        self._work = work
+        self._waiting: SimpleQueue[Assignment | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"queue_db handler {number + 1} of {name}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def begin(self, assignments: Sequence[Assignment]) -> None:
+        """Work on these as soon as threads are free."""
+        put = self._waiting.put
+        for assignment in assignments:
+            put(assignment)
+
+    def cancel(self, job: LeasedJob) -> None:
+        """A thread cannot be stopped from outside; its handler may look at ``job.lost``."""
+
+    def unstarted(self) -> list[LeasedJob]:
+        """Take back what no thread has begun."""
+        found = []
+        with suppress(Empty):
+            while True:
+                one = self._waiting.get_nowait()
+                if one is not None:
+                    found.append(one[0])
+        return found
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        for _ in self._threads:
+            self._waiting.put(None)
+
+    def _run(self) -> None:
+        work, get = self._work, self._waiting.get
+        while (one := get()) is not None:
+            work(*one)
+
+
+class Loop:
+    """Coroutines, all on one event loop in a thread of its own."""
+
+    def __init__(self, work: Callable[[LeasedJob, Handling], Coroutine[Any, Any, None]], name: str) -> None:
+        self._work = work
+        self._tasks: dict[LeasedJob, asyncio.Task[None]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
+        self._thread.start()
+
+    def begin(self, assignments: Sequence[Assignment]) -> None:
+        """Begin these at once."""
+        self._loop.call_soon_threadsafe(self._begin, list(assignments))
+
+    def cancel(self, job: LeasedJob) -> None:
+        """Let the coroutine of this job see CancelledError."""
+        self._loop.call_soon_threadsafe(self._cancel, job)
+
+    def unstarted(self) -> list[LeasedJob]:
+        """Nothing ever waits here."""
+        return []
+
+    def close(self) -> None:
+        """Cancel what is running, and end the loop."""
+        with suppress(RuntimeError):  # closed before
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _begin(self, assignments: list[Assignment]) -> None:
+        for job, handling in assignments:
+            task = self._loop.create_task(self._work(job, handling))
+            self._tasks[job] = task
+            task.add_done_callback(lambda _, job=job: self._tasks.pop(job, None))  # type: ignore[misc]
+
+    def _cancel(self, job: LeasedJob) -> None:
+        task = self._tasks.get(job)
+        if task is not None:
+            task.cancel()
+
+    def _end(self) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+        self._loop.call_soon(self._loop.stop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()

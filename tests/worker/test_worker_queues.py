@@ -1,0 +1,202 @@
+"""Several queues, slots, hints, and how often a worker asks."""
+
+import threading
+from collections import Counter
+
+import pytest
+from sqlalchemy import event, text
+
+from queue_db.worker import Worker
+from queue_db.worker.claimer import Shares
+from queue_db.worker.pauses import Idle
+from tests.worker.serving import serving
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def names(name):
+    return [f"{name}-{which}" for which in ("high", "middle", "low")]
+
+
+def test_queues_are_emptied_strictly_in_order(db, names):
+    for queue in reversed(names):
+        db.queue(queue).enqueue_many([("n", None)] * 10)
+    seen = []
+    worker = Worker(db, names, concurrency=1)
+    worker.handles(None)(lambda job: seen.append(job.queue))
+    worker.run(until_empty=True)
+    assert seen == [queue for queue in names for _ in range(10)]
+
+
+def test_due_delayed_jobs_go_before_fresh_ones_in_due_order(db, name, clock, open_db):
+    """With a queue for the delayed ones of each class, as the lists high-delayed, high, … have it."""
+    db = open_db(clock=clock)
+    names = [f"{name}-{which}" for which in ("high-delayed", "high", "low-delayed", "low")]
+    for which, delay in (("high-delayed", 30), ("high-delayed", 10), ("low-delayed", 20), ("high-delayed", 20)):
+        db.queue(f"{name}-{which}").enqueue("n", delay, delay=delay)
+    for which in ("low", "high"):
+        db.queue(f"{name}-{which}").enqueue("n", which)
+    clock.advance(25)
+    seen = []
+    worker = Worker(db, names, concurrency=1)
+    worker.handles(None)(lambda job: seen.append(job.payload))
+    worker.run(until_empty=True)
+    assert seen == [10, 20, "high", 20, "low"]
+
+
+def test_weights_draw_the_order():
+    shares = Shares({"a": 1, "b": 1}, 2, weights={"a": 9, "b": 1})
+    first = Counter(shares.order()[0] for _ in range(2000))
+    assert 0.85 < first["a"] / 2000 < 0.95  # nine tenths; 7 standard deviations away
+    assert Shares({"a": 1, "b": 1}, 2).order() == ["a", "b"]
+
+
+def test_each_queue_has_its_slots(db, names):
+    """Ten jobs of one queue must not keep a job of the other from running."""
+    most, now, both = Counter(), Counter(), threading.Lock()
+    low_ran, go = threading.Event(), threading.Event()
+    high, low = names[0], names[2]
+    db.queue(high).enqueue_many([("n", None)] * 10)
+    db.queue(low).enqueue("n")
+    worker = Worker(db, {high: 3, low: 1})
+
+    @worker.handles(None)
+    def handler(job):
+        with both:
+            now[job.queue] += 1
+            most[job.queue] = max(most[job.queue], now[job.queue])
+        if job.queue == low:
+            low_ran.set()
+        assert low_ran.wait(PATIENCE)
+        with both:
+            now[job.queue] -= 1
+
+    assert worker.run(until_empty=True).completed == 11
+    assert most[high] <= 3
+    go.set()
+
+
+def test_a_look_at_many_queues_is_one_statement(db, names, queue):
+    for which in names:
+        db.queue(which).enqueue("n", delay=1000)
+    db.upcoming([*names, queue.name])  # prepared, and new priorities met
+    statements = []
+    event.listen(db.database.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
+    waits = db.upcoming([*names, queue.name])
+    assert len([one for one in statements if "PREPARE" not in one]) == 1, statements
+    assert waits[queue.name] is None
+    assert all(990 < waits[which] < 1001 for which in names)
+
+
+def test_a_look_sees_all_priorities_and_what_is_due_first(db, queue):
+    assert db.upcoming([queue.name]) == {queue.name: None}
+    db.queue(queue.name).enqueue("n", delay=500, priority=-5)
+    assert 490 < db.upcoming([queue.name])[queue.name] < 501
+    queue.enqueue("n", delay=100, priority=7)
+    assert 90 < db.upcoming([queue.name])[queue.name] < 101
+    queue.enqueue("n", priority=3)
+    assert db.upcoming([queue.name])[queue.name] <= 0
+    (job,) = queue.claim(lease=50)
+    assert 40 < db.upcoming([queue.name])[queue.name] < 51, "a running job counts at the end of its lease"
+    assert job.complete()
+
+
+def test_a_look_with_more_priorities_than_are_kept(db, queue):
+    queue.enqueue_many([("n", None, {"priority": number, "delay": 1000}) for number in range(40)])
+    assert db.upcoming([queue.name]) == {queue.name: None} or db.upcoming([queue.name])[queue.name] > 900
+    queue.enqueue("n", priority=50)
+    assert db.upcoming([queue.name])[queue.name] <= 0
+    assert len(queue.claim()) == 1
+
+
+def test_a_job_below_the_mark_wakes_an_idle_worker(db, queue, running):
+    """An INSERT by hand with an old time lies below where claims and looks start."""
+    seen = threading.Semaphore(0)
+    worker = serving(queue, lambda job: seen.release(), poll=0.05)
+    with running(worker):
+        queue.enqueue("first")
+        assert seen.acquire(timeout=PATIENCE)
+        jobs = db.store.tables.jobs
+        with queue.transaction() as connection:
+            connection.execute(jobs.insert().values(queue=queue.name, payload="null", available_at=1))
+        assert seen.acquire(timeout=PATIENCE)
+
+
+@pytest.fixture
+def rests_at_once(monkeypatch):
+    """Between two looks it waits as long as it may."""
+    monkeypatch.setattr(Idle, "next", lambda idle: idle._longest)
+
+
+@pytest.mark.usefixtures("rests_at_once")
+def test_a_resting_worker_is_rung_by_its_own_process(queue, running):
+    """It would look by itself after an hour."""
+    seen = threading.Semaphore(0)
+    worker = serving(queue, lambda job: seen.release(), poll=3600.0)
+    with running(worker):
+        for _ in range(3):
+            queue.enqueue("n")
+            assert seen.acquire(timeout=PATIENCE)
+
+
+@pytest.mark.usefixtures("rests_at_once")
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_a_resting_worker_hears_of_jobs_of_other_processes(queue, open_db, running, monkeypatch):
+    monkeypatch.setattr("queue_db.hints.EVERY", 0.0)
+    seen = threading.Semaphore(0)
+    others = open_db().queue(queue.name)
+    with running(serving(queue, lambda job: seen.release(), poll=3600.0)):
+        for _ in range(3):
+            others.enqueue("n")
+            assert seen.acquire(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_four_connections_whatever_the_concurrency(fresh_url, name, running):
+    from queue_db import QueueDB
+
+    with QueueDB(fresh_url) as db, QueueDB(fresh_url) as watcher:
+        db.migrate()
+        queue = db.queue(name)
+        everybody, go = threading.Barrier(101, timeout=PATIENCE), threading.Event()
+
+        def handler(job):
+            everybody.wait()
+            assert go.wait(PATIENCE)
+
+        queue.enqueue_many([("n", None)] * 100)
+        watched = watcher.database.engine.connect()
+        with running(serving(queue, handler, concurrency=100, lease=0.6)):
+            everybody.wait()
+            log_of = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+            most = 0
+            for _ in range(20):
+                most = max(most, watched.execute(log_of).scalar_one())
+                go.wait(0.05)
+            go.set()
+        watched.close()
+        # One that the watcher keeps idle is among them.
+        assert most - 1 <= 4
+        assert queue.stats().by_kind == {}
+
+
+def test_quiet_claims_no_more_until_it_is_resumed(queue, running):
+    started, go, seen = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def handler(job):
+        started.set()
+        assert go.wait(PATIENCE)
+        seen.release()
+
+    worker = serving(queue, handler, concurrency=1, poll=0.01)
+    queue.enqueue_many([("n", None)] * 2)
+    with running(worker):
+        assert started.wait(PATIENCE)
+        worker.quiet()
+        go.set()
+        assert seen.acquire(timeout=PATIENCE)
+        assert not seen.acquire(timeout=0.2)  # more than ten looks
+        assert queue.stats().available == 1
+        worker.resume()
+        assert seen.acquire(timeout=PATIENCE)
