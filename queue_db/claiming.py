@@ -42,7 +42,7 @@ class Claiming:
         self._queue = queue
         self._worker = worker
         self.marks = Marks()
-        # Where the last round won, the next will most likely win too.
+        # Where the last round won all it wanted, the next will most likely win too.
         self._winning = False
 
     def claim(self, limit: int, lease: int, *, pop: bool = False) -> list[Won]:
@@ -75,8 +75,12 @@ class Claiming:
             claim = self._round(limit - held, lease, won, sweep=sweeping, pop=pop, lean=lean)
             lean = False
             if not claim.conclusive:
-                doubtful = claim
-                continue
+                # It won nothing, or less than it could: the next one says what is left.
+                doubtful = None if claim.rows else claim
+                missed += claim.missed
+                if len(won) < limit:
+                    continue
+                break
             if doubtful is not None:
                 missed += self._judge(doubtful, claim)
                 doubtful = None
@@ -125,11 +129,11 @@ class Claiming:
         # popped does not come back, so that must be said.
         claim = self._database.run(work, name="claim", direct=True, repeatable=not pop)
         rows = claim.rows
-        self._winning = bool(rows)
+        self._winning = len(rows) >= limit
         now = rows[0].available_at - lease if rows else None
         if claim.heads or claim.unseen or sweep:
             self.marks.learn(claim, now=now, swept=sweep, seconds=time.monotonic() - began)
-        if claim.conclusive:
+        if claim.conclusive or rows:
             strategy.observe(claim)
         exhausted = [row for row in rows if row.attempts > row.max_attempts]
         with self._database.counting as counters:

@@ -122,7 +122,7 @@ class Want:
     #: Priorities known to be in the queue, lowest number first. Empty: one plain range over all of them.
     ranges: tuple[Range, ...]
     now: int | None = None  #: microseconds; None: the database's clock
-    #: Jobs are expected: a cheaper statement that cannot say why it got nothing will do.
+    #: Jobs are expected: a cheaper statement that cannot say why it got less than it wanted will do.
     lean: bool = False
 
 
@@ -177,7 +177,7 @@ class Claim:
     heads: Mapping[int, int] = field(default_factory=dict)
     #: Priorities that are in the queue and were not in ``Want.ranges``.
     unseen: tuple[int, ...] = ()
-    #: False: nothing was won, and nobody knows whether for want of jobs; see ``Want.lean``.
+    #: False: less was won than wanted, and nobody knows whether for want of jobs; see ``Want.lean``.
     conclusive: bool = True
 
 

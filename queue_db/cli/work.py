@@ -128,7 +128,7 @@ def add_to(app: typer.Typer) -> None:
 
         SIGTERM and Ctrl-C stop the worker in good order: no more claims, jobs that were not begun are given back, running jobs
         finish within --grace, the rest are given back. A second signal gives them back at once. SIGTSTP stops claiming and no more,
-        SIGCONT begins again; SIGUSR1 writes what every thread does to standard error. After Ctrl-C the status is 130, after SIGTERM
+        SIGCONT begins again; SIGUSR1 logs what every thread does. After Ctrl-C the status is 130, after SIGTERM
         0.
 
         The log goes to standard error. With --json each process prints a summary at its end, and programs write to standard error

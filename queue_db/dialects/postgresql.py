@@ -227,9 +227,9 @@ class PostgreSQL(ReturningDialect):
         if not rows:
             return Taken((), 0, {}, (), conclusive=False)
         tried = 1 if one else rows[0][_TRIED]
-        if "start" in parameters:
-            return Taken(rows, tried, {}, ())  # within a slice nobody knows where the queue begins
-        return Taken(rows, tried, {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][_HEAD]}, ())
+        # Within a slice nobody knows where the queue begins.
+        heads = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][_HEAD]}
+        return Taken(rows, tried, heads, (), conclusive=len(rows) == parameters["limit"])
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
         if len(pairs) == 1:

@@ -61,7 +61,7 @@ class Taking:
 class Taken:
     """What a claim took: rows that begin with ``returning``; the candidates' ``(priority, head)``; unseen priorities.
 
-    Not ``conclusive``: nothing was taken, and nobody knows why.
+    Not ``conclusive``: less was taken than could be, and nobody knows why.
     """
 
     rows: Sequence[Sequence[Any]]

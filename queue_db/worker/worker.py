@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import logging
 import math
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +47,10 @@ SWEEP_LIMIT = 10_000
 _CLAIMS = 5.0
 _REPORTS = 10.0
 
+# Between two looks whether there was a signal, seconds. Mostly it ends the wait; but one that comes right after a SIGCONT goes to any
+# thread, and Python's handler waits for the main thread to wake up.
+_SIGNALS = 0.5
+
 # Between two looks whether all is reported, seconds.
 _REPORTED = 0.005
 
@@ -78,6 +83,11 @@ class _Stop:
 @dataclass(frozen=True, slots=True)
 class _Quiet:
     on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Show:
+    """Show the stacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +156,7 @@ class Worker:
         self.handlers = Handlers()
         self._lock = threading.Lock()
         # The thread in run() reads it; a signal handler may put into it at any moment, which no lock or event allows.
-        self._mail: SimpleQueue[_Stop | _Quiet | _Ended] = SimpleQueue()
+        self._mail: SimpleQueue[_Stop | _Quiet | _Show | _Ended] = SimpleQueue()
         self._background: threading.Thread | None = None
         self._quiet = threading.Event()
         self.summary = Summary()
@@ -201,7 +211,7 @@ class Worker:
         """Work until :meth:`stop`, or SIGTERM or SIGINT if this is the main thread, whose handlers are restored afterwards.
 
         The first signal stops as :meth:`stop` does, the second leaves at once. SIGTSTP is :meth:`quiet`, SIGCONT :meth:`resume`;
-        SIGUSR1 writes what every thread does to standard error.
+        SIGUSR1 logs what every thread does.
 
         :param until_empty: return when nothing is due and this worker has no job. Jobs that are scheduled for later, and those that
             other workers have, are not waited for.
@@ -261,15 +271,17 @@ class Worker:
         def hush(number: int, frame: object) -> None:
             self._mail.put(_Quiet(on=number != getattr(signal, "SIGCONT", None)))
 
-        wanted = {signal.SIGTERM: tell, signal.SIGINT: tell}
+        def show(number: int, frame: object) -> None:
+            self._mail.put(_Show())
+
+        wanted: dict[int, Callable[[int, object], None]] = {signal.SIGTERM: tell, signal.SIGINT: tell}
         wanted |= {getattr(signal, name): hush for name in ("SIGTSTP", "SIGCONT") if hasattr(signal, name)}
+        if hasattr(signal, "SIGUSR1"):
+            wanted[signal.SIGUSR1] = show
         before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-        dumps = hasattr(signal, "SIGUSR1") and _dump_stacks_on_request()
         try:
             yield
         finally:
-            if dumps:
-                faulthandler.unregister(signal.SIGUSR1)
             for number, old in before.items():
                 signal.signal(number, signal.SIG_DFL if old is None else old)
 
@@ -277,7 +289,7 @@ class Worker:
 class _Run:
     """One run of a worker: its threads and the jobs in hand."""
 
-    def __init__(self, worker: Worker, mail: SimpleQueue[_Stop | _Quiet | _Ended], lock: threading.Lock) -> None:
+    def __init__(self, worker: Worker, mail: SimpleQueue[_Stop | _Quiet | _Show | _Ended], lock: threading.Lock) -> None:
         self._worker = worker
         self._mail = mail
         self._lock = lock
@@ -339,10 +351,9 @@ class _Run:
         ending = False
         while not ending or self.held or self._acknowledger:
             # Nobody says when the last result is reported: it takes a moment, or as long as the database is away.
-            longest = _REPORTED if ending and not self.held else math.inf
-            rest = min(longest, deadline - time.monotonic())
+            longest = _REPORTED if ending and not self.held else _SIGNALS
             try:
-                mail = self._mail.get(timeout=None if rest == math.inf else max(0.0, rest))
+                mail = self._mail.get(timeout=max(0.0, min(longest, deadline - time.monotonic())))
             except Empty:
                 if time.monotonic() >= deadline:
                     return
@@ -351,6 +362,9 @@ class _Run:
                 if mail.run is self:
                     ending = True
                     self._give_back_unstarted()
+                continue
+            if isinstance(mail, _Show):
+                log.info("what every thread does:\n%s", _stacks())
                 continue
             if isinstance(mail, _Quiet):
                 (self._worker.quiet if mail.on else self._worker.resume)()
@@ -600,12 +614,13 @@ def _shares(
     return Shares(most, min(total, 1000), prefetch, weights)
 
 
-def _dump_stacks_on_request() -> bool:
-    try:
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
-    except (OSError, ValueError, RuntimeError, AttributeError):  # standard error is closed, or no file
-        return False
-    return True
+def _stacks() -> str:
+    # Not faulthandler: in Python 3.11 it crashed a process whose threads were running.
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()  # noqa: SLF001 - the only way
+    )
 
 
 def _too_late(handling: Handling) -> TimeoutError:

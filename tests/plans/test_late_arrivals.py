@@ -106,3 +106,15 @@ def test_a_producer_that_commits_within_the_slack_is_never_passed_over(
         assert [job.id for job in queue.claim(10)] == [quick]
         producer.commit()
     assert [job.id for job in queue.claim(10)] == [slow]
+
+
+def test_a_claim_after_a_full_one_finds_a_priority_that_it_did_not_know(queue, open_db):
+    """The cheap statement that follows a full claim knows of one priority; what it leaves short must be looked for."""
+    others = open_db().queue(queue.name)
+    for _ in range(2):
+        others.enqueue("n")
+        (job,) = queue.claim()
+        assert job.complete()
+    others.enqueue("n")
+    others.enqueue("n", priority=5)
+    assert [job.priority for job in queue.claim(limit=2)] == [0, 5]

@@ -1,0 +1,213 @@
+"""Workers as processes that are killed, restarted and stopped while they work, and the record of what they did.
+
+``python -m tests.worker.storms kills --url URL --jobs 10000 --processes 20 --seconds 60`` is the long form of what the suite does
+for a few seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from queue_db import QueueDB
+
+#: Longest wait for anything that must happen, seconds.
+PATIENCE = 60.0
+
+# Each line is one write at the end of the file, so lines of several processes do not mix.
+HANDLERS = """
+import os, time
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+record = os.open(os.environ["RECORD"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+worker = Worker(QueueDB(os.environ["QUEUE_DB_URL"]), os.environ["QUEUE"], concurrency=int(os.environ["CONCURRENCY"]),
+                lease=float(os.environ["LEASE"]), prefetch=int(os.environ["PREFETCH"]))
+
+@worker.handles(None)
+def work(job):
+    os.write(record, f"begin {job.id} {job.attempts} {os.getpid()}\\n".encode())
+    time.sleep(float(os.environ["SECONDS"]))
+    os.write(record, f"end {job.id} {job.attempts} {os.getpid()}\\n".encode())
+"""
+
+
+@dataclass
+class Storm:
+    """A folder with the handlers, the record, and how processes are started."""
+
+    folder: Path
+    url: str
+    queue: str
+    concurrency: int = 4
+    prefetch: int = 0
+    lease: float = 60.0
+    seconds: float = 0.02
+
+    def __post_init__(self) -> None:
+        (self.folder / "handlers.py").write_text(HANDLERS)
+        self.record = self.folder / "record"
+        self.record.touch()
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        environment = {
+            "QUEUE_DB_URL": self.url,
+            "QUEUE": self.queue,
+            "RECORD": str(self.record),
+            "CONCURRENCY": str(self.concurrency),
+            "PREFETCH": str(self.prefetch),
+            "LEASE": str(self.lease),
+            "SECONDS": str(self.seconds),
+            "PATH": os.defpath,
+            "PYTHONPATH": str(Path.cwd()),
+        }
+        command = [sys.executable, "-m", "queue_db", "work", "handlers:worker", *options]
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(command, cwd=self.folder, env=environment, stderr=log)
+
+    def lines(self, what: str) -> list[tuple[int, int, int]]:
+        """Id, attempt and process of each begin or end."""
+        words = [line.split() for line in self.record.read_text().splitlines()]
+        return [(int(word[1]), int(word[2]), int(word[3])) for word in words if word[0] == what]
+
+    def begun_by(self) -> set[int]:
+        """The processes that have begun a job."""
+        return {process for _, _, process in self.lines("begin")}
+
+    def wait(self, what: object, until: object) -> None:
+        """Until ``until()``; ``what`` is told if that never comes."""
+        limit = time.monotonic() + PATIENCE
+        while not until():  # type: ignore[operator]
+            if time.monotonic() > limit:
+                raise AssertionError(f"{what} did not come\n" + (self.folder / "log").read_text()[-3000:])
+            time.sleep(0.02)
+
+
+@dataclass
+class Account:
+    """What came of a storm."""
+
+    jobs: int
+    kills: int
+    in_hand: int  #: jobs begun and not ended, or ended and not reported, by a process when it was killed
+    lost: int
+    repeated: int  #: executions more than one of each job
+    left: int
+
+    def __str__(self) -> str:
+        seen = f"{self.in_hand} in hand then, {self.lost} lost, {self.repeated} repeated, {self.left} left"
+        return f"{self.jobs} jobs, {self.kills} kills, {seen}"
+
+
+def account(storm: Storm, ids: list[int], killed: set[int], db: QueueDB) -> Account:
+    ends = Counter(job for job, _, _ in storm.lines("end"))
+    begins = Counter(job for job, _, _ in storm.lines("begin"))
+    # What a killed process had done was in its hands at most so far as another one did it again.
+    of_killed = {job for job, _, process in storm.lines("begin") if process in killed}
+    again = {job for job, count in begins.items() if count > 1}
+    stats = db.queue(storm.queue).stats()
+    return Account(
+        jobs=len(ids),
+        kills=len(killed),
+        in_hand=len(again & of_killed),
+        lost=sum(1 for job in ids if not ends[job]),
+        repeated=sum(count - 1 for count in begins.values()),
+        left=stats.available + stats.scheduled + stats.running + stats.dead,
+    )
+
+
+def kills(storm: Storm, db: QueueDB, ids: list[int], processes: int, seconds: float, every: float, rng: random.Random) -> Account:
+    """Kill one of the processes every ``every`` seconds until all is done, at least for ``seconds``."""
+    parent = storm.start("--processes", str(processes))
+    killed: set[int] = set()
+    try:
+        end = time.monotonic() + seconds
+        done = set()
+        while time.monotonic() < end or done < set(ids):
+            if time.monotonic() > end + PATIENCE:
+                break
+            if time.monotonic() < end:
+                alive = [process for process in storm.begun_by() - killed if _alive(process)]
+                if alive:
+                    victim = rng.choice(alive)
+                    killed.add(victim)
+                    os.kill(victim, signal.SIGKILL)
+            time.sleep(every)
+            done = {job for job, _, _ in storm.lines("end")}
+        storm.wait("the end of all jobs", lambda: not _left(db, storm.queue))
+    finally:
+        parent.send_signal(signal.SIGTERM)
+        status = parent.wait(PATIENCE)
+    assert status == 0
+    return account(storm, ids, killed, db)
+
+
+def rolling(storm: Storm, db: QueueDB, ids: list[int], processes: int, seconds: float, every: float) -> Account:
+    """Stop one of the processes with SIGTERM every ``every`` seconds, when it has begun to work, and start another one."""
+    workers = [storm.start() for _ in range(processes)]
+    try:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            oldest = workers.pop(0)
+            storm.wait(f"work by {oldest.pid}", lambda pid=oldest.pid: pid in storm.begun_by() or not _left(db, storm.queue))
+            oldest.send_signal(signal.SIGTERM)
+            assert oldest.wait(PATIENCE) == 0
+            workers.append(storm.start())
+            time.sleep(every)
+        storm.wait("the end of all jobs", lambda: not _left(db, storm.queue))
+    finally:
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+        statuses = [worker.wait(PATIENCE) for worker in workers]
+    assert not any(statuses)
+    return account(storm, ids, set(), db)
+
+
+def _left(db: QueueDB, queue: str) -> int:
+    stats = db.queue(queue).stats()
+    return stats.available + stats.scheduled + stats.running
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Kill or restart workers while they work, and count.")
+    parser.add_argument("storm", choices=["kills", "rolling"])
+    parser.add_argument("--url", required=True, help="a database for tests")
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--processes", type=int, default=20)
+    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--prefetch", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for how long")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between two")
+    parser.add_argument("--work", type=float, default=0.1, help="seconds that a job takes")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, QueueDB(options.url) as db:
+        db.migrate()
+        queue = f"storm-{os.getpid()}"
+        ids = [job_id for job_id in db.queue(queue).enqueue_many([("n", None)] * options.jobs) if job_id is not None]
+        storm = Storm(Path(folder), options.url, queue, options.concurrency, options.prefetch, seconds=options.work)
+        if options.storm == "kills":
+            print(kills(storm, db, ids, options.processes, options.seconds, options.every, random.Random(options.seed)))
+        else:
+            print(rolling(storm, db, ids, options.processes, options.seconds, options.every))
+
+
+if __name__ == "__main__":
+    main()
