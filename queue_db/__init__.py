@@ -17,7 +17,7 @@ from queue_db.errors import (
     UnsupportedError,
 )
 from queue_db.leased import LeasedJob
-from queue_db.model import Capability, Counters, Job, KindStats, QueueStats, State, Verdict
+from queue_db.model import Capability, Controls, Counters, Job, KindStats, QueueStats, State, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue, QueueDB
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
@@ -30,6 +30,7 @@ __all__ = [
     "Cancel",
     "Capability",
     "ConfigurationError",
+    "Controls",
     "Counters",
     "Dead",
     "DuplicateJobError",

@@ -214,6 +214,16 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Controls:
+    """What is said about a queue as a whole; its workers heed it within a second."""
+
+    paused: bool = False  #: nothing is claimed
+    concurrency: int | None = None  #: most jobs in hand at once, over all workers
+    rate: int | None = None  #: most jobs begun …
+    per: float | None = None  #: … in so many seconds, over all workers
+
+
+@dataclass(frozen=True, slots=True)
 class KindStats:
     """Counts of one kind of job in one queue."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.exc import IntegrityError
 
 from queue_db import arguments, backoff, intake, migrate, upcoming
 from queue_db.claiming import Claiming, Won
@@ -25,15 +27,15 @@ from queue_db.codecs import Codec, JSONCodec
 from queue_db.database import ATTEMPTS, Database
 from queue_db.dead import DeadJobs, job_from_row
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import JobNotFoundError
+from queue_db.errors import JobNotFoundError, StorageError
 from queue_db.hints import Hints
 from queue_db.leased import LeasedJob
-from queue_db.model import Counters, Job, QueueStats, State, Verdict
+from queue_db.model import Controls, Counters, Job, QueueStats, State, Verdict
 from queue_db.payloads import Schema
 from queue_db.removal import Removal, removal_for
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settling import Settling
-from queue_db.store import Marks, Store, enqueue, insight, settle, sweep
+from queue_db.store import Marks, Store, controls, enqueue, insight, settle, sweep
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 
@@ -45,6 +47,12 @@ MAX_PAYLOAD = 4 * 1024 * 1024
 
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
+
+#: Within so many seconds workers heed what is said about a queue.
+HEED_WITHIN = 1.5
+
+# Seconds between two looks whether a paused queue has come to rest.
+_BETWEEN_LOOKS = 0.05
 
 # Looks at a job that changes between look and deletion.
 _LOOKS = 5
@@ -226,7 +234,13 @@ class QueueDB:
         """
         arguments.name("worker", worker, WORKER_LENGTH)
         self.ready()
-        return self.database.run(partial(settle.rescue, store=self.store, worker=worker), name="rescue")
+
+        def give_back(connection: Connection) -> int:
+            self.store.dialect.begin(connection)
+            controls.drop_shares(connection, self.store, worker)
+            return settle.rescue(connection, self.store, worker)
+
+        return self.database.run(give_back, name="rescue")
 
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many."""
@@ -476,6 +490,67 @@ class Queue:
         return self.db.database.run(
             lambda connection: insight.stats(connection, self.db.store, self.name), name="stats", write=False
         )
+
+    # --- control ----------------------------------------------------------------------------------------------------
+
+    def pause(self, *, wait: float | None = None) -> bool:
+        """Let no worker claim from this queue, until :meth:`resume`, also when they start anew.
+
+        :param wait: seconds to wait until none of its jobs runs any more.
+        :return: whether none runs; without ``wait`` True.
+        """
+        self._control(paused=1)
+        if wait is None:
+            return True
+        until = time.monotonic() + arguments.seconds("wait", wait) / 1_000_000
+        # Workers need a moment to hear of it: two looks without a running job, longer apart than that.
+        quiet_since: float | None = None
+        while True:
+            now = time.monotonic()
+            running = self.stats().running
+            quiet_since = None if running else quiet_since or now
+            if quiet_since is not None and now - quiet_since > HEED_WITHIN:
+                return True
+            if now >= until:
+                return False
+            time.sleep(_BETWEEN_LOOKS)
+
+    def resume(self) -> None:
+        """Let workers claim again."""
+        self._control(paused=0)
+
+    def limit(self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0) -> None:
+        """What all workers together may do; without arguments: whatever they can.
+
+        It holds for workers, in all processes, within a second; :meth:`claim` by itself does not ask.
+
+        :param concurrency: most jobs of this queue in hand at once.
+        :param rate: most jobs begun in ``per`` seconds. After a rest so many may be begun at once.
+        """
+        self._control(
+            concurrency=None if concurrency is None else arguments.whole("concurrency", concurrency, 1),
+            rate=None if rate is None else arguments.whole("rate", rate, 1),
+            per=None if rate is None else arguments.seconds("per", per, zero=False),
+            spent_until=0,
+        )
+
+    def controls(self) -> Controls:
+        """What is said about this queue."""
+        self.db.ready()
+        found = self.db.database.run(
+            lambda connection: controls.read(connection, self.db.store, [self.name]), name="controls", write=False
+        )
+        return found.get(self.name, Controls())
+
+    def _control(self, **values: int | None) -> None:
+        self.db.ready()
+        work = partial(controls.write, store=self.db.store, queue=self.name, values=values)
+        try:
+            self.db.database.run(work, name="control")
+        except StorageError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            self.db.database.run(work, name="control")  # the row has just been made
 
     # --- remove -----------------------------------------------------------------------------------------------------
 

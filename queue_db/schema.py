@@ -1,7 +1,9 @@
 """The tables, for any name and schema prefix. Above each index stands the statement that needs it.
 
-Two hold the jobs and their dead. The others belong to bulk loads that publish all or nothing (``_staged``, ``_published``) and to
-streams that hold what they have claimed until it is written elsewhere (``_streams``, ``_batches``, ``_held``).
+Two hold the jobs and their dead. The others belong to bulk loads that publish all or nothing (``_staged``, ``_published``), to
+streams that hold what they have claimed until it is written elsewhere (``_streams``, ``_batches``, ``_held``), and to workers: what
+may be said about a queue (``_queues``, ``_shares``), who works (``_workers``), what is to be done when (``_schedules``), what went
+wrong (``_errors``) and what came of it (``_finished``).
 
 Plain column types and server-side defaults: ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client makes a valid job.
 All times are BIGINT microseconds since 1970, UTC, by the database's clock.
@@ -21,7 +23,7 @@ from queue_db.clock import now_us
 from queue_db.errors import ArgumentError
 
 #: The migration that this version of the package works with.
-HEAD = "0002"
+HEAD = "0003"
 
 #: Longest texts, in characters, of the columns that are compared or indexed.
 QUEUE_LENGTH = 100
@@ -31,6 +33,10 @@ WORKER_LENGTH = 100
 TOKEN_LENGTH = 36
 APP_LENGTH = 200
 STREAM_LENGTH = 100
+SCHEDULE_LENGTH = 100
+RULE_LENGTH = 200
+ZONE_LENGTH = 64
+CLASS_LENGTH = 200
 
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
@@ -76,6 +82,12 @@ class Tables:
     streams: Table
     batches: Table
     held: Table
+    queues: Table
+    shares: Table
+    workers: Table
+    schedules: Table
+    errors: Table
+    finished: Table
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
     version: str
 
@@ -170,7 +182,8 @@ def tables(name: str = "jobs", schema: str | None = None) -> Tables:
     #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
     Index(f"{name}_dead_queue", dead.c.queue, dead.c.died_at, dead.c.id)
     bulk = _bulk_tables(name, metadata, big_id, long_text)
-    return Tables(metadata, jobs, dead, *bulk, f"{name}_schema_version")
+    service = _worker_tables(name, metadata, big_id, long_text)
+    return Tables(metadata, jobs, dead, *bulk, *service, f"{name}_schema_version")
 
 
 def _bulk_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> tuple[Table, Table, Table, Table, Table]:
@@ -263,3 +276,99 @@ def _bulk_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> 
         **_MYSQL,
     )
     return staged, published, streams, batches, held
+
+
+def _worker_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> tuple[Table, Table, Table, Table, Table, Table]:
+    # What was said about a queue; most queues have no row. Locked by whoever takes a share of its concurrency, or of its rate.
+    queues = Table(
+        f"{name}_queues",
+        metadata,
+        Column("name", String(QUEUE_LENGTH), primary_key=True),
+        Column("paused", Integer, nullable=False, server_default=text("0")),
+        # Jobs in hand at once, over all workers.
+        Column("concurrency", Integer),
+        # Jobs begun in ``per`` microseconds, over all workers. By ``spent_until`` those begun so far would be paid for one by one.
+        Column("rate", Integer),
+        Column("per", BigInteger),
+        Column("spent_until", BigInteger, nullable=False, server_default=text("0")),
+        **_MYSQL,
+    )
+    # How much of a queue's concurrency each worker may use: their sum is at most what the queue allows.
+    shares = Table(
+        f"{name}_shares",
+        metadata,
+        Column("queue", String(QUEUE_LENGTH), primary_key=True),
+        Column("worker", String(WORKER_LENGTH), primary_key=True),
+        Column("slots", Integer, nullable=False),
+        Column("until", BigInteger, nullable=False),
+        **_MYSQL,
+    )
+    # For people, and for those who find that a process of their machine is dead. Nothing depends on it.
+    workers = Table(
+        f"{name}_workers",
+        metadata,
+        Column("name", String(WORKER_LENGTH), primary_key=True),
+        Column("host", String(WORKER_LENGTH), nullable=False),
+        Column("pid", Integer, nullable=False),
+        Column("queues", long_text, nullable=False),  # JSON: {queue: slots}
+        Column("state", String(20), nullable=False),
+        Column("in_hand", Integer, nullable=False, server_default=text("0")),
+        Column("counters", long_text, nullable=False),  # JSON: {what: number}
+        Column("started_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
+        **_MYSQL,
+    )
+    # Each slot is enqueued by whoever raises ``version``, in the same transaction: once, over any number of schedulers.
+    schedules = Table(
+        f"{name}_schedules",
+        metadata,
+        Column("name", String(SCHEDULE_LENGTH), primary_key=True),
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", long_text, nullable=False),
+        Column("headers", long_text),
+        Column("priority", Integer, nullable=False, server_default=text("0")),
+        Column("max_attempts", Integer, nullable=False, server_default=text(str(DEFAULT_MAX_ATTEMPTS))),
+        Column("rule", String(RULE_LENGTH), nullable=False),
+        Column("zone", String(ZONE_LENGTH), nullable=False),
+        Column("catch_up", String(10), nullable=False),
+        Column("paused", Integer, nullable=False, server_default=text("0")),
+        Column("next_at", BigInteger, nullable=False),
+        Column("last_at", BigInteger),
+        Column("version", BigInteger, nullable=False, server_default=text("0")),
+        **_MYSQL,
+    )
+    # The latest failed attempts of each job.
+    errors = Table(
+        f"{name}_errors",
+        metadata,
+        Column("job_id", big_id, primary_key=True, autoincrement=False),
+        Column("attempt", Integer, primary_key=True, autoincrement=False),
+        Column("failed_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("worker", String(WORKER_LENGTH)),
+        Column("error_class", String(CLASS_LENGTH), nullable=False),
+        Column("message", long_text, nullable=False),
+        Column("trace", long_text),
+        **_MYSQL,
+    )
+    # DELETE FROM jobs_errors WHERE failed_at < ?
+    Index(f"{name}_errors_age", errors.c.failed_at)
+    # What came of jobs whose queue or handler wants it kept, until it expires.
+    finished = Table(
+        f"{name}_finished",
+        metadata,
+        Column("id", big_id, primary_key=True, autoincrement=False),  # the id that the job had
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", long_text),
+        Column("attempts", Integer, nullable=False),
+        Column("worker", String(WORKER_LENGTH)),
+        Column("result", long_text),
+        Column("created_at", BigInteger, nullable=False),
+        Column("finished_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("expires_at", BigInteger, nullable=False),
+        **_MYSQL,
+    )
+    # DELETE FROM jobs_finished WHERE expires_at < ?
+    Index(f"{name}_finished_age", finished.c.expires_at)
+    return queues, shares, workers, schedules, errors, finished

@@ -12,9 +12,13 @@ from queue_db.errors import QueueDBError
 from queue_db.leased import LeasedJob
 from queue_db.queue import MAX_CLAIM, QueueDB
 from queue_db.worker.bell import Bell
+from queue_db.worker.controls import Allowance
 from queue_db.worker.pauses import Idle, Pause
 
 log = logging.getLogger("queue_db.worker")
+
+# Seconds to rest when all queues that have room are paused or at their limits.
+_REFUSED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,9 @@ class Claimer:
         self._until_empty = False
         self.stopping = threading.Event()
         self._quiet = quiet
+        self._allowance = Allowance(
+            db, shares.queues, lease, most=lambda queue: min(shares.queues[queue], shares.total) + shares.ahead, in_hand=in_hand
+        )
 
     def run(self, *, until_empty: bool) -> None:
         """Claim until :meth:`stop`; ``until_empty``: or until nothing is due and nothing in hand."""
@@ -108,6 +115,13 @@ class Claimer:
             self._db.hints.remove(self.bell.ring)
             self.bell.close()
 
+    def leave(self) -> None:
+        """Nothing is in hand any more: let others use what this worker was allowed."""
+        try:
+            self._allowance.leave()
+        except QueueDBError as error:
+            log.debug("shares end by themselves: %s", error)
+
     def stop(self) -> None:
         """Claim no more. From any thread."""
         self.stopping.set()
@@ -131,27 +145,37 @@ class Claimer:
                 self._hear(self._poll)
                 return True
         self._hungry = False
+        self._allowance.refresh()
+        room = {queue: places for queue, places in room.items() if self._allowance.allows(queue)}
+        if not room:
+            self._hear(min(self._poll, _REFUSED))
+            return True
         names = [queue for queue in self._shares.order() if queue in self._promising and queue in room]
         if not names:
             return self._look(room)
         won = 0
         left = self._most() - self._in_hand(None)
         for queue in names:
-            wanted = min(room[queue], left - won, MAX_CLAIM)
-            if wanted < 1:
-                break
-            jobs = self._db.queue(queue).claim(wanted, self._lease, delete=self._at_most_once)
-            if len(jobs) < wanted:
-                self._promising.discard(queue)
-            won += len(jobs)
-            if jobs:
-                self._trouble.reset()
-                self._idle.worked()
-                self._take(queue, jobs)
+            won += self._claim(queue, min(room[queue], left - won, MAX_CLAIM))
         if not won:
             # All were lost to others, or taken since somebody said that they were there.
             self._hear(self._idle.next())
         return True
+
+    def _claim(self, queue: str, wanted: int) -> int:
+        """Claim up to ``wanted`` jobs of a queue; return how many came."""
+        if wanted < 1:
+            return 0
+        allowed = self._allowance.spend(queue, wanted)
+        jobs = self._db.queue(queue).claim(allowed, self._lease, delete=self._at_most_once) if allowed else []
+        if len(jobs) < wanted:
+            self._promising.discard(queue)
+            self._allowance.refund(queue, allowed - len(jobs))
+        if jobs:
+            self._trouble.reset()
+            self._idle.worked()
+            self._take(queue, jobs)
+        return len(jobs)
 
     def _look(self, room: Mapping[str, int]) -> bool:
         """Ask where jobs are due, and wait if they are nowhere."""

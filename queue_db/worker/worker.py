@@ -47,8 +47,8 @@ SWEEP_LIMIT = 10_000
 _CLAIMS = 5.0
 _REPORTS = 10.0
 
-# Between two looks whether there was a signal, seconds. Mostly it ends the wait; but one that comes right after a SIGCONT goes to any
-# thread, and Python's handler waits for the main thread to wake up.
+# Between two looks whether there was a signal, seconds. Mostly it ends the wait; but one that comes right after a SIGCONT goes to
+# any thread, and Python's handler waits for the main thread to wake up.
 _SIGNALS = 0.5
 
 # Between two looks whether all is reported, seconds.
@@ -400,6 +400,7 @@ class _Run:
                 executor.close()
         self._acknowledger.close()
         self._reporting.join(_REPORTS)
+        self._claimer.leave()
         self._ended.set()
         for helper in self._helpers:
             helper.join(1.0)

@@ -16,7 +16,8 @@ from queue_db.schema import HEAD, tables
 from tests.migrations.conftest import ask, describe, run
 
 BULK = {"jobs_staged", "jobs_published", "jobs_streams", "jobs_batches", "jobs_held"}
-OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK
+SERVICE = {"jobs_queues", "jobs_shares", "jobs_workers", "jobs_schedules", "jobs_errors", "jobs_finished"}
+OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK | SERVICE
 
 
 def names(db: QueueDB, schema: str | None = None) -> set[str]:

@@ -1,0 +1,106 @@
+"""What is said about a queue as a whole: paused or not, how many jobs at once, how many in a time; and who uses how much of it.
+
+A queue's concurrency is handed out in *shares*: each worker holds one, their sum is at most what the queue allows, and a worker
+keeps no more jobs in hand than its share. So the limit costs nothing at each claim, and holds over all processes. A share ends by
+itself when its worker is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
+
+from queue_db.clock import moment
+from queue_db.model import Controls
+from queue_db.store.base import Store
+
+
+def read(connection: Connection, store: Store, queues: Collection[str]) -> dict[str, Controls]:
+    """The controls of those of ``queues`` that have any."""
+    table = store.tables.queues
+    rows = connection.execute(select(table).where(table.c.name.in_(list(queues))))
+    return {
+        row.name: Controls(
+            paused=bool(row.paused),
+            concurrency=row.concurrency,
+            rate=row.rate,
+            per=None if row.per is None else row.per / 1_000_000,
+        )
+        for row in rows
+    }
+
+
+def write(connection: Connection, store: Store, queue: str, values: dict[str, Any]) -> None:
+    """Set some columns of a queue's row.
+
+    :raises IntegrityError: another transaction has just made the row: try again.
+    """
+    table = store.tables.queues
+    store.dialect.begin(connection)
+    if not connection.execute(update(table).where(table.c.name == queue).values(values)).rowcount:
+        connection.execute(insert(table).values(name=queue, **values))
+
+
+def take_share(connection: Connection, store: Store, queue: str, worker: str, wanted: int, lasts: int) -> int | None:
+    """Let ``worker`` use up to ``wanted`` of the queue's concurrency for ``lasts`` microseconds; return how much it may use.
+
+    None: the queue has no such limit any more. A share may be made smaller too; 0 gives it back.
+    """
+    queues, shares = store.tables.queues, store.tables.shares
+    store.dialect.begin(connection)
+    # Locked, so that one after the other sees what is left.
+    limit: int | None = connection.execute(
+        store.dialect.lock_rows(select(queues.c.concurrency).where(queues.c.name == queue), skip=False)
+    ).scalar()
+    if limit is None:
+        return None
+    now = store.read_clock(connection)
+    others = connection.execute(
+        select(func.coalesce(func.sum(shares.c.slots), 0)).where(
+            shares.c.queue == queue, shares.c.worker != worker, shares.c.until > now
+        )
+    ).scalar_one()
+    mine = max(0, min(wanted, limit - int(others)))
+    own = (shares.c.queue == queue, shares.c.worker == worker)
+    if not mine:
+        connection.execute(delete(shares).where(*own))
+    elif not connection.execute(update(shares).where(*own).values(slots=mine, until=now + lasts)).rowcount:
+        connection.execute(insert(shares).values(queue=queue, worker=worker, slots=mine, until=now + lasts))
+    return mine
+
+
+def drop_shares(connection: Connection, store: Store, worker: str) -> None:
+    """Give back all that the workers of a process have, and what nobody can use any more."""
+    shares = store.tables.shares
+    of_process = or_(shares.c.worker == worker, shares.c.worker.startswith(f"{worker}#", autoescape=True))
+    connection.execute(delete(shares).where(of_process))
+    connection.execute(delete(shares).where(shares.c.until < moment(store.clock is not None)), store.time())
+
+
+def spend(connection: Connection, store: Store, queue: str, wanted: int) -> tuple[int, int]:
+    """Begin up to ``wanted`` jobs under the queue's rate: how many may begin now, and microseconds until one more may.
+
+    Each job costs ``per / rate``; up to ``rate`` may be begun at once when none were for ``per``.
+    """
+    table = store.tables.queues
+    store.dialect.begin(connection)
+    one = select(table.c.rate, table.c.per, table.c.spent_until).where(table.c.name == queue)
+    row = connection.execute(store.dialect.lock_rows(one, skip=False)).first()
+    if row is None or row.rate is None:
+        return wanted, 0
+    now = store.read_clock(connection)
+    cost = row.per / row.rate
+    spent = max(row.spent_until, now)
+    count = max(0, min(wanted, int((now + row.per - spent) / cost + 1e-9)))
+    spent += round(count * cost)
+    if count:
+        connection.execute(update(table).where(table.c.name == queue).values(spent_until=spent))
+    return count, max(0, round(spent + cost - row.per - now))
+
+
+def refund(connection: Connection, store: Store, queue: str, micros: int) -> None:
+    """Jobs that would have cost so much were not begun after all."""
+    table = store.tables.queues
+    connection.execute(update(table).where(table.c.name == queue).values(spent_until=table.c.spent_until - micros))

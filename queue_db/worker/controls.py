@@ -1,0 +1,119 @@
+"""What a worker may claim of queues that are paused or limited: asked once a second, and before a claim that may be too much."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+
+from queue_db.model import Controls
+from queue_db.queue import QueueDB
+from queue_db.store import controls
+
+#: Seconds between two looks at what is said about the queues.
+REFRESH = 1.0
+
+# A share lasts so many leases: until the last job of a worker that is gone has come back.
+_LEASES = 2
+
+# Seconds until a worker that got no share asks again.
+_REFUSED = 0.1
+
+_NUMBERS = itertools.count(1)
+
+
+class Allowance:
+    """What one worker may claim. Used by its claimer's thread alone.
+
+    :param lease: seconds for which its jobs are leased.
+    :param most: how many jobs of a queue it can have in hand.
+    :param in_hand: how many it has.
+    """
+
+    def __init__(
+        self, db: QueueDB, queues: Collection[str], lease: float, most: Callable[[str], int], in_hand: Callable[[str], int]
+    ) -> None:
+        self._db = db
+        self._queues = list(queues)
+        self._lasts = round(_LEASES * lease * 1_000_000)
+        self._most = most
+        self._in_hand = in_hand
+        self._name = f"{db.worker}#{next(_NUMBERS)}"[-100:]
+        self._controls: dict[str, Controls] = {}
+        self._shares: dict[str, int] = {}
+        # The most in hand since the last look: what is not used is given back.
+        self._used: dict[str, int] = {}
+        self._refused_until: dict[str, float] = {}
+        self._look_again = 0.0
+
+    def refresh(self) -> None:
+        """Look at what is said, if that was not done a moment ago, and keep shares as large as they are used."""
+        now = time.monotonic()
+        if now < self._look_again:
+            return
+        self._controls = self._db.database.run(
+            partial(controls.read, store=self._db.store, queues=self._queues), name="controls", write=False
+        )
+        self._look_again = now + REFRESH
+        for queue, share in list(self._shares.items()):
+            used = max(self._in_hand(queue), self._used.pop(queue, 0))
+            if self._of(queue).concurrency is None:
+                del self._shares[queue]
+            elif used < share:
+                self._take(queue, used)
+            else:
+                self._take(queue, share)
+
+    def allows(self, queue: str) -> bool:
+        """Whether it is worth to look for jobs of this queue."""
+        return not self._of(queue).paused and time.monotonic() >= self._refused_until.get(queue, 0.0)
+
+    def spend(self, queue: str, wanted: int) -> int:
+        """How many of ``wanted`` jobs may be claimed now."""
+        said = self._of(queue)
+        if said.concurrency is not None:
+            held = self._in_hand(queue)
+            if held + wanted > self._shares.get(queue, 0):
+                self._take(queue, self._most(queue))
+            wanted = min(wanted, self._shares.get(queue, 0) - held)
+            if wanted <= 0:
+                self._refuse(queue, _REFUSED)
+                return 0
+            self._used[queue] = max(self._used.get(queue, 0), held + wanted)
+        if said.rate is not None:
+            work = partial(controls.spend, store=self._db.store, queue=queue, wanted=wanted)
+            wanted, wait = self._db.database.run(work, name="spend")
+            if not wanted:
+                self._refuse(queue, wait / 1_000_000)
+        return wanted
+
+    def refund(self, queue: str, count: int) -> None:
+        """So many of those were not there."""
+        said = self._of(queue)
+        if count and said.rate is not None and said.per is not None:
+            micros = round(count * said.per * 1_000_000 / said.rate)
+            self._db.database.run(partial(controls.refund, store=self._db.store, queue=queue, micros=micros), name="refund")
+
+    def leave(self) -> None:
+        """Give everything back: nothing of a limited queue is in hand any more."""
+        if self._shares:
+            self._shares.clear()
+            self._db.database.run(partial(controls.drop_shares, store=self._db.store, worker=self._name), name="leave", attempts=1)
+
+    def _of(self, queue: str) -> Controls:
+        return self._controls.get(queue, _NONE)
+
+    def _refuse(self, queue: str, seconds: float) -> None:
+        self._refused_until[queue] = time.monotonic() + min(seconds, REFRESH)
+
+    def _take(self, queue: str, wanted: int) -> None:
+        work = partial(controls.take_share, store=self._db.store, queue=queue, worker=self._name, wanted=wanted, lasts=self._lasts)
+        share = self._db.database.run(work, name="share")
+        if share is None:
+            self._look_again = 0.0  # there is no limit any more
+            share = wanted
+        self._shares[queue] = share
+
+
+_NONE = Controls()

@@ -1,0 +1,237 @@
+"""Queues that are paused or limited, over all workers."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+from queue_db import ArgumentError, Controls, Queue
+from queue_db.store import controls
+from queue_db.testing import counted_statements
+from queue_db.worker import Worker
+from queue_db.worker.controls import Allowance
+from tests.worker.serving import serving
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def heeded(monkeypatch):
+    """What is said about queues is asked before each claim."""
+    monkeypatch.setattr("queue_db.worker.controls.REFRESH", 0.0)
+
+
+def test_controls_are_kept_and_taken_back(queue, open_db):
+    others = open_db().queue(queue.name)
+    assert others.controls() == Controls()
+    queue.pause()
+    queue.limit(concurrency=3, rate=10, per=60)
+    assert others.controls() == Controls(paused=True, concurrency=3, rate=10, per=60.0)
+    others.resume()
+    others.limit()
+    assert queue.controls() == Controls()
+    for wrong in ({"concurrency": 0}, {"rate": 0}, {"rate": 1, "per": 0}):
+        with pytest.raises(ArgumentError, match=list(wrong)[-1]):
+            queue.limit(**wrong)
+
+
+@pytest.mark.usefixtures("heeded")
+def test_a_paused_queue_is_left_alone_and_the_others_go_on(queue, db, name, open_db, running):
+    seen = threading.Semaphore(0)
+    names = []
+
+    def handler(job):
+        names.append(job.queue)
+        seen.release()
+
+    paused = open_db().queue(queue.name)
+    paused.pause()
+    other = f"{name}-other"
+    queue.enqueue("n")
+    worker = Worker(db, [queue.name, other], poll=0.01)
+    worker.handles(None)(handler)
+    with running(worker):
+        for _ in range(3):
+            db.queue(other).enqueue("n")
+            assert seen.acquire(timeout=PATIENCE)
+        paused.resume()
+        assert seen.acquire(timeout=PATIENCE)
+    assert names == [other, other, other, queue.name]
+
+
+@pytest.mark.usefixtures("heeded")
+def test_to_pause_waits_for_what_runs(queue, running):
+    started, go = threading.Event(), threading.Event()
+
+    def handler(job):
+        started.set()
+        assert go.wait(PATIENCE)
+
+    queue.enqueue("n")
+    with running(serving(queue, handler)):
+        assert started.wait(PATIENCE)
+        assert not queue.pause(wait=0.1)
+        go.set()
+        assert queue.pause(wait=PATIENCE)
+
+
+class Gauge:
+    """How many run at once, and the most that ever did."""
+
+    def __init__(self, size: int) -> None:
+        self.now, self.most, self.lock = 0, 0, threading.Lock()
+        self.full = threading.Event()
+        self.size = size
+
+    def __call__(self, job):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            if self.now >= self.size:
+                self.full.set()
+        # Long enough for a third worker to come in, if it were let in.
+        self.full.wait(0.05)
+        with self.lock:
+            self.now -= 1
+
+
+def test_a_concurrency_limit_holds_over_workers(queue, open_db, running):
+    """Three workers with ten slots each, and prefetch, after a bulk enqueue."""
+    queue.limit(concurrency=4)
+    queue.enqueue_many([("n", None)] * 60)
+    gauge = Gauge(5)
+    workers = [serving(open_db().queue(queue.name), gauge, concurrency=10, prefetch=5) for _ in range(3)]
+    threads = [threading.Thread(target=worker.run, kwargs={"until_empty": True}) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sum(worker.summary.completed for worker in workers) == 60
+    assert gauge.most <= 4, "more ran at once than the limit allows"
+    assert gauge.most > 1
+
+
+def test_without_the_limit_the_gauge_shows_more(queue, open_db):
+    """The control for the test above: it can fail."""
+    queue.enqueue_many([("n", None)] * 60)
+    gauge = Gauge(5)
+    serving(queue, gauge, concurrency=10).run(until_empty=True)
+    assert gauge.most >= 5
+
+
+def test_shares_add_up_to_the_limit(queue, db):
+    queue.limit(concurrency=5)
+
+    def take(worker: str, wanted: int, lasts: int = 10_000_000) -> int | None:
+        return db.database.run(
+            lambda connection: controls.take_share(connection, db.store, queue.name, worker, wanted, lasts), name="share"
+        )
+
+    assert take("a", 3) == 3
+    assert take("b", 3) == 2
+    assert take("c", 3) == 0
+    assert take("a", 1) == 1
+    assert take("c", 3) == 2
+    assert take("a", 0) == 0
+    assert take("b", 9) == 3
+    # One that is gone: its share ends by itself.
+    assert take("d", 9, lasts=1) == 0
+    assert take("c", 0) == 0
+    assert take("d", 9, lasts=1) == 2
+    assert take("c", 9) == 2
+    queue.limit()
+    assert take("c", 9) is None
+
+
+def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_db):
+    queue.limit(concurrency=10)
+    barrier = threading.Barrier(4, timeout=PATIENCE)
+    got: list[int] = []
+
+    def take(number: int) -> None:
+        db = open_db()
+        barrier.wait()
+        for _ in range(20):
+            share = db.database.run(
+                lambda connection: controls.take_share(connection, db.store, queue.name, f"w{number}", 9, 60_000_000), name="share"
+            )
+        got.append(share)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sum(got) == 10, got
+
+
+def test_a_share_comes_back_when_a_worker_stops_or_is_rescued(queue, open_db):
+    queue.limit(concurrency=2)
+    queue.enqueue_many([("n", None)] * 4)
+    first = open_db()
+    serving(first.queue(queue.name), lambda job: None).run(until_empty=True)
+    queue.enqueue("n")
+    dead = open_db(worker="dead")
+    allowance = Allowance(dead, [queue.name], 60.0, most=lambda queue: 2, in_hand=lambda queue: 0)
+    allowance.refresh()
+    assert allowance.spend(queue.name, 2) == 2, "the worker that stopped has kept its share"
+    alive = Allowance(open_db(worker="alive"), [queue.name], 60.0, most=lambda queue: 2, in_hand=lambda queue: 0)
+    alive.refresh()
+    assert alive.spend(queue.name, 2) == 0
+    first.rescue("dead")
+    assert alive.spend(queue.name, 2) == 2
+
+
+def test_a_rate_holds_over_workers(queue, open_db, clock):
+    """By a clock that only we advance."""
+    queue.limit(rate=5, per=10)
+    dbs = [open_db(clock=clock, worker=f"w{number}") for number in range(2)]
+
+    def begun(wanted: int, number: int = 0) -> int:
+        db = dbs[number]
+        count, _ = db.database.run(lambda connection: controls.spend(connection, db.store, queue.name, wanted), name="spend")
+        return count
+
+    assert begun(3) == 3
+    assert begun(9, 1) == 2
+    assert begun(1) == 0
+    clock.advance(2)  # one job's time
+    assert begun(9, 1) == 1
+    assert begun(9) == 0
+    clock.advance(100)  # a rest does not save up more than one period
+    assert begun(99) == 5
+    clock.advance(4)
+    dbs[0].database.run(lambda connection: controls.refund(connection, dbs[0].store, queue.name, 4_000_000), name="refund")
+    assert begun(9) == 4
+
+
+def test_a_worker_keeps_to_the_rate(queue, running):
+    """Ten at once, and then one a minute: nobody sees the eleventh."""
+    queue.limit(rate=10, per=600)
+    queue.enqueue_many([("n", None)] * 15)
+    seen = Counter()
+    done = threading.Event()
+
+    def handler(job):
+        seen["n"] += 1
+        if seen["n"] == 10:
+            done.set()
+
+    with running(serving(queue, handler, poll=0.01)):
+        assert done.wait(PATIENCE)
+        assert not threading.Event().wait(0.3)  # thirty looks
+    assert seen["n"] == 10
+    assert queue.stats().available == 5
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_unlimited_queues_cost_one_look_a_second(queue: Queue, db):
+    allowance = Allowance(db, [queue.name], 60.0, most=lambda queue: 10, in_hand=lambda queue: 0)
+    allowance.refresh()
+    with counted_statements(db.database.engine) as statements:
+        for _ in range(100):
+            allowance.refresh()
+            assert allowance.allows(queue.name)
+            assert allowance.spend(queue.name, 10) == 10
+            allowance.refund(queue.name, 3)
+    assert statements == []
