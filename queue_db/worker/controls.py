@@ -17,6 +17,10 @@ REFRESH = 1.0
 # A share lasts so many leases: until the last job of a worker that is gone has come back.
 _LEASES = 2
 
+# A worker takes as much of a rate at once as is to be had in so many seconds: a transaction for each claim would cost a third of the
+# throughput, and this much no rate can be told from another.
+_AHEAD = 0.05
+
 # Seconds until a worker that got no share asks again.
 _REFUSED = 0.1
 
@@ -44,6 +48,8 @@ class Allowance:
         self._shares: dict[str, int] = {}
         # The most in hand since the last look: what is not used is given back.
         self._used: dict[str, int] = {}
+        # Jobs that may be begun under a queue's rate and have not been.
+        self._credit: dict[str, int] = {}
         self._refused_until: dict[str, float] = {}
         self._look_again = 0.0
 
@@ -56,6 +62,7 @@ class Allowance:
             partial(controls.read, store=self._db.store, queues=self._queues), name="controls", write=False
         )
         self._look_again = now + REFRESH
+        self._give_back_credit()
         for queue, share in list(self._shares.items()):
             used = max(self._in_hand(queue), self._used.pop(queue, 0))
             if self._of(queue).concurrency is None:
@@ -81,25 +88,36 @@ class Allowance:
                 self._refuse(queue, _REFUSED)
                 return 0
             self._used[queue] = max(self._used.get(queue, 0), held + wanted)
-        if said.rate is not None:
-            work = partial(controls.spend, store=self._db.store, queue=queue, wanted=wanted)
-            wanted, wait = self._db.database.run(work, name="spend")
-            if not wanted:
-                self._refuse(queue, wait / 1_000_000)
+        if said.rate is not None and said.per is not None:
+            if not self._credit.get(queue):
+                ahead = max(wanted, round(said.rate / said.per * _AHEAD))
+                work = partial(controls.spend, store=self._db.store, queue=queue, wanted=ahead)
+                self._credit[queue], wait = self._db.database.run(work, name="spend")
+                if not self._credit[queue]:
+                    self._refuse(queue, wait / 1_000_000)
+            wanted = min(wanted, self._credit[queue])
+            self._credit[queue] -= wanted
         return wanted
 
     def refund(self, queue: str, count: int) -> None:
         """So many of those were not there."""
-        said = self._of(queue)
-        if count and said.rate is not None and said.per is not None:
-            micros = round(count * said.per * 1_000_000 / said.rate)
-            self._db.database.run(partial(controls.refund, store=self._db.store, queue=queue, micros=micros), name="refund")
+        if queue in self._credit:
+            self._credit[queue] += count
 
     def leave(self) -> None:
         """Give everything back: nothing of a limited queue is in hand any more."""
+        self._give_back_credit()
         if self._shares:
             self._shares.clear()
             self._db.database.run(partial(controls.drop_shares, store=self._db.store, worker=self._name), name="leave", attempts=1)
+
+    def _give_back_credit(self) -> None:
+        for queue, count in list(self._credit.items()):
+            del self._credit[queue]
+            said = self._of(queue)
+            if count and said.rate is not None and said.per is not None:
+                micros = round(count * said.per * 1_000_000 / said.rate)
+                self._db.database.run(partial(controls.refund, store=self._db.store, queue=queue, micros=micros), name="refund")
 
     def _of(self, queue: str) -> Controls:
         return self._controls.get(queue, _NONE)
