@@ -65,10 +65,11 @@ class Bell:
         except (OSError, ValueError) as error:
             self._broken(error)
         if self._reader in ready:
-            # In this order: a ring between the two is a byte too many, not one too few.
-            self._rung = False
+            # In this order: who rings between the two ends this wait too. The other way round that ring's byte would be taken, and
+            # all later ones would believe that it still lies there.
             with suppress(OSError):
                 self._reader.recv(4096)
+            self._rung = False
         named: set[str] = set()
         while self._names:
             named.add(self._names.popleft())

@@ -17,8 +17,8 @@ REFRESH = 1.0
 # A share lasts so many leases: until the last job of a worker that is gone has come back.
 _LEASES = 2
 
-# A worker takes as much of a rate at once as is to be had in so many seconds: a transaction for each claim would cost a third of the
-# throughput, and this much no rate can be told from another.
+# A worker takes as much of a rate at once as is to be had in so many seconds: a transaction for each claim would cost a third of
+# the throughput, and this much no rate can be told from another.
 _AHEAD = 0.05
 
 # Seconds until a worker that got no share asks again.

@@ -1,5 +1,6 @@
 """Several queues, slots, hints, and how often a worker asks."""
 
+import select
 import threading
 from collections import Counter
 
@@ -7,6 +8,7 @@ import pytest
 from sqlalchemy import event, text
 
 from queue_db.worker import Worker
+from queue_db.worker.bell import Bell
 from queue_db.worker.claimer import Shares
 from queue_db.worker.pauses import Idle
 from tests.worker.serving import serving
@@ -121,6 +123,33 @@ def test_a_job_below_the_mark_wakes_an_idle_worker(db, queue, running):
         with queue.transaction() as connection:
             connection.execute(jobs.insert().values(queue=queue.name, payload="null", available_at=1))
         assert seen.acquire(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_ring_in_the_midst_of_waking_up_does_not_silence_the_bell(kind):
+    bell = Bell(lambda: None, (0.1, 1.0))
+    real = bell._reader
+
+    class Reader:
+        """Rung again just before what lies there is taken."""
+
+        def fileno(self):
+            return real.fileno()
+
+        def recv(self, size):
+            bell.ring("second")
+            return real.recv(size)
+
+        def close(self):
+            real.close()
+
+    bell._reader = Reader()
+    bell.ring("first")
+    assert bell.wait(PATIENCE) == {"first", "second"}
+    bell.ring("third")
+    assert select.select([real], [], [], 0)[0], "nobody hears the bell any more"
+    assert bell.wait(0) >= {"third"}
+    bell.close()
 
 
 @pytest.fixture
