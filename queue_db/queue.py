@@ -33,6 +33,7 @@ from queue_db.leased import LeasedJob
 from queue_db.model import Controls, Counters, Job, QueueStats, State, Verdict
 from queue_db.payloads import Schema
 from queue_db.removal import Removal, removal_for
+from queue_db.schedules import Schedules
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settling import Settling
 from queue_db.store import Marks, Store, controls, enqueue, insight, settle, sweep
@@ -120,6 +121,7 @@ class QueueDB:
         self.hints = Hints(self.store)
         self.dead = DeadJobs(self)
         self.streams = Streams(self)
+        self.schedules = Schedules(self)
         self._queues: dict[str, Queue] = {}
         #: What payloads of a kind must look like; a worker's handlers add theirs.
         self.schemas: dict[str, Schema] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
@@ -60,12 +59,6 @@ class Heartbeat:
         self._lease = lease
         self._lost = lost
         self._trouble = Pause(lease / 60, lease / 6)
-
-    def run(self, ended: threading.Event) -> None:
-        """Beat until ``ended``."""
-        wait = self._lease / 3
-        while not ended.wait(wait):
-            wait = self.beat()
 
     def beat(self) -> float:
         """Extend once; return how many seconds to wait for the next beat."""

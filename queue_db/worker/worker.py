@@ -29,7 +29,7 @@ from queue_db.worker.claimer import Claimer, Shares
 from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handlers, Handling, Stoppable
 from queue_db.worker.held import Heartbeat, Held
-from queue_db.worker.pauses import Pause
+from queue_db.worker.keeper import Chore, keep, scheduler, sweeper
 
 log = logging.getLogger("queue_db.worker")
 
@@ -38,10 +38,6 @@ CONCURRENCY = 10
 
 #: Seconds between tries while the database does not answer: first, longest.
 TROUBLE = (0.1, 3.0)
-
-#: Seconds between two sweeps under ``removal="delete_mark"``, and the most jobs that one deletes.
-SWEEP_EVERY = 5.0
-SWEEP_LIMIT = 10_000
 
 # How long leaving waits for a claim that is under way, and for the last results to be reported, seconds.
 _CLAIMS = 5.0
@@ -101,7 +97,8 @@ class Worker:
     """Works on the jobs of some queues until it is stopped.
 
     One thread claims for all queues, as many jobs as there are free slots; handlers run on threads, or if they are ``async def`` on
-    one event loop; one thread reports what they returned, many jobs in one statement; one extends the leases of all jobs in hand.
+    one event loop; one thread reports what they returned, many jobs in one statement; one extends the leases of all jobs in hand and
+    enqueues what schedules say.
     With the connection that hears of new jobs where there is one, these are all the connections that it uses: four.
 
     :param queues: a queue's name; a list of names, asked in this order; or how many jobs of each may be in hand at once.
@@ -113,6 +110,7 @@ class Worker:
     :param weights: draw the order of the queues by these weights each time, so that none starves; default: strictly in order.
     :param poll: longest pause between two looks at empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
+    :param schedules: also enqueue what the database's schedules say, of all queues. Every worker may: each slot is enqueued once.
     :raises ArgumentError: a value is outside its allowed range.
     """
 
@@ -128,6 +126,7 @@ class Worker:
         weights: Mapping[str, int] | None = None,
         poll: float = 0.5,
         grace: float = 30.0,
+        schedules: bool = True,
     ) -> None:
         self.db = db
         self._queues = queues
@@ -139,7 +138,9 @@ class Worker:
             "weights": weights,
             "poll": poll,
             "grace": grace,
+            "schedules": schedules,
         }
+        self.schedules = schedules
         if mode not in ("at_least_once", "at_most_once"):
             raise ArgumentError(f"mode={mode!r}: must be at_least_once or at_most_once")
         self.mode = mode
@@ -329,13 +330,16 @@ class _Run:
         if any(one.asynchronous for one in handlings):
             self._coroutines = Loop(self._await, self._names)
         self._reporting = self._thread("acknowledger", self._acknowledger.run)
+        chores: list[tuple[float, Chore]] = []
         if not self._at_most_once:
-            heartbeat = Heartbeat(self.held, worker.lease, self._lost)
-            self._helpers.append(self._thread("heartbeat", heartbeat.run, self._ended))
+            chores.append((worker.lease / 3, Heartbeat(self.held, worker.lease, self._lost).beat))
+        if worker.schedules:
+            chores.append((0.0, scheduler(worker.db, TROUBLE)))
+        if worker.db.removal.name == "delete_mark":
+            chores.append((0.0, sweeper(worker.db)))
+        self._helpers.append(self._thread("keeper", keep, chores, self._ended))
         if any(one.timeout is not None and not one.asynchronous for one in handlings):
             self._helpers.append(self._thread("timeouts", self._watch_times))
-        if worker.db.removal.name == "delete_mark":
-            self._helpers.append(self._thread("sweeper", self._sweep))
         self._claiming = self._thread("claimer", self._claim, until_empty)
         log.info(
             "working on %s: %d at once, %s, lease %g s",
@@ -574,17 +578,6 @@ class _Run:
         with self._lock:
             summary = self._worker.summary
             setattr(summary, what, getattr(summary, what) + number)
-
-    def _sweep(self) -> None:
-        """Delete what was marked as done, from the start on: a worker that runs for a second each minute sweeps too."""
-        pause = Pause(SWEEP_EVERY, SWEEP_EVERY)
-        while True:
-            try:
-                self._worker.db.sweep(limit=SWEEP_LIMIT)
-            except Exception as error:  # noqa: BLE001 - the next sweep finds the same rows
-                log.warning("sweeping failed: %s", error)
-            if self._ended.wait(pause.next()):
-                return
 
 
 def _shares(

@@ -72,13 +72,10 @@ def test_a_job_that_is_settled_while_the_heart_beats_is_not_called_lost(url, nam
     with QueueDB(url) as db:
         queue = db.queue(name)
         queue.enqueue_many([("short", number) for number in range(100)])
-        worker = serving(queue, lambda job: None, concurrency=3, lease=5.0)
+        worker = serving(queue, lambda job: None, concurrency=3, lease=0.3)
 
-        def run(heartbeat, ended):
-            while not ended.wait(0.001):
-                heartbeat.beat()
-
-        monkeypatch.setattr(Heartbeat, "run", run)
+        beat = Heartbeat.beat
+        monkeypatch.setattr(Heartbeat, "beat", lambda heartbeat: min(beat(heartbeat), 0.001))
         with running(worker, until_empty=True) as thread:
             thread.join(PATIENCE)
         assert (worker.summary.completed, worker.summary.lost) == (100, 0)

@@ -247,7 +247,7 @@ def test_stop_before_run_ends_it_at_once(queue):
 
 
 def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.worker.SWEEP_EVERY", 0.02)
+    monkeypatch.setattr("queue_db.worker.keeper.SWEEP_EVERY", 0.02)
     db = open_db(removal="delete_mark")
     queue = db.queue(name)
     queue.enqueue_many([("n", number) for number in range(3)])

@@ -1,0 +1,101 @@
+"""When something recurs: intervals and cron lines, in a time zone. Pure; all times are microseconds since 1970."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from queue_db import arguments
+from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.model import from_micros, to_micros
+
+_EVERY = "every "
+
+
+class Rule(Protocol):
+    """When a schedule's slots are."""
+
+    def after(self, moment: int) -> int:
+        """The first slot later than ``moment``."""
+        ...
+
+    def last(self, first: int, moment: int) -> int:
+        """The last slot not later than ``moment``; ``first`` is one and is not later."""
+        ...
+
+
+class Interval:
+    """Every so many microseconds, counted from a slot."""
+
+    def __init__(self, micros: int) -> None:
+        self.micros = micros
+
+    def after(self, moment: int) -> int:
+        return moment + self.micros
+
+    def last(self, first: int, moment: int) -> int:
+        return first + (moment - first) // self.micros * self.micros
+
+    def __str__(self) -> str:
+        return f"{_EVERY}{self.micros / 1_000_000:g}"
+
+
+class Cron:
+    """A line of cron: five fields, or six, of which the first are seconds.
+
+    Around a change of the clock it does as Debian's cron: what falls into the hour that is left out happens at its end; what is at
+    a fixed hour happens once; what is every so many minutes goes on through the hour that comes twice.
+    """
+
+    def __init__(self, line: str, zone: str) -> None:
+        self.line = " ".join(line.split())
+        self._zone = zone_of(zone)
+        next(self._slots(datetime.now(self._zone)), None)
+
+    def after(self, moment: int) -> int:
+        found = next(self._slots(from_micros(moment).astimezone(self._zone)), None)
+        if found is None:
+            raise ArgumentError(f"cron={self.line!r}: there is no such day in the next years")
+        return to_micros(found)
+
+    def last(self, first: int, moment: int) -> int:
+        # Backwards it leaves out the moment itself.
+        start = (from_micros(moment) + timedelta(seconds=1)).replace(microsecond=0).astimezone(self._zone)
+        for slot in self._slots(start, reverse=True):
+            if to_micros(slot) <= moment:
+                return max(first, to_micros(slot))
+        return first
+
+    def _slots(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
+        try:
+            from cronsim import CronSim, CronSimError
+        except ImportError:
+            raise ConfigurationError('cronsim reads cron lines and is not installed: pip install "queue-db[cron]"') from None
+        try:
+            slots: Iterator[datetime] = CronSim(self.line, start, reverse=reverse)
+        except CronSimError as error:
+            raise ArgumentError(f"cron={self.line!r}: {str(error).lower()}; the fields are minute hour day month weekday") from None
+        return slots
+
+    def __str__(self) -> str:
+        return self.line
+
+
+def rule_of(text: str, zone: str) -> Rule:
+    """The rule that :func:`str` made this text of."""
+    if text.startswith(_EVERY):
+        return Interval(arguments.seconds("every", float(text.removeprefix(_EVERY)), zero=False))
+    return Cron(text, zone)
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """The time zone of that name.
+
+    :raises ArgumentError: there is none.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError):
+        raise ArgumentError(f"zone={name!r}: no such time zone; names are like Europe/Berlin or UTC") from None

@@ -1,0 +1,239 @@
+"""``db.schedules``: jobs that are enqueued again and again, by cron lines or at intervals; each slot once, however many ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from queue_db import arguments, intake
+from queue_db.errors import ArgumentError, StorageError
+from queue_db.model import NewJob, from_micros
+from queue_db.recurrence import Cron, Interval, Rule, rule_of, zone_of
+from queue_db.schema import DEFAULT_MAX_ATTEMPTS, RULE_LENGTH, SCHEDULE_LENGTH
+from queue_db.store import enqueue
+from queue_db.store import schedules as stored
+from queue_db.store.enqueue import OnDuplicate
+
+if TYPE_CHECKING:
+    from queue_db.queue import QueueDB
+
+#: What becomes of slots that passed while nobody looked.
+CATCH_UP = ("one", "all", "none")
+
+#: With ``catch_up="none"`` a slot that is this late, seconds, has been missed.
+MISSED_AFTER = 60.0
+
+#: With ``catch_up="all"`` at most so many slots are enqueued in one transaction; the next look goes on.
+AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as it was seen."""
+
+    name: str
+    queue: str
+    kind: str
+    payload: Any
+    rule: str  #: the cron line, or ``every`` and seconds
+    zone: str
+    catch_up: str
+    paused: bool
+    next_at: datetime
+    last_at: datetime | None
+    priority: int
+    max_attempts: int
+
+
+class Schedules:
+    """The schedules of one database. Workers enqueue what is due; :meth:`tick` does it by hand."""
+
+    def __init__(self, db: QueueDB) -> None:
+        self._db = db
+
+    def set(
+        self,
+        name: str,
+        queue: str,
+        kind: str,
+        payload: Any = None,
+        *,
+        cron: str | None = None,
+        every: float | None = None,
+        zone: str = "UTC",
+        catch_up: str = "one",
+        first_at: datetime | None = None,
+        priority: int = 0,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        headers: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Make the schedule of that name, or change it; return whether it is new.
+
+        Every process may say this when it starts: a schedule whose rule stays the same keeps its next slot.
+
+        :param cron: minute, hour, day, month, weekday, in ``zone``; what falls into the hour that a change of the clock leaves out
+            happens at its end.
+        :param every: seconds between two slots.
+        :param catch_up: what to do about slots that passed while nobody looked: enqueue ``one`` job for the last of them, ``all``,
+            or ``none`` of those that are more than a minute late.
+        :param first_at: the first slot; default: the next by ``cron``, or now and ``every``.
+        :raises ArgumentError, PayloadError: nothing was changed.
+        """
+        db = self._db
+        arguments.name("name", name, SCHEDULE_LENGTH)
+        if catch_up not in CATCH_UP:
+            raise ArgumentError(f"catch_up={catch_up!r}: must be one, all or none")
+        zone_of(zone)
+        rule = _rule(cron, every, zone)
+        options = {"priority": priority, "max_attempts": max_attempts, "headers": headers}
+        job = intake.Intake(db.queue(queue).name, db.codec, db.max_payload, db.schemas).job(kind, payload, options)
+        first = arguments.moment("first_at", first_at)
+        db.ready()
+
+        def work(connection: Connection) -> bool:
+            db.store.dialect.begin(connection)
+            before = stored.one(connection, db.store, name)
+            values = {
+                "queue": job.queue,
+                "kind": job.kind,
+                "payload": job.payload,
+                "headers": job.headers,
+                "priority": job.priority,
+                "max_attempts": job.max_attempts,
+                "rule": str(rule),
+                "zone": zone,
+                "catch_up": catch_up,
+            }
+            if before is None or (before.rule, before.zone) != (str(rule), zone) or first is not None:
+                values["next_at"] = rule.after(db.store.read_clock(connection)) if first is None else first
+            return stored.put(connection, db.store, name, values)
+
+        try:
+            return db.database.run(work, name="schedule")
+        except StorageError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            return db.database.run(work, name="schedule")  # somebody has just made it
+
+    def list(self) -> list[Schedule]:
+        """All schedules by name."""
+        db = self._db
+        db.ready()
+        rows = db.database.run(partial(stored.every, store=db.store), name="schedules", write=False)
+        return [
+            Schedule(
+                name=row.name,
+                queue=row.queue,
+                kind=row.kind,
+                payload=db.codec.decode(row.payload),
+                rule=row.rule,
+                zone=row.zone,
+                catch_up=row.catch_up,
+                paused=bool(row.paused),
+                next_at=from_micros(row.next_at),
+                last_at=None if row.last_at is None else from_micros(row.last_at),
+                priority=row.priority,
+                max_attempts=row.max_attempts,
+            )
+            for row in rows
+        ]
+
+    def pause(self, name: str) -> None:
+        """Enqueue nothing of it until :meth:`resume`.
+
+        :raises ArgumentError: there is no such schedule.
+        """
+        self._change(name, {"paused": 1})
+
+    def resume(self, name: str) -> None:
+        """Go on; what passed meanwhile is caught up with as the schedule says.
+
+        :raises ArgumentError: there is no such schedule.
+        """
+        self._change(name, {"paused": 0})
+
+    def remove(self, name: str) -> bool:
+        """Delete it; False if it was not there."""
+        self._db.ready()
+        return self._db.database.run(partial(stored.remove, store=self._db.store, name=name), name="unschedule")
+
+    def tick(self) -> tuple[int, float | None]:
+        """Enqueue what is due; return how many jobs, and seconds until the next slot of any schedule (None: there is none).
+
+        Any number of processes may do this at once: the one that moves a schedule on enqueues the slot.
+        """
+        db = self._db
+        db.ready()
+        now, rows, later = db.database.run(partial(stored.due, store=db.store), name="schedules", write=False)
+        enqueued = 0
+        upcoming = [] if later is None else [later]
+        for row in rows:
+            slots, next_at = _slots(rule_of(row.rule, row.zone), row.next_at, now, row.catch_up)
+            upcoming.append(next_at)
+
+            def work(connection: Connection, row: Any = row, slots: Any = slots, next_at: int = next_at) -> int:
+                last = slots[-1] if slots else None
+                if not stored.advance(connection, db.store, row.name, row.version, last_at=last, next_at=next_at):
+                    return 0
+                jobs = [_job(row, slot) for slot in slots]
+                if jobs:
+                    enqueue.insert_jobs(connection, db.store, jobs, OnDuplicate.RAISE)
+                    db.hints.tell(connection, row.queue)
+                return len(jobs)
+
+            count = db.database.run(work, name="tick")
+            if count:
+                db.hints.ring(row.queue)
+            enqueued += count
+        return enqueued, max(0.0, (min(upcoming) - now) / 1_000_000) if upcoming else None
+
+    def _change(self, name: str, values: dict[str, Any]) -> None:
+        self._db.ready()
+        work = partial(stored.change, store=self._db.store, name=name, values=values)
+        if not self._db.database.run(work, name="schedule"):
+            raise ArgumentError(f"there is no schedule {name!r}")
+
+
+def _rule(cron: str | None, every: float | None, zone: str) -> Rule:
+    if (cron is None) == (every is None):
+        raise ArgumentError('when? Give either cron="0 3 * * *" or every=seconds')
+    if cron is not None:
+        return Cron(arguments.name("cron", cron.strip() if isinstance(cron, str) else cron, RULE_LENGTH), zone)
+    return Interval(arguments.seconds("every", every, zero=False))
+
+
+def _slots(rule: Rule, first: int, now: int, catch_up: str) -> tuple[list[int], int]:
+    """The slots to enqueue of those from ``first`` to ``now``, and the first one after them."""
+    if catch_up == "all":
+        slots = [first]
+        while len(slots) < AT_ONCE and (slot := rule.after(slots[-1])) <= now:
+            slots.append(slot)
+        return slots, rule.after(slots[-1])
+    last = rule.last(first, now)
+    missed = catch_up == "none" and now - last > MISSED_AFTER * 1_000_000
+    return [] if missed else [last], rule.after(last)
+
+
+def _job(row: Any, slot: int) -> NewJob:
+    """The job of one slot; its headers say which."""
+    headers = {"schedule": row.name, "slot": from_micros(slot).isoformat()}
+    if row.headers:
+        headers = json.loads(row.headers) | headers
+    return NewJob(
+        queue=row.queue,
+        kind=row.kind,
+        payload=row.payload,
+        headers=json.dumps(headers, separators=(",", ":")),
+        priority=row.priority,
+        max_attempts=row.max_attempts,
+        unique_key=None,
+        after=0,
+        not_before=0,
+    )

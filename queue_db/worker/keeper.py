@@ -1,0 +1,72 @@
+"""What must be done now and then beside the jobs: one thread and one connection for all of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from queue_db.errors import QueueDBError
+from queue_db.queue import QueueDB
+from queue_db.worker.pauses import Pause
+
+log = logging.getLogger("queue_db.worker")
+
+Chore = Callable[[], float]
+"""Does its work and returns how many seconds to wait until it is to be done again. Raises nothing."""
+
+#: Seconds between two looks at the schedules: where there are some, and where there are none.
+LOOK_AT_SCHEDULES = (1.0, 5.0)
+
+#: Seconds between two sweeps under ``removal="delete_mark"``, and the most jobs that one deletes.
+SWEEP_EVERY = 5.0
+SWEEP_LIMIT = 10_000
+
+
+def keep(chores: Sequence[tuple[float, Chore]], ended: threading.Event) -> None:
+    """Do each chore, the first time after so many seconds, until ``ended``."""
+    now = time.monotonic()
+    due = {chore: now + first for first, chore in chores}
+    while due:
+        chore = min(due, key=due.__getitem__)
+        if ended.wait(max(0.0, due[chore] - time.monotonic())):
+            return
+        due[chore] = time.monotonic() + chore()
+
+
+def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:
+    """Enqueues what schedules say."""
+    pause = Pause(*trouble)
+
+    def tick() -> float:
+        try:
+            enqueued, wait = db.schedules.tick()
+        except QueueDBError as error:
+            seconds = pause.next()
+            log.warning("looking at the schedules failed, next try in %.1f s: %s", seconds, error)
+            return seconds
+        except Exception:
+            log.exception("a schedule could not be carried out")
+            return LOOK_AT_SCHEDULES[1]
+        pause.reset()
+        if enqueued:
+            log.debug("enqueued %d jobs of schedules", enqueued)
+        with_schedules, without = LOOK_AT_SCHEDULES
+        return without if wait is None else min(wait, with_schedules)
+
+    return tick
+
+
+def sweeper(db: QueueDB) -> Chore:
+    """Deletes what was marked as done, from the start on: a worker that runs for a second each minute sweeps too."""
+    pause = Pause(SWEEP_EVERY, SWEEP_EVERY)
+
+    def sweep() -> float:
+        try:
+            db.sweep(limit=SWEEP_LIMIT)
+        except Exception as error:  # noqa: BLE001 - the next sweep finds the same rows
+            log.warning("sweeping failed: %s", error)
+        return pause.next()
+
+    return sweep

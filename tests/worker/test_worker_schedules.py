@@ -1,0 +1,218 @@
+"""Schedules: which slots there are, and that each is enqueued once."""
+
+import threading
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from queue_db import ArgumentError, QueueDB
+from queue_db.model import to_micros
+from queue_db.recurrence import Cron, Interval, rule_of
+from queue_db.store import schedules as stored
+from tests.worker.serving import serving
+
+PATIENCE = 20.0
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+def at(text: str) -> int:
+    return to_micros(datetime.fromisoformat(text))
+
+
+def local(rule: Cron, start: str, count: int) -> list[str]:
+    """The slots after ``start``, in the rule's zone."""
+    found, moment = [], at(start)
+    for _ in range(count):
+        moment = rule.after(moment)
+        found.append(f"{datetime.fromtimestamp(moment / 1e6, rule._zone):%m-%d %H:%M%z}")
+    return found
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    ("line", "start", "slots"),
+    [
+        # The clock goes from 2 to 3: what was in between comes at its end, once.
+        ("30 2 * * *", "2026-03-28T12:00+01:00", ["03-29 03:00+0200", "03-30 02:30+0200"]),
+        # The clock goes from 3 back to 2: a fixed hour comes once, …
+        ("30 2 * * *", "2026-10-24T12:00+02:00", ["10-25 02:30+0200", "10-26 02:30+0100"]),
+        # … every half hour goes on.
+        (
+            "*/30 * * * *",
+            "2026-10-25T01:45+02:00",
+            ["10-25 02:00+0200", "10-25 02:30+0200", "10-25 02:00+0100", "10-25 02:30+0100", "10-25 03:00+0100"],
+        ),
+        ("0 9 * * MON-FRI", "2026-11-20T10:00+01:00", ["11-23 09:00+0100"]),
+        ("0 0 29 2 *", "2026-01-01T00:00+01:00", ["02-29 00:00+0100"]),
+    ],
+)
+def test_cron_in_a_time_zone(kind, line, start, slots):
+    assert local(Cron(line, "Europe/Berlin"), start, len(slots)) == slots
+
+
+@SQLITE
+def test_the_last_slot_is_found_without_counting_through_all(kind):
+    minutely = Cron("* * * * *", "UTC")
+    first, now = at("2020-01-01T00:00+00:00"), at("2026-11-22T05:30:30+00:00")
+    assert minutely.last(first, now) == at("2026-11-22T05:30+00:00")
+    assert minutely.last(first, at("2026-11-22T05:30:00+00:00")) == at("2026-11-22T05:30+00:00")
+    assert minutely.last(first, first) == first
+    assert Interval(7_000_000).last(0, 100_000_000) == 98_000_000
+    for rule in (minutely, Interval(7_500_000), Cron("0 3 * * *", "UTC")):
+        assert str(rule_of(str(rule), "UTC")) == str(rule)
+
+
+@SQLITE
+def test_what_cannot_be_scheduled_is_refused(db, name):
+    for options, part in (
+        ({}, "Give either"),
+        ({"cron": "* * * * *", "every": 5}, "Give either"),
+        ({"cron": "61 * * * *"}, "bad minute"),
+        ({"cron": "* * *"}, "the fields are"),
+        ({"every": 0}, "every=0"),
+        ({"every": 1, "zone": "Europe/Atlantis"}, "no such time zone"),
+        ({"every": 1, "catch_up": "some"}, "one, all or none"),
+        ({"every": 1, "first_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001 - that is the point
+    ):
+        with pytest.raises(ArgumentError, match=part):
+            db.schedules.set(name, "q", "k", **options)
+    with pytest.raises(ArgumentError, match="no schedule"):
+        db.schedules.pause(name)
+    assert db.schedules.remove(name) is False
+    assert name not in {schedule.name for schedule in db.schedules.list()}
+
+
+@pytest.fixture
+def ours(open_db, clock, fresh_url):
+    """A database of its own by a clock of its own: a tick looks at all schedules."""
+    clock.set(datetime(2026, 11, 22, 12, 0, tzinfo=UTC))
+    with QueueDB(fresh_url, clock=clock) as db:
+        db.migrate()
+        yield db
+
+
+def slots(db: QueueDB, queue: str) -> list[str]:
+    return [job.headers["slot"][11:19] for job in db.queue(queue).peek(1000)]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [("one", ["12:05:00"]), ("none", []), ("all", ["12:01:00", "12:02:00", "12:03:00", "12:04:00", "12:05:00"])],
+)
+def test_after_an_outage_it_catches_up_as_it_was_told(ours, clock, catch_up, expected):
+    assert ours.schedules.set("minutely", "q", "k", {"a": 1}, cron="* * * * *", catch_up=catch_up) is True
+    clock.advance(5 * 60 + 61 if catch_up == "none" else 5 * 60 + 30)
+    clock.set(datetime(2026, 11, 22, 12, 5, 30, tzinfo=UTC)) if catch_up != "none" else None
+    if catch_up == "none":
+        # The last slot is 12:06:00, a second ago: it is not missed; those before are.
+        expected = ["12:06:00"]
+    assert ours.schedules.tick()[0] == len(expected)
+    assert slots(ours, "q") == expected
+    assert ours.schedules.tick()[0] == 0
+    (schedule,) = ours.schedules.list()
+    assert schedule.next_at.second == 0
+    assert schedule.next_at > datetime.fromtimestamp(clock() / 1e6, UTC)
+    job = ours.queue("q").peek(1)[0]
+    assert (job.kind, job.payload, job.headers["schedule"]) == ("k", {"a": 1}, "minutely")
+
+
+def test_a_slot_that_was_missed_by_more_than_a_minute_is_left_out_by_none(ours, clock):
+    ours.schedules.set("hourly", "q", "k", cron="0 * * * *", catch_up="none")
+    clock.advance(2 * 3600 + 120)
+    assert ours.schedules.tick() == (0, 3480.0)
+    assert slots(ours, "q") == []
+
+
+def test_all_goes_on_where_one_transaction_ended(ours, clock, monkeypatch):
+    monkeypatch.setattr("queue_db.schedules.AT_ONCE", 4)
+    ours.schedules.set("often", "q", "k", every=1, catch_up="all")
+    clock.advance(10)
+    counts = [ours.schedules.tick() for _ in range(4)]
+    assert [count for count, _ in counts] == [4, 4, 2, 0]
+    assert counts[0][1] == 0.0, "there is more to do at once"
+    assert len(set(slots(ours, "q"))) == 10
+
+
+def test_to_say_it_again_keeps_the_next_slot_and_another_rule_makes_a_new_one(ours, clock):
+    assert ours.schedules.set("s", "q", "k", every=10)
+    first = ours.schedules.list()[0].next_at
+    clock.advance(5)
+    assert ours.schedules.set("s", "q", "other", every=10, priority=3) is False
+    schedule = ours.schedules.list()[0]
+    assert (schedule.next_at, schedule.kind, schedule.priority) == (first, "other", 3)
+    ours.schedules.set("s", "q", "k", every=20)
+    assert ours.schedules.list()[0].next_at - first == timedelta(seconds=15)
+    ours.schedules.pause("s")
+    clock.advance(100)
+    assert ours.schedules.tick() == (0, None)
+    ours.schedules.resume("s")
+    assert ours.schedules.tick()[0] == 1
+    assert ours.schedules.remove("s") is True
+    assert ours.schedules.list() == []
+
+
+def test_five_schedulers_and_one_slot_a_second_with_an_outage(ours, clock, fresh_url):
+    """Each slot once; after a minute without anybody all sixty, each once."""
+    ours.schedules.set("secondly", "q", "k", every=1, catch_up="all")
+    others = [QueueDB(fresh_url, clock=clock) for _ in range(5)]
+    barrier = threading.Barrier(5, timeout=PATIENCE, action=lambda: clock.advance(steps.pop(0)))
+    steps = [1, 1, 1, 60, 1, 1, 0]
+    rounds = len(steps)
+    failures = []
+
+    def ticks(db: QueueDB) -> None:
+        try:
+            for _ in range(rounds):
+                barrier.wait()
+                db.schedules.tick()
+        except Exception as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=ticks, args=(db,)) for db in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    for db in others:
+        db.close()
+    assert failures == []
+    counts = Counter(job.headers["slot"] for job in ours.queue("q").peek(1000))
+    assert len(counts) == 65
+    assert set(counts.values()) == {1}, "a slot was enqueued more than once"
+
+
+@SQLITE
+def test_without_the_comparison_of_versions_slots_come_twice(ours, clock, fresh_url, monkeypatch):
+    """The control for the test above: two that have both seen the slot."""
+    advance = stored.advance
+    monkeypatch.setattr(stored, "advance", lambda *arguments, **options: advance(*arguments, **options) or True)
+    ours.schedules.set("s", "q", "k", every=10)
+    clock.advance(10)
+    seen = stored.due
+
+    def both_have_seen(connection, store):
+        found = seen(connection, store)
+        if not inner:
+            inner.append(True)
+            with QueueDB(fresh_url, clock=clock) as other:
+                other.schedules.tick()
+        return found
+
+    inner: list[bool] = []
+    monkeypatch.setattr(stored, "due", both_have_seen)
+    ours.schedules.tick()
+    assert len(slots(ours, "q")) == 2
+
+
+def test_workers_enqueue_what_schedules_say(fresh_url, running):
+    seen = threading.Semaphore(0)
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        db.schedules.set("often", "q", "k", every=0.05)
+        worker = serving(db.queue("q"), lambda job: seen.release(), poll=0.05)
+        with running(worker):
+            for _ in range(5):
+                assert seen.acquire(timeout=PATIENCE)
+        assert worker.summary.completed >= 5
