@@ -17,7 +17,7 @@ from queue_db.errors import (
     UnsupportedError,
 )
 from queue_db.leased import LeasedJob
-from queue_db.model import Capability, Controls, Counters, Job, KindStats, QueueStats, State, Verdict
+from queue_db.model import Capability, Controls, Counters, Finished, Job, JobError, KindStats, QueueStats, State, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue, QueueDB
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
@@ -35,7 +35,9 @@ __all__ = [
     "Dead",
     "DuplicateJobError",
     "EnqueueError",
+    "Finished",
     "Job",
+    "JobError",
     "JobNotFoundError",
     "KindStats",
     "LeaseLostError",

@@ -214,6 +214,41 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class JobError:
+    """A failed attempt, as ``db.errors`` shows it."""
+
+    attempt: int
+    failed_at: datetime
+    worker: str | None
+    error_class: str  #: name of the exception's class; empty when the handler gave a reason instead
+    message: str
+    trace: str | None  #: the end of the traceback
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What is kept of a completed job, until it expires."""
+
+    id: int
+    queue: str
+    kind: str
+    payload: Any
+    result: Any
+    attempts: int
+    worker: str | None
+    created_at: datetime
+    finished_at: datetime
+    expires_at: datetime
+
+
+class Kept(NamedTuple):
+    """What is to be kept of a job when it is completed."""
+
+    result: str | None  #: encoded
+    lasts: int  #: microseconds
+
+
+@dataclass(frozen=True, slots=True)
 class Controls:
     """What is said about a queue as a whole; its workers heed it within a second."""
 

@@ -7,6 +7,7 @@ Every transaction of the package begins here (through ``database.run``), save th
 from __future__ import annotations
 
 import os
+import random
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,13 +31,13 @@ from queue_db.dialects.transactions import savepoint
 from queue_db.errors import JobNotFoundError, StorageError
 from queue_db.hints import Hints
 from queue_db.leased import LeasedJob
-from queue_db.model import Controls, Counters, Job, QueueStats, State, Verdict
+from queue_db.model import Controls, Counters, Finished, Job, JobError, Kept, QueueStats, State, Verdict, from_micros
 from queue_db.payloads import Schema
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settling import Settling
-from queue_db.store import Marks, Store, controls, enqueue, insight, settle, sweep
+from queue_db.store import Marks, Store, controls, enqueue, history, insight, settle, sweep
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 
@@ -48,6 +49,13 @@ MAX_PAYLOAD = 4 * 1024 * 1024
 
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
+
+#: Failed attempts are remembered for so many seconds.
+ERRORS_KEPT = 30 * 86_400.0
+
+# Seconds between two looks of a wait for a result: first, longest.
+_FIRST_WAIT = 0.005
+_LONGEST_WAIT = 0.25
 
 #: Within so many seconds workers heed what is said about a queue.
 HEED_WITHIN = 1.5
@@ -244,6 +252,82 @@ class QueueDB:
 
         return self.database.run(give_back, name="rescue")
 
+    def errors(self, job_id: int) -> list[JobError]:
+        """The latest failed attempts of a job, live, dead or gone, first to last; at most ten."""
+        arguments.whole("job_id", job_id, 0, 2**63 - 1)
+        self.ready()
+        rows = self.database.run(partial(history.errors_of, store=self.store, job_id=job_id), name="errors", write=False)
+        return [
+            JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace) for row in rows
+        ]
+
+    def finished(self, job_id: int) -> Finished:
+        """What is kept of a completed job: its result, until it expires.
+
+        :raises JobNotFoundError: it is not completed, nothing of it is kept, or it has expired.
+        """
+        arguments.whole("job_id", job_id, 0, 2**63 - 1)
+        self.ready()
+        row = self.database.run(partial(history.finished, store=self.store, job_id=job_id), name="finished", write=False)
+        if row is None:
+            raise JobNotFoundError(job_id, "the finished jobs")
+        return Finished(
+            id=row.id,
+            queue=row.queue,
+            kind=row.kind,
+            payload=self.codec.decode(row.payload),
+            result=None if row.result is None else self.codec.decode(row.result),
+            attempts=row.attempts,
+            worker=row.worker,
+            created_at=from_micros(row.created_at),
+            finished_at=from_micros(row.finished_at),
+            expires_at=from_micros(row.expires_at),
+        )
+
+    def wait(self, job_id: int, timeout: float) -> Finished:
+        """Wait until a job is completed, and return its result, which its handler must keep (``handles(…, keep=seconds)``).
+
+        :param timeout: seconds.
+        :raises JobNotFoundError: it is gone and nothing of it is kept, or it is dead.
+        :raises TimeoutError: it is still there.
+        """
+        until = time.monotonic() + arguments.seconds("timeout", timeout) / 1_000_000
+        pause = _FIRST_WAIT
+        while True:
+            try:
+                return self.finished(job_id)
+            except JobNotFoundError:
+                try:
+                    state = self.get(job_id).state
+                except JobNotFoundError:
+                    return self.finished(job_id)  # between the two looks it may have been completed
+            if state is State.DEAD:
+                raise JobNotFoundError(job_id, "the live jobs", state=state.value)
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"job {job_id} is still {state.value} after {timeout:g} s")
+            time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
+            pause = min(2 * pause, _LONGEST_WAIT)
+
+    def forget(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
+        """Delete results that have expired, and failed attempts from longer than so many seconds ago; return how many.
+
+        Workers do this once a minute.
+        """
+        age = arguments.seconds("errors_older_than", errors_older_than)
+        self.ready()
+        gone = 0
+        for work in (
+            partial(history.forget_finished, store=self.store, limit=_SWEEP_BATCH),
+            partial(history.forget_errors, store=self.store, age=age, limit=_SWEEP_BATCH),
+        ):
+            while True:
+                batch = self.database.run(work, name="forget")
+                gone += batch
+                if batch < _SWEEP_BATCH:
+                    break
+        return gone
+
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many."""
         self.ready()
@@ -265,7 +349,7 @@ class Queue:
         self.name = name
         self._intake = intake.Intake(name, db.codec, db.max_payload, db.schemas)
         self._claiming = Claiming(db.database, db.store, db.strategy, name, db.worker)
-        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self)
+        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, db.worker)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.db.url}>"
@@ -418,9 +502,18 @@ class Queue:
 
     # --- settle -----------------------------------------------------------------------------------------------------
 
-    def complete_many(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None = None) -> list[Verdict]:
-        """The work of these jobs is done; one verdict per job, in one or two statements."""
-        return self._settling.complete(jobs, using)
+    def complete_many(
+        self,
+        jobs: Sequence[LeasedJob],
+        *,
+        using: Connection | Session | None = None,
+        kept: Sequence[Kept | None] | None = None,
+    ) -> list[Verdict]:
+        """The work of these jobs is done; one verdict per job, in one or two statements.
+
+        :param kept: what is remembered of each, for :meth:`QueueDB.finished`; None: nothing.
+        """
+        return self._settling.complete(jobs, using, kept)
 
     def fail_many(
         self,

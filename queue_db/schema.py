@@ -343,7 +343,9 @@ def _worker_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -
         f"{name}_errors",
         metadata,
         Column("job_id", big_id, primary_key=True, autoincrement=False),
-        Column("attempt", Integer, primary_key=True, autoincrement=False),
+        # Of the job when it failed: attempts are counted anew when a dead job is redriven.
+        Column("version", BigInteger, primary_key=True, autoincrement=False),
+        Column("attempt", Integer, nullable=False),
         Column("failed_at", BigInteger, nullable=False, server_default=now_us()),
         Column("worker", String(WORKER_LENGTH)),
         Column("error_class", String(CLASS_LENGTH), nullable=False),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
@@ -11,10 +12,11 @@ from queue_db import arguments, backoff
 from queue_db.database import ATTEMPTS, Database
 from queue_db.errors import ArgumentError
 from queue_db.leased import LeasedJob, Settler
-from queue_db.model import Verdict
+from queue_db.model import Kept, Verdict, to_micros
 from queue_db.removal import Removal
+from queue_db.schema import CLASS_LENGTH
 from queue_db.settlement import Pairs, Settlement, Work
-from queue_db.store import Store, settle
+from queue_db.store import Store, history, settle
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -22,27 +24,48 @@ if TYPE_CHECKING:
 #: Longest stored reason, characters: what a list can show.
 _MAX_ERROR = 10_000
 
+# Longest stored traceback, characters: its end.
+_MAX_TRACE = 8_000
+
 
 class Settling:
     """The settled jobs of one queue. Safe to share between threads.
 
     :param source: the queue whose leased jobs these are; those of another are refused.
     :param retry_after: attempt number → seconds until the next try.
+    :param worker: the name that failed attempts show.
     """
 
-    def __init__(self, database: Database, store: Store, removal: Removal, retry_after: backoff.Backoff, source: Settler) -> None:
+    def __init__(
+        self, database: Database, store: Store, removal: Removal, retry_after: backoff.Backoff, source: Settler, worker: str
+    ) -> None:
+        self._worker = worker
         self._database = database
         self._store = store
         self._removal = removal
         self._retry_after = retry_after
         self._source = source
 
-    def complete(self, jobs: Sequence[LeasedJob], using: Connection | Session | None) -> list[Verdict]:
-        """They leave the queue, as the removal says."""
+    def complete(
+        self, jobs: Sequence[LeasedJob], using: Connection | Session | None, kept: Sequence[Kept | None] | None = None
+    ) -> list[Verdict]:
+        """They leave the queue, as the removal says; ``kept``: what is remembered of each."""
+        jobs = list(jobs)
+        rows = {} if kept is None else {job.id: self._finished(job, one) for job, one in zip(jobs, kept, strict=True) if one}
+
+        def work(connection: Connection, pairs: Pairs) -> set[int]:
+            if not rows:
+                return self._removal.remove(connection, self._store, pairs)
+            self._store.dialect.begin(connection)
+            done = self._removal.remove(connection, self._store, pairs)
+            if remembered := [rows[job_id] for job_id in done if job_id in rows]:
+                history.record_finished(connection, self._store, remembered)
+            return done
+
         return self._settle(
             jobs,
             "complete",
-            lambda connection, pairs: self._removal.remove(connection, self._store, pairs),
+            work,
             settle.Change.GONE,
             using=using,
             attempts=self._removal.retries + 1,
@@ -67,6 +90,8 @@ class Settling:
         if not len(waits) == len(ends) == len(jobs):
             raise ArgumentError(f"{len(waits)} waits and {len(ends)} ends for {len(jobs)} jobs: give one for each")
         errors = {job.id: text for job, text in zip(jobs, texts, strict=True)}
+        reasons = error if isinstance(error, Sequence) and not isinstance(error, str) else [error] * len(jobs)
+        failures = {job.id: self._failure(job, reason) for job, reason in zip(jobs, reasons, strict=True)}
         over = {job.id for job, is_last in zip(jobs, ends, strict=True) if is_last}
         delays = {
             job.id: arguments.seconds("retry_after", self._retry_after(job.attempts))
@@ -84,6 +109,8 @@ class Settling:
                 done |= settle.free(connection, self._store, again, delays=delays, errors=_of(errors, again), attempted=True)
             if gone:
                 done |= settle.bury(connection, self._store, gone, errors)
+            if done:
+                history.record_errors(connection, self._store, [failures[job_id] for job_id in sorted(done)])
             return done
 
         def change(job: LeasedJob) -> settle.Change:
@@ -132,6 +159,32 @@ class Settling:
 
         return self._settle(jobs, "bury", work, settle.Change.GONE)
 
+    def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
+        raised = isinstance(error, BaseException)
+        trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else None
+        return {
+            "job_id": job.id,
+            "version": job.version,
+            "attempt": job.attempts,
+            "worker": self._worker,
+            "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
+            "message": _storable(str(error), _MAX_ERROR),
+            "trace": None if trace is None else _storable(trace[-_MAX_TRACE:], _MAX_TRACE),
+        }
+
+    def _finished(self, job: LeasedJob, kept: Kept) -> dict[str, Any]:
+        return {
+            "id": job.id,
+            "queue": job.queue,
+            "kind": job.kind,
+            "payload": job.payload_text,
+            "attempts": job.attempts,
+            "worker": self._worker,
+            "result": kept.result,
+            "created_at": to_micros(job.created_at),
+            "lasts": kept.lasts,
+        }
+
     def _settle(
         self,
         jobs: Sequence[LeasedJob],
@@ -179,9 +232,13 @@ def _error_text(error: BaseException | str) -> str:
         error = f"{type(error).__name__}: {error}"
     if not isinstance(error, str):
         raise ArgumentError(f"error={error!r}: must be a text or an exception")
+    return _storable(error, _MAX_ERROR)
+
+
+def _storable(text: str, longest: int) -> str:
     # PostgreSQL text cannot hold NUL; a lone surrogate cannot be encoded.
-    clean = error.replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
-    return clean if len(clean) <= _MAX_ERROR else clean[: _MAX_ERROR - 1] + "…"
+    clean = text.replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
+    return clean if len(clean) <= longest else clean[: longest - 1] + "…"
 
 
 def _of(errors: Mapping[int, str], pairs: Pairs) -> dict[int, str]:

@@ -88,7 +88,8 @@ def upgrade() -> None:
     op.create_table(
         f"{jobs}_errors",
         sa.Column("job_id", big_id, primary_key=True, autoincrement=False),
-        sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("failed_at", sa.BigInteger, nullable=False, server_default=now_us()),
         sa.Column("worker", sa.String(100)),
         sa.Column("error_class", sa.String(200), nullable=False),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from queue_db import arguments
 from queue_db.errors import ArgumentError, StorageError
 from queue_db.leased import LeasedJob
-from queue_db.model import Verdict
+from queue_db.model import Kept, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.handlers import Handling
@@ -192,7 +192,26 @@ def _settling(queue: Queue, verb: str, seconds: float) -> _Settling:
             return lambda ones: queue.bury_many(_jobs(ones), [_reason(one.outcome) for one in ones])
         case "fail":
             return lambda ones: _fail(queue, ones)
-    return lambda ones: queue.complete_many(_jobs(ones))
+    return lambda ones: queue.complete_many(_jobs(ones), kept=_kept(queue, ones))
+
+
+def _kept(queue: Queue, ones: Sequence[Done]) -> list[Kept | None] | None:
+    """What is to be remembered of these jobs; nothing of most."""
+    if not any(one.handling is not None and one.handling.keep for one in ones):
+        return None
+    return [_of(queue, one) for one in ones]
+
+
+def _of(queue: Queue, one: Done) -> Kept | None:
+    if one.handling is None or not one.handling.keep:
+        return None
+    result: str | None = None
+    try:
+        result = queue.db.codec.encode(one.outcome)
+    except (TypeError, ValueError, RecursionError) as error:
+        # The work is done: to do it again would not make its result any better.
+        log.warning("%r: the result cannot be kept: %s", one.job, error)
+    return Kept(result, arguments.seconds("keep", one.handling.keep))
 
 
 def _fail(queue: Queue, ones: Sequence[Done]) -> list[Verdict]:

@@ -39,6 +39,8 @@ class Handling:
     #: Seconds after which the attempt has failed.
     timeout: float | None = None
     schema: Schema | None = None
+    #: Seconds for which a completed job is kept with its result; None: not at all.
+    keep: float | None = None
     asynchronous: bool = False
 
     def last(self, job: LeasedJob) -> bool:
@@ -73,6 +75,7 @@ class Handlers:
         backoff: Backoff | None = None,
         timeout: float | None = None,
         schema: Schema | None = None,
+        keep: float | None = None,
     ) -> None:
         """Call ``function`` for jobs of this kind.
 
@@ -91,9 +94,11 @@ class Handlers:
             raise ArgumentError(f"backoff={backoff!r}: must be a function of the attempt's number, such as exponential()")
         if timeout is not None:
             arguments.seconds("timeout", timeout, zero=False)
+        if keep is not None:
+            arguments.seconds("keep", keep, zero=False)
         # A function, or an object that is called like one.
         asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-        self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, asynchronous)
+        self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, keep, asynchronous)
 
     def of(self, job: LeasedJob) -> Handling:
         """How to work on this job.

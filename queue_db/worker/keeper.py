@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,9 @@ Chore = Callable[[], float]
 
 #: Seconds between two looks at the schedules: where there are some, and where there are none.
 LOOK_AT_SCHEDULES = (1.0, 5.0)
+
+#: Seconds between two deletions of what has expired.
+FORGET_EVERY = 60.0
 
 #: Seconds between two sweeps under ``removal="delete_mark"``, and the most jobs that one deletes.
 SWEEP_EVERY = 5.0
@@ -56,6 +60,19 @@ def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:
         return without if wait is None else min(wait, with_schedules)
 
     return tick
+
+
+def forgetter(db: QueueDB) -> Chore:
+    """Deletes results that have expired and errors of long ago."""
+
+    def forget() -> float:
+        try:
+            db.forget()
+        except Exception as error:  # noqa: BLE001 - the next time finds the same rows
+            log.warning("deleting what has expired failed: %s", error)
+        return FORGET_EVERY * random.uniform(0.75, 1.25)
+
+    return forget
 
 
 def sweeper(db: QueueDB) -> Chore:

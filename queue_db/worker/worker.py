@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 import signal
 import sys
 import threading
@@ -29,7 +30,7 @@ from queue_db.worker.claimer import Claimer, Shares
 from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handlers, Handling, Stoppable
 from queue_db.worker.held import Heartbeat, Held
-from queue_db.worker.keeper import Chore, keep, scheduler, sweeper
+from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, scheduler, sweeper
 
 log = logging.getLogger("queue_db.worker")
 
@@ -97,9 +98,9 @@ class Worker:
     """Works on the jobs of some queues until it is stopped.
 
     One thread claims for all queues, as many jobs as there are free slots; handlers run on threads, or if they are ``async def`` on
-    one event loop; one thread reports what they returned, many jobs in one statement; one extends the leases of all jobs in hand and
-    enqueues what schedules say.
-    With the connection that hears of new jobs where there is one, these are all the connections that it uses: four.
+    one event loop; one thread reports what they returned, many jobs in one statement; one extends the leases of all jobs in hand,
+    and enqueues what schedules say. With the connection that hears of new jobs where there is one, these are all that it uses:
+    four.
 
     :param queues: a queue's name; a list of names, asked in this order; or how many jobs of each may be in hand at once.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
@@ -181,6 +182,7 @@ class Worker:
         backoff: Backoff | None = None,
         timeout: float | None = None,
         schema: Any = None,
+        keep: float | None = None,
     ) -> Callable[[_Function], _Function]:
         """Decorate the function that works on jobs of this kind; None: of every kind that has no handler of its own.
 
@@ -194,12 +196,14 @@ class Worker:
         :param schema: what payloads must look like: a pydantic model, a msgspec Struct, a dataclass, or a function. The handler
             finds an object of it in ``job.payload``. A payload that does not fit is refused when it is enqueued through the same
             database object; one that is claimed goes to the dead with the reason.
+        :param keep: seconds for which a completed job is kept, with its payload and what the handler returned (``db.finished``,
+            ``db.wait``); default: not at all.
         :raises ArgumentError: the kind has a handler already, or a value is outside its allowed range.
         """
 
         def add(function: _Function) -> _Function:
             model = None if schema is None else Schema(schema)
-            self.handlers.add(kind, function, max_attempts=max_attempts, backoff=backoff, timeout=timeout, schema=model)
+            self.handlers.add(kind, function, max_attempts=max_attempts, backoff=backoff, timeout=timeout, schema=model, keep=keep)
             if model is not None and kind is not None:
                 self.db.schemas[kind] = model
             return function
@@ -335,6 +339,7 @@ class _Run:
             chores.append((worker.lease / 3, Heartbeat(self.held, worker.lease, self._lost).beat))
         if worker.schedules:
             chores.append((0.0, scheduler(worker.db, TROUBLE)))
+        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db)))
         if worker.db.removal.name == "delete_mark":
             chores.append((0.0, sweeper(worker.db)))
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))

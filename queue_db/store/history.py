@@ -1,0 +1,72 @@
+"""What is remembered of jobs: their failed attempts, and what came of those whose results are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Column, Connection, Row, Table, delete, insert, select
+
+from queue_db.clock import moment
+from queue_db.store.base import Store
+
+#: Failed attempts that are kept of one job.
+KEPT = 10
+
+
+def record_errors(connection: Connection, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Remember failed attempts: ``job_id, version, attempt, worker, error_class, message, trace``."""
+    errors = store.tables.errors
+    # The clock as a value: many rows are one statement only without expressions in them.
+    now = store.read_clock(connection)
+    connection.execute(insert(errors), [{**row, "failed_at": now} for row in rows])
+    crowded = [row["job_id"] for row in rows if row["attempt"] > KEPT]
+    for job_id in crowded:
+        oldest = select(errors.c.version).where(errors.c.job_id == job_id).order_by(errors.c.version.desc()).offset(KEPT).limit(1)
+        version = connection.execute(oldest).scalar()
+        if version is not None:
+            connection.execute(delete(errors).where(errors.c.job_id == job_id, errors.c.version <= version))
+
+
+def errors_of(connection: Connection, store: Store, job_id: int) -> list[Row[Any]]:
+    """The failed attempts of a job, first to last."""
+    errors = store.tables.errors
+    return list(connection.execute(select(errors).where(errors.c.job_id == job_id).order_by(errors.c.version)))
+
+
+def record_finished(connection: Connection, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Keep what came of jobs, for ``lasts`` microseconds each."""
+    finished = store.tables.finished
+    now = store.read_clock(connection)
+    dated = [{name: value for name, value in row.items() if name != "lasts"} for row in rows]
+    for row, given in zip(dated, rows, strict=True):
+        row |= {"finished_at": now, "expires_at": now + given["lasts"]}
+    connection.execute(insert(finished), dated)
+
+
+def finished(connection: Connection, store: Store, job_id: int) -> Row[Any] | None:
+    """What is kept of a finished job, unless it has expired."""
+    table = store.tables.finished
+    found = select(table).where(table.c.id == job_id, table.c.expires_at > moment(store.clock is not None))
+    return connection.execute(found, store.time()).first()
+
+
+def forget_errors(connection: Connection, store: Store, age: int, limit: int) -> int:
+    """Delete up to ``limit`` failed attempts from longer than ``age`` microseconds ago; return how many."""
+    errors = store.tables.errors
+    return _delete_before(connection, errors, errors.c.failed_at, store.read_clock(connection) - age, limit)
+
+
+def forget_finished(connection: Connection, store: Store, limit: int) -> int:
+    """Delete up to ``limit`` finished jobs that have expired; return how many."""
+    table = store.tables.finished
+    return _delete_before(connection, table, table.c.expires_at, store.read_clock(connection), limit)
+
+
+def _delete_before(connection: Connection, table: Table, column: Column[int], before: int, limit: int) -> int:
+    keys = list(table.primary_key.columns)
+    rows = connection.execute(select(*keys).where(column < before).order_by(column).limit(limit)).all()
+    if not rows:
+        return 0
+    # The first column of the key finds them, few for each; the age says which.
+    return connection.execute(delete(table).where(keys[0].in_({row[0] for row in rows}), column < before)).rowcount
