@@ -34,7 +34,9 @@ def drain(url: str, schema: str | None, queue_name: str, batch: int, worker: boo
         queue = db.queue(queue_name)
         executed = lost = 0
         if worker:
-            summary = Worker(queue, lambda job: None, batch=batch).run(until_empty=True)
+            own = Worker(db, queue_name, concurrency=1, prefetch=batch, schedules=False)
+            own.handles(None)(lambda job: None)
+            summary = own.run(until_empty=True)
             executed, lost = summary.completed, summary.lost
         else:
             while jobs := queue.claim(batch):

@@ -23,11 +23,11 @@ _LIMIT = 3600.0
 
 
 def memory(lab: Lab, jobs: int | None = None, worker_jobs: int | None = None) -> Iterator[Line]:
-    """Peak resident size of a fresh process: with claim and complete_many, and with a Worker, which completes one at a time."""
+    """Peak resident size of a fresh process: with claim and complete_many, and with a Worker."""
     # One measurement each: a peak does not scatter as times do.
     for worker, count, what in (
         (False, jobs or lab.sized(1_000_000, 100), "claim(100), complete_many"),
-        (True, worker_jobs or lab.sized(100_000, 100), "Worker, batch 100"),
+        (True, worker_jobs or lab.sized(100_000, 100), "Worker, prefetch 100"),
     ):
         lab.say(f"filling {count:,} jobs")
         with lab.tables("jobs") as (db,):

@@ -1,33 +1,87 @@
-"""How long a failed job waits: attempt number → seconds. Pure functions; the result is stored, nobody sleeps."""
+"""How long a failed job waits: attempt number → seconds. Pure functions; the result is stored, nobody sleeps.
+
+Each policy is a function that makes one: ``handles("welcome", backoff=exponential(base=15, max=3600))``. The first attempt is 1.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from queue_db.errors import ArgumentError
 
 Backoff = Callable[[int], float]
+Chance = Callable[[], float]
+"""A random number in [0, 1)."""
 
-
-def exponential(
-    first: float = 5.0,
-    factor: float = 2.0,
-    ceiling: float = 3600.0,
-    jitter: float = 0.2,
-    rng: Callable[[], float] = random.random,
-) -> Backoff:
-    """Wait ``first · factor^(attempt-1)`` seconds, at most ``ceiling``, spread by ± ``jitter`` (a share of the wait).
-
-    With the defaults: 5 s, 10 s, 20 s … an hour from the eleventh attempt on; 25 attempts last about 16 hours.
-    """
-
-    def seconds(attempt: int) -> float:
-        # Beyond 64 doublings the ceiling has been reached for any sensible `first`; this keeps floats finite.
-        wait = min(ceiling, first * factor ** min(max(attempt, 1) - 1, 64))
-        return wait * (1.0 + jitter * (2.0 * rng() - 1.0))
-
-    return seconds
+# Beyond 64 doublings every ceiling has been reached; this keeps floats finite.
+_MOST_STEPS = 64
 
 
 def constant(seconds: float) -> Backoff:
     """Wait the same time before every attempt."""
     return lambda attempt: seconds
+
+
+def listed(seconds: Sequence[float]) -> Backoff:
+    """Wait as the list says, the last time again and again: ``listed([1, 5, 30])``.
+
+    :raises ArgumentError: the list is empty.
+    """
+    waits = tuple(seconds)
+    if not waits:
+        raise ArgumentError("listed([]): give it one wait at least")
+    return lambda attempt: waits[min(max(attempt, 1), len(waits)) - 1]
+
+
+def exponential(
+    base: float = 5.0,
+    factor: float = 2.0,
+    max: float = 3600.0,  # noqa: A002 - what everybody calls it
+    jitter: float = 0.2,
+    rng: Chance = random.random,
+) -> Backoff:
+    """Wait ``base · factor^(attempt-1)`` seconds, at most ``max``, spread by ± ``jitter`` (a share of the wait).
+
+    With the defaults: 5 s, 10 s, 20 s … an hour from the eleventh attempt on; 25 attempts last about 16 hours.
+    """
+    ceiling = max
+
+    def seconds(attempt: int) -> float:
+        wait = min(ceiling, base * factor ** min(_steps(attempt), _MOST_STEPS))
+        return wait * (1.0 + jitter * (2.0 * rng() - 1.0))
+
+    return seconds
+
+
+def geometric(base: float = 5.0, ratio: float = 2.0, max: float = 3600.0) -> Backoff:  # noqa: A002
+    """:func:`exponential` without jitter."""
+    return exponential(base, ratio, max, jitter=0.0)
+
+
+def linear(base: float = 5.0, step: float = 5.0, max: float = 3600.0) -> Backoff:  # noqa: A002
+    """Wait ``step`` seconds longer each time: 5, 10, 15, 20 …"""
+    ceiling = max
+    return lambda attempt: min(ceiling, base + step * _steps(attempt))
+
+
+def arithmetic(base: float = 5.0, step: float = 5.0, max: float = 3600.0) -> Backoff:  # noqa: A002
+    """Wait longer each time by ``step`` seconds more than the time before: 5, 10, 20, 35 …"""
+    ceiling = max
+    return lambda attempt: min(ceiling, base + step * _steps(attempt) * (_steps(attempt) + 1) / 2)
+
+
+def quartic(spread: float = 10.0, max: float = 30 * 86_400.0, rng: Chance = random.random) -> Backoff:  # noqa: A002
+    """Wait ``attempt⁴ + 15`` seconds and up to ``spread · (attempt + 1)`` more: 16 s, 31 s, 96 s … 20 days for 25 attempts."""
+    ceiling = max
+
+    def seconds(attempt: int) -> float:
+        number = min(_steps(attempt) + 1, 10_000)
+        return min(ceiling, number**4 + 15.0 + spread * (number + 1) * rng())
+
+    return seconds
+
+
+def _steps(attempt: int) -> int:
+    """Attempts before this one."""
+    return attempt - 1 if attempt > 1 else 0

@@ -10,8 +10,17 @@ from benchmarks.peers.pgqueuer import PgQueuer
 from benchmarks.peers.procrastinate import Procrastinate
 from benchmarks.peers.redis_queues import RQ, Dramatiq, RedisLists
 from benchmarks.peers.sqlite_queues import Huey, LiteQueue, PersistQueue
+from benchmarks.peers.worker import OwnWorker
 
 CONTESTANTS: tuple[Peer, ...] = (
+    OwnWorker(),
+    OwnWorker(batch=500),
+    OwnWorker(
+        name="worker at most once",
+        claim="adaptive, DELETE for all free slots at once",
+        removal="with the claim",
+        mode="at_most_once",
+    ),
     Procrastinate(),
     PgQueuer(batch=10),
     PgQueuer(batch=100),

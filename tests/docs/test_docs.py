@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,13 +35,14 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 def test_the_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In order, in one namespace and one folder, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__readme__"}
+    module = types.ModuleType("__readme__")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look there
     environment = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     environment.pop("QUEUE_DB_URL", None)
     for number, (language, code) in enumerate(blocks(page), 1):
         assert language in RUN | SHOWN, f"{page.name}: a block of {language}: say in this test whether it runs"
         if language == "python":
-            exec(compile(code, f"{page.name}, block {number}", "exec"), names)  # noqa: S102 - that is the point
+            exec(compile(code, f"{page.name}, block {number}", "exec", dont_inherit=True), vars(module))  # noqa: S102 - that is the point
         elif language == "console":
             script = "\n".join(line.removeprefix("$ ") for line in code.splitlines() if line.startswith("$ "))
             done = subprocess.run(["bash", "-euc", script], env=environment, capture_output=True, text=True, check=False)
