@@ -114,13 +114,17 @@ class Claiming:
             ranges=self.marks.ranges(sweep=sweep),
             now=store.clock() if store.clock else None,
             lean=lean,
+            out=pop and lean and store.dialect.takes_out,
         )
 
         def work(connection: Connection) -> Claim:
             if not pop:
                 return strategy.claim(connection, store, want)
-            store.dialect.begin(connection)
+            if not want.out:
+                store.dialect.begin(connection)
             claim = strategy.claim(connection, store, want)
+            if claim.out:
+                return claim
             settle.delete(connection, store, [(row.id, row.version) for row in claim.rows if row.attempts <= row.max_attempts])
             return claim
 

@@ -124,6 +124,8 @@ class Want:
     now: int | None = None  #: microseconds; None: the database's clock
     #: Jobs are expected: a cheaper statement that cannot say why it got less than it wanted will do.
     lean: bool = False
+    #: Take them out of the table, if the lean statement can.
+    out: bool = False
 
 
 class NewJob(NamedTuple):
@@ -179,6 +181,8 @@ class Claim:
     unseen: tuple[int, ...] = ()
     #: False: less was won than wanted, and nobody knows whether for want of jobs; see ``Want.lean``.
     conclusive: bool = True
+    #: The jobs won are not in the table any more.
+    out: bool = False
 
 
 @dataclass(slots=True)

@@ -85,7 +85,9 @@ class Settling:
         """
         jobs = list(jobs)
         texts = _error_texts(error, len(jobs))
-        waits = retry_in if isinstance(retry_in, Sequence) else [retry_in] * len(jobs)
+        given = retry_in if isinstance(retry_in, Sequence) else [retry_in]
+        fixed = [None if wait is None else arguments.seconds("retry_in", wait) for wait in given]
+        waits = fixed if isinstance(retry_in, Sequence) else fixed * len(jobs)
         ends = last or [job.attempts >= job.max_attempts for job in jobs]
         if not len(waits) == len(ends) == len(jobs):
             raise ArgumentError(f"{len(waits)} waits and {len(ends)} ends for {len(jobs)} jobs: give one for each")
@@ -94,9 +96,7 @@ class Settling:
         failures = {job.id: self._failure(job, reason) for job, reason in zip(jobs, reasons, strict=True)}
         over = {job.id for job, is_last in zip(jobs, ends, strict=True) if is_last}
         delays = {
-            job.id: arguments.seconds("retry_after", self._retry_after(job.attempts))
-            if wait is None
-            else arguments.seconds("retry_in", wait)
+            job.id: arguments.seconds("retry_after", self._retry_after(job.attempts)) if wait is None else wait
             for job, wait in zip(jobs, waits, strict=True)
             if job.id not in over
         }

@@ -14,5 +14,9 @@ DIFFERENCES: dict[str, tuple[frozenset[str], str]] = {
         frozenset({"sqlite"}),
         "a transaction that has read an old snapshot cannot write at all; the others keep out while one writes",
     ),
+    "taken out in two steps": (
+        frozenset({"sqlite", "mysql", "mariadb"}),
+        "a claim updates the rows and deletes them in the same transaction",
+    ),
     "no server": (frozenset({"sqlite"}), "there is no server process to kill, stop or refuse a login"),
 }

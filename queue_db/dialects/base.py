@@ -108,6 +108,8 @@ class Dialect:
     served: ClassVar[bool] = True
     #: Whether others see a commit before it is on the disk: InnoDB shows it and flushes then, PostgreSQL the other way round.
     shows_unflushed: ClassVar[bool] = False
+    #: Whether :meth:`take` can take jobs out of the table in one statement.
+    takes_out: ClassVar[bool] = False
     #: Whether a transaction can tell others of its commit: see :meth:`notify` and :meth:`listen`.
     notifies: ClassVar[bool] = False
     #: What begins a transaction that is going to write.
@@ -277,10 +279,13 @@ class Dialect:
         """The same, told to find its rows by primary key where the planner might not. Default: planners do."""
         return statement
 
-    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False) -> Taken:
+    def take(
+        self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+    ) -> Taken:
         """Take the candidates: read them, update those that still have their version, and read back if that were not all.
 
-        ``lean``: jobs are expected; a form that is cheaper but cannot say why it got nothing will do, where there is one.
+        ``lean``: jobs are expected; a form that is cheaper but cannot say why it got nothing will do, where there is one. ``out``:
+        they leave the table with it; this is asked for only where ``takes_out`` says that it can be.
         """
         if taking.locks:
             self.begin(connection)

@@ -98,6 +98,7 @@ class PostgreSQL(ReturningDialect):
     extra: ClassVar[str] = "postgresql"
     autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
+    takes_out: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (12,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
     # And what a prepared statement meets in a session that is not the one that it was prepared in.
@@ -196,9 +197,13 @@ class PostgreSQL(ReturningDialect):
             bindparam(None, [version for _, version in pairs], ARRAY(BigInteger), unique=True),
         )
 
-    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False) -> Taken:
+    def take(
+        self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+    ) -> Taken:
         if lean and time.monotonic() >= self._full_until:
-            return self._take_lean(connection, taking, parameters)
+            return self._take_lean(connection, taking, parameters, out=out)
+        if out:
+            return Taken((), 0, {}, (), conclusive=False)
         found = self.fetch(connection, _take(taking), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[_TRIED] is None)
         # What lies beyond a priority that was not looked into was not tried.
@@ -210,11 +215,11 @@ class PostgreSQL(ReturningDialect):
             unseen=unseen,
         )
 
-    def _take_lean(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any]) -> Taken:
-        """One UPDATE … RETURNING, half the work of the full statement."""
+    def _take_lean(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, out: bool) -> Taken:
+        """One UPDATE … RETURNING, or with ``out`` one DELETE … RETURNING, half the work of the full statement."""
         one = parameters["limit"] == 1
         try:
-            rows = self.fetch(connection, _lean(taking, one=one), parameters)
+            rows = self.fetch(connection, _lean(taking, one=one, out=out), parameters)
         except DBAPIError as error:
             if self.fault(error) is not Fault.LOCK_TIMEOUT:
                 raise
@@ -393,8 +398,11 @@ _HEAD = _TRIED + 1
 
 
 @lru_cache(maxsize=256)
-def _lean(taking: Taking, *, one: bool) -> Any:
-    """Take what the lean candidates show: nothing goes through a temporary table, and for one job nothing through an array."""
+def _lean(taking: Taking, *, one: bool, out: bool) -> Any:
+    """Take what the lean candidates show: nothing goes through a temporary table, and for one job nothing through an array.
+
+    ``out``: out of the table, for good, save jobs whose attempts are used up: those go another way.
+    """
     jobs = taking.jobs
     assert taking.lean is not None  # noqa: S101 - or nobody would have asked
     assert taking.before is not None  # noqa: S101
@@ -414,14 +422,20 @@ def _lean(taking: Taking, *, one: bool) -> Any:
         condition = jobs.c.id == select(window.c.id).scalar_subquery()
         if not taking.locks:
             condition = and_(condition, jobs.c.version == select(window.c.version).scalar_subquery())
-    change = update(jobs).where(condition, taking.before.scalar_subquery().is_(None)).ordered_values(*taking.values)
+    change: Any = delete(jobs).where(jobs.c.attempts < jobs.c.max_attempts) if out else update(jobs).ordered_values(*taking.values)
+    change = change.where(condition, taking.before.scalar_subquery().is_(None))
     if not taking.locks:
         change = change.where(patience.is_not(None))
-    if one:
-        return change.returning(*taking.returning)
-    tried = select(func.count()).select_from(window).scalar_subquery()
-    first = select(func.min(window.c.available_at)).scalar_subquery()
-    return change.returning(*taking.returning, tried.label("tried"), first.label("head"))
+    told: list[Any] = list(taking.returning)
+    if out:
+        # A DELETE tells what was there: the rows are told as the claim would have left them.
+        left = {column.name: value for column, value in taking.values}
+        told = [left[column.name].label(column.name) if column.name in left else column for column in told]
+    if not one:
+        tried = select(func.count()).select_from(window).scalar_subquery()
+        first = select(func.min(window.c.available_at)).scalar_subquery()
+        told += [tried.label("tried"), first.label("head")]
+    return change.returning(*told)
 
 
 def _held(jobs: Table, window: CTE, *more: ColumnElement[bool]) -> ColumnElement[bool]:

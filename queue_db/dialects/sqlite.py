@@ -123,7 +123,9 @@ class SQLite(ReturningDialect):
         found = self.fetch(connection, _hold(jobs, one=len(pairs) == 1), wanted(pairs))
         return [(job_id, version) for job_id, version in found]
 
-    def take(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False) -> Taken:
+    def take(
+        self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+    ) -> Taken:
         rows = self.fetch(connection, _take(taking), parameters)
         unseen: list[int] = []
         if taking.unseen is not None and len(rows) < parameters["limit"]:

@@ -87,7 +87,9 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
     taking = _taking(store, len(want.ranges), draw.order, draw.lock, settable=want.now is not None)
-    taken = store.dialect.take(connection, taking, parameters, lean=want.lean and taking.lean is not None)
+    lean = want.lean and taking.lean is not None
+    out = want.out and lean
+    taken = store.dialect.take(connection, taking, parameters, lean=lean, out=out)
     rows = [ClaimedRow._make(row[:_WIDTH]) for row in taken.rows]
     if len(rows) > 1:
         rows.sort(key=_in_claim_order)
@@ -100,6 +102,7 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
         heads=taken.heads,
         unseen=tuple(taken.unseen),
         conclusive=taken.conclusive,
+        out=out,
     )
 
 

@@ -1,0 +1,27 @@
+"""Claims that take jobs out of the table for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from queue_db import Queue, QueueDB
+from queue_db.testing import counted_statements
+
+
+def test_where_a_claim_can_take_jobs_out_a_busy_queue_costs_one_statement(
+    queue: Queue, db: QueueDB, differs: Callable[[str], None]
+) -> None:
+    differs("taken out in two steps")
+    queue.enqueue_many([("mail", number) for number in range(40)])
+    queue.pop(4)
+    with counted_statements(db.database.engine) as statements:
+        assert [job.attempts for job in queue.pop(4)] == [1] * 4
+    assert len(statements) == 1, statements
+    assert queue.stats().available == 32
+    # One whose attempts are used up is not handed out, and not lost either.
+    queue.enqueue("mail", "tired", max_attempts=1, priority=-1)
+    (job,) = queue.claim(lease=1)
+    assert job.payload == "tired"
+    db.rescue(db.worker)
+    assert len(queue.pop(100)) == 32
+    assert [dead.payload for dead in db.dead.list(queue.name)] == ["tired"]
