@@ -44,6 +44,16 @@ def due_at_once(job: NewJob) -> bool:
     return not job.after and not job.not_before
 
 
+def _stamped(item: Any, stamp: Mapping[str, Any]) -> Any:
+    """The item with these headers, unless it has them; what is no item is left to be refused."""
+    if not isinstance(item, tuple | list) or len(item) not in (_PAIR, _TRIPLE):
+        return item
+    options = item[2] if len(item) == _TRIPLE else {}
+    if not isinstance(options, Mapping) or not isinstance(options.get("headers") or {}, Mapping):
+        return item
+    return item[0], item[1], {**options, "headers": {**stamp, **(options.get("headers") or {})}}
+
+
 class Intake:
     """The door of one queue.
 
@@ -80,9 +90,11 @@ class Intake:
             not_before=arguments.moment("run_at", options.get("run_at")) or 0,
         )
 
-    def chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
-        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time."""
+    def chunks(self, jobs: Iterable[Any], stamp: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
+        """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time; ``stamp``: headers of all of them."""
         numbered = enumerate(jobs)
+        if stamp:
+            numbered = ((position, _stamped(item, stamp)) for position, item in numbered)  # type: ignore[assignment]
         while chunk := [self._item(position, item) for position, item in islice(numbered, CHUNK)]:
             yield chunk
 

@@ -42,7 +42,19 @@ class LeasedJob:
     lost lease is a normal outcome: stop, another worker has the job.
     """
 
-    __slots__ = ("_codec", "_lost", "_payload", "_queue", "_row", "lease_ends", "lock", "settled", "token", "version")
+    __slots__ = (
+        "_claimed_at",
+        "_codec",
+        "_lost",
+        "_payload",
+        "_queue",
+        "_row",
+        "lease_ends",
+        "lock",
+        "settled",
+        "token",
+        "version",
+    )
 
     def __init__(self, row: ClaimedRow, queue: Settler, codec: Codec, token: str) -> None:
         self._row = row
@@ -55,6 +67,7 @@ class LeasedJob:
         self.version = row.version
         #: End of the lease by the database's clock, microseconds since 1970.
         self.lease_ends = row.available_at
+        self._claimed_at: int | None = None
         #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
         self.lock = threading.RLock()
         #: Whether a verb of this object has ended the lease, also in a caller's transaction.
@@ -136,6 +149,17 @@ class LeasedJob:
     def due_at(self) -> datetime | None:
         """When it was due; aware, UTC."""
         return None if self._row.due_at is None else from_micros(self._row.due_at)
+
+    def leased_for(self, micros: int) -> None:
+        """Say how long the lease was at first, so that :attr:`waited` is known."""
+        self._claimed_at = self._row.available_at - micros
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds from due to claimed, by the database's clock; None if that is not known."""
+        if self._claimed_at is None or self._row.due_at is None:
+            return None
+        return (self._claimed_at - self._row.due_at) / 1_000_000
 
     @property
     def lease_expires(self) -> datetime:

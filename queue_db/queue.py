@@ -131,6 +131,8 @@ class QueueDB:
         self.streams = Streams(self)
         self.schedules = Schedules(self)
         self._queues: dict[str, Queue] = {}
+        #: Called at each enqueue; what it returns is added to the headers of the jobs: for traces.
+        self.stamp: Callable[[], Mapping[str, Any]] | None = None
         #: What payloads of a kind must look like; a worker's handlers add theirs.
         self.schemas: dict[str, Schema] = {}
 
@@ -388,6 +390,8 @@ class Queue:
         :raises ArgumentError, PayloadError: nothing was enqueued.
         :raises DuplicateJobError: a live job has the key; nothing was enqueued.
         """
+        if self.db.stamp is not None:
+            headers = {**self.db.stamp(), **(headers or {})}
         options = {
             "delay": delay,
             "run_at": run_at,
@@ -430,7 +434,7 @@ class Queue:
         """
         policy = intake.policy(on_duplicate)
         store = self.db.store
-        chunks = self._intake.chunks(jobs)
+        chunks = self._intake.chunks(jobs, None if self.db.stamp is None else self.db.stamp())
         first = next(chunks, [])
         if not first:
             return []

@@ -17,9 +17,9 @@ KEPT = 10
 def record_errors(connection: Connection, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
     """Remember failed attempts: ``job_id, version, attempt, worker, error_class, message, trace``."""
     errors = store.tables.errors
-    # The clock as a value: many rows are one statement only without expressions in them.
-    now = store.read_clock(connection)
-    connection.execute(insert(errors), [{**row, "failed_at": now} for row in rows])
+    # The column's default is the database's clock.
+    dated = {} if store.clock is None else {"failed_at": store.clock()}
+    connection.execute(insert(errors), [{**row, **dated} for row in rows])
     crowded = [row["job_id"] for row in rows if row["attempt"] > KEPT]
     for job_id in crowded:
         oldest = select(errors.c.version).where(errors.c.job_id == job_id).order_by(errors.c.version.desc()).offset(KEPT).limit(1)

@@ -41,6 +41,8 @@ class Done(NamedTuple):
     #: What it returned, or what it raised.
     outcome: object
     ticket: Ticket
+    #: How long it ran, seconds; None: it was not called.
+    seconds: float | None = None
 
 
 Told = Callable[[Done, Verdict | None], None]

@@ -71,6 +71,7 @@ class Claimer:
         self._db = db
         self._shares = shares
         self._lease = lease
+        self._micros = round(lease * 1_000_000)
         self._at_most_once = at_most_once
         self._in_hand = in_hand
         self._take = take
@@ -172,6 +173,8 @@ class Claimer:
             self._promising.discard(queue)
             self._allowance.refund(queue, allowed - len(jobs))
         if jobs:
+            for job in jobs:
+                job.leased_for(self._micros)
             self._trouble.reset()
             self._idle.worked()
             self._take(queue, jobs)

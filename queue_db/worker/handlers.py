@@ -27,7 +27,7 @@ class Stoppable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Handling:
     """How jobs of one kind are worked on."""
 

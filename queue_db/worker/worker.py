@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import math
 import random
@@ -14,12 +15,14 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
 from queue_db import arguments
 from queue_db.backoff import Backoff
 from queue_db.errors import ArgumentError, PayloadError, StorageError, UnknownKindError
+from queue_db.events import Happening, Hook, JobEvent
 from queue_db.leased import LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
@@ -156,6 +159,8 @@ class Worker:
         for queue in self.shares.queues:
             db.queue(queue)  # refuses impossible names
         self.handlers = Handlers()
+        self.hooks: list[Hook] = []
+        self.wrappers: list[Callable[..., Any]] = []
         self._lock = threading.Lock()
         # The thread in run() reads it; a signal handler may put into it at any moment, which no lock or event allows.
         self._mail: SimpleQueue[_Stop | _Quiet | _Show | _Ended] = SimpleQueue()
@@ -169,7 +174,7 @@ class Worker:
         :raises ArgumentError: as the constructor does.
         """
         other = type(self)(self.db, self._queues, **(self._options | options))
-        other.handlers = self.handlers
+        other.handlers, other.hooks, other.wrappers = self.handlers, self.hooks, self.wrappers
         return other
 
     # --- handlers ---------------------------------------------------------------------------------------------------
@@ -209,6 +214,23 @@ class Worker:
             return function
 
         return add
+
+    def on(self, hook: Hook) -> Hook:
+        """Let ``hook`` hear of everything that happens to jobs here; usable as a decorator."""
+        if not callable(hook):
+            raise ArgumentError(f"hook={hook!r}: must be a function of one JobEvent")
+        self.hooks.append(hook)
+        return hook
+
+    def around(self, wrapper: _Function) -> _Function:
+        """Call ``wrapper(job, call)`` around each handler: it returns ``call(job)``, or something else; usable as a decorator.
+
+        A function wraps functions, an ``async def`` that awaits ``call(job)`` wraps coroutines. The first one is the outermost.
+        """
+        if not callable(wrapper):
+            raise ArgumentError(f"wrapper={wrapper!r}: must be a function of a job and of what to call with it")
+        self.wrappers.append(wrapper)
+        return wrapper
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -304,6 +326,7 @@ class _Run:
         # Given up by the worker, but their handlers have not come back.
         self._abandoned: dict[LeasedJob, None] = {}
         self._times: dict[LeasedJob, tuple[float, Handling]] = {}
+        self._around: dict[Handling, Handler] = {}
         self._acknowledger = Acknowledger(self._told, TROUBLE)
         self._claimer = Claimer(
             worker.db,
@@ -489,41 +512,43 @@ class _Run:
             return
         if handling.timeout is not None:
             self._times[job] = (time.monotonic() + handling.timeout, handling)
+        began = self._begun(job)
         outcome: object
         try:
             handling.read(job)
-            outcome = handling.function(job)
+            outcome = self._wrapped(handling)(job)
         except PayloadError as error:
             outcome = Dead(f"parked: {error}") if handling.schema is not None else error
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
             outcome = error
         if handling.timeout is not None:
             self._times.pop(job, None)
-        self._finish(job, handling, outcome)
+        self._finish(job, handling, outcome, time.monotonic() - began)
 
     async def _await(self, job: LeasedJob, handling: Handling) -> None:
         if not self.held.holds(job):
             self._gone(job)
             return
+        began = self._begun(job)
         outcome: object
         try:
             handling.read(job)
             async with asyncio.timeout(handling.timeout) as clock:
-                outcome = await handling.function(job)
+                outcome = await self._wrapped(handling)(job)
         except PayloadError as error:
             outcome = Dead(f"parked: {error}") if handling.schema is not None else error
         except TimeoutError as error:
             outcome = _too_late(handling) if clock.expired() else error
         except BaseException as error:  # noqa: BLE001 - CancelledError too: it was our doing, and the job is given up already
             outcome = error
-        self._finish(job, handling, outcome)
+        self._finish(job, handling, outcome, time.monotonic() - began)
 
-    def _finish(self, job: LeasedJob, handling: Handling | None, outcome: object) -> None:
+    def _finish(self, job: LeasedJob, handling: Handling | None, outcome: object, seconds: float | None = None) -> None:
         ticket = self._acknowledger.expect()
         if self.held.drop(job):
             if isinstance(outcome, BaseException):
                 log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome)
-            done = Done(job, handling, outcome, ticket)
+            done = Done(job, handling, outcome, ticket, seconds)
             if self._at_most_once:
                 self._told(done, Verdict.APPLIED)
                 self._acknowledger.forget(ticket)
@@ -536,6 +561,29 @@ class _Run:
         self._claimer.freed()
         if self._claimer.stopping.is_set() and not self.held:
             self._mail.put(_Ended(self))
+
+    def _begun(self, job: LeasedJob) -> float:
+        if self._worker.hooks:
+            self._tell(JobEvent(Happening.STARTED, job))
+        return time.monotonic()
+
+    def _wrapped(self, handling: Handling) -> Handler:
+        """The handler with all that goes around it, made once."""
+        made = self._around.get(handling)
+        if made is None:
+            made = handling.function
+            for wrapper in reversed(self._worker.wrappers):
+                if inspect.iscoroutinefunction(wrapper) == handling.asynchronous:
+                    made = partial(_call_around, wrapper, made)
+            self._around[handling] = made
+        return made
+
+    def _tell(self, event: JobEvent) -> None:
+        for hook in self._worker.hooks:
+            try:
+                hook(event)
+            except Exception:
+                log.exception("the hook %r failed at %s of %r", hook, event.what, event.job)
 
     def _gone(self, job: LeasedJob) -> None:
         """Its handler is here no more, or never was."""
@@ -554,6 +602,8 @@ class _Run:
     def _lost(self, job: LeasedJob) -> None:
         self._abandon(job)
         self._count("lost", 1)
+        if self._worker.hooks:
+            self._tell(JobEvent(Happening.LOST, job))
         log.warning("lost the lease of %r: its handler still runs, but the result will not count", job)
 
     def _watch_times(self) -> None:
@@ -572,12 +622,14 @@ class _Run:
                     self._acknowledger.forget(ticket)
 
     def _told(self, done: Done, verdict: Verdict | None) -> None:
-        what = _counted_as(done.outcome) if verdict else "lost"
+        what = _counted_as(done.outcome) if verdict else Happening.LOST
         if verdict is Verdict.LOST:
             log.warning("%r: the lease was lost before the handler ended; the result does not count", done.job)
         elif verdict and log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %r", what, done.job)
-        self._count(what, 1)
+        self._count(what.value, 1)
+        if self._worker.hooks:
+            self._tell(JobEvent(what, done.job, done.outcome, done.seconds))
 
     def _count(self, what: str, number: int) -> None:
         with self._lock:
@@ -626,17 +678,21 @@ def _too_late(handling: Handling) -> TimeoutError:
     return TimeoutError(f"no result after {handling.timeout:g} s")
 
 
-def _counted_as(outcome: object) -> str:
+def _call_around(wrapper: Callable[..., Any], inner: Handler, job: LeasedJob) -> Any:
+    return wrapper(job, inner)
+
+
+def _counted_as(outcome: object) -> Happening:
     match outcome:
         case BaseException() | Retry():
-            return "failed"
+            return Happening.FAILED
         case Snooze():
-            return "snoozed"
+            return Happening.SNOOZED
         case Cancel():
-            return "cancelled"
+            return Happening.CANCELLED
         case Dead():
-            return "dead"
-    return "completed"
+            return Happening.DEAD
+    return Happening.COMPLETED
 
 
 __all__ = ["Handler", "Summary", "Worker"]

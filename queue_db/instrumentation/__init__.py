@@ -1,0 +1,1 @@
+"""What others' tools see of a worker; each module needs one optional package."""

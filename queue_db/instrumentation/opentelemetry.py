@@ -1,0 +1,67 @@
+"""Traces with OpenTelemetry: a span for each execution, linked to the one in which the job was enqueued.
+
+``instrument(worker)`` in the worker; where jobs are enqueued by another process, ``stamp(db)`` there. The context travels in the
+job's headers, as ``traceparent``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+
+from queue_db.leased import LeasedJob
+from queue_db.outcomes import Dead, Retry
+from queue_db.queue import QueueDB
+from queue_db.worker import Worker
+
+_NAME = "queue_db"
+
+
+def stamp(db: QueueDB) -> None:
+    """Let each job that is enqueued through ``db`` know in which span that was."""
+
+    def headers() -> Mapping[str, Any]:
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier)
+        return carrier
+
+    db.stamp = headers
+
+
+def instrument(worker: Worker, provider: trace.TracerProvider | None = None) -> None:
+    """Make a span of each execution, and stamp what handlers enqueue through the same database object."""
+    tracer = trace.get_tracer(_NAME, tracer_provider=provider)
+    stamp(worker.db)
+
+    def span(job: LeasedJob) -> Any:
+        enqueued = trace.get_current_span(propagate.extract({key: str(value) for key, value in job.headers.items()}))
+        context = enqueued.get_span_context()
+        attributes: dict[str, str | int] = {
+            "messaging.system": _NAME,
+            "messaging.operation.type": "process",
+            "messaging.destination.name": job.queue,
+            "messaging.message.id": str(job.id),
+            "queue_db.kind": job.kind,
+            "queue_db.attempt": job.attempts,
+        }
+        links = [Link(context)] if context.is_valid else []
+        return tracer.start_as_current_span(f"process {job.kind}", kind=SpanKind.CONSUMER, attributes=attributes, links=links)
+
+    @worker.around
+    def around(job: LeasedJob, call: Any) -> Any:
+        with span(job) as current:
+            return _noted(current, call(job))
+
+    @worker.around
+    async def around_coroutine(job: LeasedJob, call: Any) -> Any:
+        with span(job) as current:
+            return _noted(current, await call(job))
+
+
+def _noted(span: trace.Span, outcome: Any) -> Any:
+    if isinstance(outcome, Retry | Dead):
+        span.set_status(Status(StatusCode.ERROR, outcome.reason))
+    return outcome

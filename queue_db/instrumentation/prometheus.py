@@ -1,0 +1,83 @@
+"""Metrics for Prometheus: what happens to jobs, how long they waited and ran, and what claims met.
+
+``instrument(worker)`` once, and serve them with ``prometheus_client.start_http_server(9000, addr="127.0.0.1")`` or in your own web
+server. Nothing here sends a statement for a job; depth and age cost a look at each queue for each scrape, if they are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from queue_db.errors import QueueDBError
+from queue_db.events import Happening, JobEvent
+from queue_db.model import Counters
+from queue_db.queue import QueueDB
+from queue_db.worker import Worker
+
+#: Upper bounds, seconds: from a job that does nothing to one that runs for an hour.
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
+
+
+def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth: bool = True) -> None:
+    """Count what happens to the worker's jobs.
+
+    :param depth: also tell how many jobs wait and how old the oldest is, which reads the whole queue at each scrape.
+    """
+    jobs = Counter("queue_db_jobs", "What happened to jobs", ["queue", "kind", "what"], registry=registry)
+    runs = Histogram("queue_db_job_seconds", "How long handlers ran", ["queue", "kind"], buckets=BUCKETS, registry=registry)
+    waits = Histogram(
+        "queue_db_wait_seconds",
+        "From due to claimed, by the database's clock",
+        ["queue", "kind"],
+        buckets=BUCKETS,
+        registry=registry,
+    )
+
+    def count(event: JobEvent) -> None:
+        job = event.job
+        jobs.labels(job.queue, job.kind, event.what.value).inc()
+        if event.seconds is not None:
+            runs.labels(job.queue, job.kind).observe(event.seconds)
+        if event.what is Happening.STARTED and job.waited is not None:
+            waits.labels(job.queue, job.kind).observe(job.waited)
+
+    worker.on(count)
+    registry.register(_Database(worker.db, list(worker.shares.queues) if depth else []))
+
+
+class _Database:
+    """What the database object has counted, and how full the queues are."""
+
+    def __init__(self, db: QueueDB, queues: Iterable[str]) -> None:
+        self._db = db
+        self._queues = list(queues)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: to register must not ask the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Asked for by the registry."""
+        for field in fields(Counters):
+            counter = CounterMetricFamily(f"queue_db_{field.name}", f"db.counters.{field.name}")
+            counter.add_metric([], getattr(self._db.counters, field.name))
+            yield counter
+        if not self._queues:
+            return
+        depth = GaugeMetricFamily("queue_db_depth", "Jobs by state", labels=["queue", "state"])
+        age = GaugeMetricFamily("queue_db_oldest_seconds", "How long the longest waiting due job has been due", labels=["queue"])
+        for name in self._queues:
+            try:
+                stats = self._db.queue(name).stats()
+            except QueueDBError:
+                continue  # a gap in the graph says it
+            for state in ("available", "scheduled", "running", "dead"):
+                depth.add_metric([name, state], getattr(stats, state))
+            age.add_metric([name], stats.oldest_available_age or 0.0)
+        yield depth
+        yield age

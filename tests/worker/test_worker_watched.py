@@ -1,0 +1,161 @@
+"""Hooks, wrappers, metrics and traces."""
+
+import asyncio
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
+
+from queue_db import ArgumentError, Cancel, Dead, Retry, Snooze
+from queue_db.events import Happening
+from queue_db.instrumentation import opentelemetry, prometheus
+from queue_db.testing import counted_statements
+from queue_db.worker import Worker
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@pytest.fixture
+def worker(db, queue):
+    worker = Worker(db, queue.name, concurrency=1)
+    outcomes = {"snooze": Snooze(1000), "retry": Retry("no", 1000), "cancel": Cancel(), "dead": Dead("no"), "done": 5}
+
+    @worker.handles(None)
+    def handler(job):
+        if job.kind == "raise":
+            raise ValueError("a bad one")
+        return outcomes[job.kind]
+
+    worker.kinds = [*outcomes, "raise"]
+    return worker
+
+
+def test_hooks_hear_of_everything_once(worker, queue):
+    events = []
+    worker.on(events.append)
+
+    @worker.on
+    def broken(event):
+        raise RuntimeError("my own fault")
+
+    ids = {queue.enqueue(kind): kind for kind in worker.kinds}
+    worker.run(until_empty=True)
+    seen = {(ids[event.job.id], event.what) for event in events}
+    ends = {
+        "snooze": Happening.SNOOZED,
+        "retry": Happening.FAILED,
+        "cancel": Happening.CANCELLED,
+        "dead": Happening.DEAD,
+        "done": Happening.COMPLETED,
+        "raise": Happening.FAILED,
+    }
+    assert seen == {(kind, Happening.STARTED) for kind in ends} | set(ends.items())
+    assert len(events) == 12
+    assert all((event.seconds is None) == (event.what is Happening.STARTED) for event in events)
+    with pytest.raises(ArgumentError):
+        worker.on(5)
+
+
+@SQLITE
+def test_wrappers_go_around_functions_and_coroutines(db, queue):
+    worker = Worker(db, queue.name, concurrency=1)
+    order = []
+
+    @worker.around
+    def outer(job, call):
+        order.append("outer")
+        return call(job)
+
+    @worker.around
+    def inner(job, call):
+        order.append("inner")
+        return Cancel() if job.payload == "unwanted" else call(job)
+
+    @worker.around
+    async def awaited(job, call):
+        order.append("awaited")
+        return await call(job)
+
+    worker.handles("function")(lambda job: order.append("function"))
+
+    @worker.handles("coroutine")
+    async def coroutine(job):
+        await asyncio.sleep(0)
+        order.append("coroutine")
+
+    queue.enqueue("function")
+    queue.enqueue("function", "unwanted")
+    worker.run(until_empty=True)
+    assert order == ["outer", "inner", "function", "outer", "inner"]
+    order.clear()
+    queue.enqueue("coroutine")
+    worker.run(until_empty=True)
+    assert order == ["awaited", "coroutine"]
+    with pytest.raises(ArgumentError):
+        worker.around(5)
+
+
+def test_prometheus_counts_what_happens(worker, queue, db):
+    registry = CollectorRegistry()
+    prometheus.instrument(worker, registry)
+    queue.enqueue_many([(kind, None) for kind in worker.kinds] * 2)
+    worker.run(until_empty=True)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"queue": queue.name, **labels})
+
+    assert value("queue_db_jobs_total", kind="done", what="completed") == 2
+    assert value("queue_db_jobs_total", kind="raise", what="failed") == 2
+    assert value("queue_db_job_seconds_count", kind="done") == 2
+    assert value("queue_db_wait_seconds_count", kind="done") == 2
+    assert value("queue_db_wait_seconds_sum", kind="done") >= 0
+    assert value("queue_db_depth", state="scheduled") == 6
+    assert value("queue_db_depth", state="dead") == 2
+    assert value("queue_db_oldest_seconds") == 0
+    assert registry.get_sample_value("queue_db_claimed_total") == db.counters.claimed == 12
+
+
+@pytest.fixture
+def spans():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    exporter.provider = provider
+    return exporter
+
+
+@SQLITE
+def test_an_execution_is_linked_to_where_the_job_was_enqueued(worker, queue, db, spans):
+    opentelemetry.instrument(worker, spans.provider)
+    tracer = trace.get_tracer("shop", tracer_provider=spans.provider)
+    with tracer.start_as_current_span("order") as order:
+        queue.enqueue("done", headers={"mine": 1})
+        queue.enqueue_many([("retry", None), ("raise", None, {"headers": {"mine": 2}})])
+    queue.enqueue("done")  # in no span
+    assert {job.headers.get("mine") for job in queue.peek()} == {1, 2, None}
+    worker.run(until_empty=True)
+    found = {(span.name, len(span.links)): span for span in spans.get_finished_spans()}
+    for kind in ("done", "retry", "raise"):
+        span = found[f"process {kind}", 1]
+        assert span.links[0].context.trace_id == order.get_span_context().trace_id
+        assert span.attributes["messaging.destination.name"] == queue.name
+    assert ("process done", 0) in found
+    assert not found["process retry", 1].status.is_ok
+    assert not found["process raise", 1].status.is_ok
+    assert found["process done", 1].status.is_unset
+
+
+@SQLITE
+def test_hooks_cost_no_statement(worker, queue):
+    def statements() -> int:
+        queue.enqueue("done")
+        with counted_statements(queue.db.database.engine) as sent:
+            worker.run(until_empty=True)
+        return len([one for one in sent if one.startswith(("INSERT", "DELETE", "UPDATE"))])
+
+    before = statements()
+    prometheus.instrument(worker, CollectorRegistry())
+    assert statements() == before > 0
