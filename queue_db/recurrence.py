@@ -52,7 +52,7 @@ class Cron:
     def __init__(self, line: str, zone: str) -> None:
         self.line = " ".join(line.split())
         self._zone = zone_of(zone)
-        next(self._slots(datetime.now(self._zone)), None)
+        self._slots(from_micros(0).astimezone(self._zone))  # refuses what is no cron line
 
     def after(self, moment: int) -> int:
         found = next(self._slots(from_micros(moment).astimezone(self._zone)), None)

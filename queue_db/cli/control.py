@@ -15,7 +15,7 @@ from queue_db.queue import Queue
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
 
-    @command(app, "pause", "queue-db pause mail", "queue-db pause mail --wait 60 && ./upgrade.sh && queue-db resume mail")
+    @command(app, "pause", "queue-db pause mail", "queue-db pause mail --wait 60")
     def pause(
         queue: QueueArgument,
         *,
