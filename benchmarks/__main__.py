@@ -41,6 +41,7 @@ examples:
   python -m benchmarks --url mysql://me@localhost/test --only batches-mysql,overhead --repeat 5 --json mariadb.json
   python -m benchmarks --only sqlite,enqueue --scale 0.1
   python -m benchmarks spark --help       the Spark data source, which has a program of its own
+  python -m benchmarks worker --help      a whole worker process, likewise
 """
 
 
@@ -51,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks import spark  # which needs packages that the other bars do without
 
         return spark.main(given[1:])
+    if given[:1] == ["worker"]:
+        from benchmarks import worker
+
+        return worker.main(given[1:])
     asked = _parse(given)
     leave_politely()
     crews = Crews()

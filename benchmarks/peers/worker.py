@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.peers.common import GLANCE, PATIENCE, Crowd, Peer
+from benchmarks.peers.common import GLANCE, PATIENCE, Peer, take_over_work
 from queue_db import QueueDB
 from queue_db.compare.contestant import Desk, Place
 
@@ -53,22 +54,24 @@ class OwnWorker(Peer):
 
         with QueueDB(place.url, schema=place.schema) as db:
             queue = db.queue(_QUEUE)
-            crowd = Crowd(desk)
+            seconds = take_over_work(desk)
+            # Told to the desk in batches, when they are settled: to tell it job by job costs as much as the jobs.
+            begun: deque[tuple[float, int]] = deque()
             worker = Worker(db, _QUEUE, concurrency=self.concurrency, prefetch=self._ahead, mode=self.mode, schedules=False)
             once = self.mode == "at_most_once"
             settle = queue.complete_many
 
             def complete_many(jobs: Any, **options: Any) -> Any:
                 verdicts = settle(jobs, **options)
+                _tell(desk, begun)
                 desk.left(sum(map(bool, verdicts)))
                 return verdicts
 
             @worker.handles("job")
             def job(job: Any) -> None:
-                mine = crowd.desk
-                mine.claimed(time.monotonic(), [job.payload])
-                if once:
-                    mine.left(1)
+                begun.append((time.monotonic(), job.payload))
+                if seconds:
+                    time.sleep(seconds)
 
             queue.complete_many = complete_many  # type: ignore[method-assign]
             for _ in range(3):
@@ -80,11 +83,25 @@ class OwnWorker(Peer):
             running.start()
             while not desk.over:
                 time.sleep(GLANCE)
+                if once:
+                    desk.left(_tell(desk, begun))
             worker.stop()
             running.join(PATIENCE)
-            crowd.close()
+            _tell(desk, begun)
 
     def tear_down(self, place: Place) -> None:
         """Drop the tables."""
         with QueueDB(place.url, schema=place.schema) as db:
             db.migrate(revision="base")
+
+
+def _tell(desk: Desk, begun: deque[tuple[float, int]]) -> int:
+    """Let the desk know which jobs were begun when."""
+    told = [begun.popleft() for _ in range(len(begun))]
+    if told:
+        desk.notes.times.extend(when for when, _ in told)
+        desk.notes.jobs.extend(number for _, number in told)
+        desk.tally.add(desk.number, begun=len(told))
+        if desk.protocol is not None:
+            desk.protocol([number for _, number in told], [when for when, _ in told])
+    return len(told)

@@ -1,0 +1,250 @@
+"""``python -m benchmarks worker``: a whole worker process on your own database, beside Jiggler's published figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.running import addresses, ended, leave_politely, say
+from queue_db import QueueDB
+from queue_db.errors import QueueDBError
+
+_EPILOG = """\
+how it measures:
+  Each row is a fresh worker process with its handlers, on a queue that is filled before. "run" is from the start of Worker.run() to
+  its end, when everything is reported; "process" has the start of Python and its imports too, as Jiggler's figures have Ruby's. CPU
+  and the largest resident size are those of the worker process. After each run the queue is counted: what is left was lost.
+  Jiggler's figures are from its own README (i7-6700HQ, Redis): another machine, another language; only ratios of its rows compare.
+  The wait of a job is from due to claimed, by the database's clock.
+  Everything happens in tables of its own, which are gone afterwards, also after Ctrl-C.
+
+examples:
+  python -m benchmarks worker --url postgresql://me@localhost/test
+  python -m benchmarks worker --only noop,pickup --scale 0.1
+"""
+
+#: Seconds.
+_LONGEST = 1800.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One row: what the worker is given."""
+
+    section: str
+    work: str
+    jobs: int
+    mode: str = "at_least_once"
+    concurrency: int = 10
+    prefetch: int = 0
+    #: Jiggler's seconds for the same, whole process.
+    jiggler: float | None = None
+
+    @property
+    def name(self) -> str:
+        ahead = f", {self.prefetch} ahead" if self.prefetch else ""
+        return f"{self.work}, {self.mode.replace('_', ' ')}, {self.concurrency} at once{ahead}"
+
+
+_AMO = "at_most_once"
+
+SCENES = (
+    Scene("noop", "nothing", 100_000, _AMO, 10, 0, 14.17),
+    Scene("noop", "nothing", 100_000, concurrency=10, jiggler=26.56),
+    Scene("noop", "nothing", 100_000, _AMO, 50, 0, 13.96),
+    Scene("noop", "nothing", 100_000, concurrency=50, jiggler=26.19),
+    Scene("noop", "nothing", 100_000, prefetch=500),
+    Scene("sleep", "0.2 s asleep", 1000, _AMO, 10, 0, 23.25),
+    Scene("sleep", "0.2 s asleep", 1000, concurrency=10, jiggler=22.86),
+    Scene("sleep", "0.2 s asleep", 1000, concurrency=50, jiggler=6.45),
+    Scene("file", "a line into a file", 50_000, _AMO, 10, 0, 11.95),
+    Scene("file", "a line into a file", 50_000, concurrency=10, jiggler=18.07),
+    Scene("file", "a line into a file", 50_000, prefetch=500),
+    Scene("fib", "fib(25)", 1000, _AMO, 10, 0, 35.48),
+    Scene("fib", "fib(25)", 1000, concurrency=10, jiggler=35.45),
+)
+OTHERS = ("idle", "pickup", "delays")
+SECTIONS = (*dict.fromkeys(scene.section for scene in SCENES), *OTHERS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    asked = _parse(arguments)
+    leave_politely()
+    try:
+        with addresses(asked.url) as urls:
+            for url in urls:
+                _measure(url, asked)
+    except (KeyboardInterrupt, QueueDBError) as error:
+        return ended(error)
+    return 0
+
+
+def _measure(url: str, asked: argparse.Namespace) -> None:
+    table = f"bench_worker_{os.getpid()}"
+    with QueueDB(url, table=table) as db:
+        db.migrate()
+        try:
+            sheet = Table(
+                "worker", "jobs/s", "run s", "process s", "Jiggler s", "CPU µs/job", "RSS MB", "left", title=db.database.server
+            )
+            for scene in SCENES:
+                if scene.section in asked.only:
+                    say(f"{db.database.server}: {scene.name}")
+                    for _ in range(asked.repeat):
+                        sheet.add_row(*_row(url, table, db, scene, asked.scale))
+            console = Console(width=None if sys.stdout.isatty() else 140)
+            if sheet.row_count:
+                console.print(sheet)
+            for section in OTHERS:
+                if section in asked.only:
+                    say(f"{db.database.server}: {section}")
+                    told = _OTHERS[section](url, table, db, asked.scale)
+                    console.print(
+                        f"{db.database.server}: {section}: " + ", ".join(f"{name} {value}" for name, value in told.items())
+                    )
+        finally:
+            db.migrate(revision="base")
+            with suppress(Exception), db.database.begin("leave") as connection:
+                connection.exec_driver_sql(f"DROP TABLE {db.store.tables.version}")
+
+
+def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float) -> list[str]:
+    jobs = max(1, round(scene.jobs * scale))
+    queue = db.queue("race")
+    queue.purge()
+    queue.enqueue_many(("job", None) for _ in range(jobs))
+    with db.database.engine.connect() as connection:
+        db.database.dialect.analyze(connection, db.store.tables.jobs)
+        connection.commit()
+    began = time.monotonic()
+    told = _run(url, table, {"work": scene.work, "mode": scene.mode, "concurrency": scene.concurrency, "prefetch": scene.prefetch})
+    whole = time.monotonic() - began
+    stats = queue.stats()
+    left = stats.available + stats.running + stats.scheduled + stats.dead
+    jiggler = "" if scene.jiggler is None or scale != 1 else f"{scene.jiggler:.2f}"
+    figures = [f"{jobs / told['seconds']:,.0f}", f"{told['seconds']:.2f}", f"{whole:.2f}", jiggler]
+    return [scene.name, *figures, f"{told['cpu'] / jobs * 1e6:.0f}", f"{told['peak'] / 1e6:.0f}", str(left)]
+
+
+def _run(url: str, table: str, wishes: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        given = json.dumps({"url": url, "table": table, "folder": folder, **wishes})
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.working"], input=given, text=True, capture_output=True, timeout=_LONGEST, check=False
+        )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def _start(url: str, table: str, wishes: dict[str, Any]) -> subprocess.Popen[str]:
+    given = json.dumps({"url": url, "table": table, "folder": tempfile.gettempdir(), **wishes})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.working"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None  # noqa: S101 - it was asked for
+    process.stdin.write(given)
+    process.stdin.close()
+    return process
+
+
+def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+    process.terminate()
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    said = process.stdout.read()
+    process.wait(60)
+    told: dict[str, Any] = json.loads(said)
+    return told
+
+
+def _idle(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
+    """A worker without jobs."""
+    seconds = max(5.0, 60.0 * scale)
+    process = _start(url, table, {"work": "nothing", "until_empty": False, "settle": 15.0 * min(1.0, scale)})
+    time.sleep(seconds + 15.0 * min(1.0, scale))
+    told = _ended(process)
+    return {
+        "CPU %": f"{100 * told['idle_cpu'] / told['idle_seconds']:.2f} (Jiggler 1.0)",
+        "RSS MB": f"{told['peak'] / 1e6:.0f} (Jiggler 44)",
+        "statements/s": f"{told['idle_statements'] / told['idle_seconds']:.1f}",
+    }
+
+
+def _pickup(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
+    """One job at a time, enqueued by another process than the worker's, when nothing else is there."""
+    process = _start(url, table, {"work": "nothing", "until_empty": False})
+    queue = db.queue("race")
+    rng = random.Random(1)
+    time.sleep(3.0)
+    for _ in range(max(20, round(300 * scale))):
+        queue.enqueue("job")
+        time.sleep(rng.uniform(0.05, 0.15))
+    told = _ended(process)
+    return _waits(told["waits"])
+
+
+def _delays(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
+    """Jobs that become due one after the other, among many that do not."""
+    queue = db.queue("race")
+    rng = random.Random(1)
+    queue.enqueue_many(("job", None, {"delay": 3600.0 + number / 1000}) for number in range(round(100_000 * scale)))
+    process = _start(url, table, {"work": "nothing", "until_empty": False})
+    time.sleep(3.0)
+    queue.enqueue_many(("job", None, {"delay": rng.uniform(1.0, 11.0)}) for _ in range(500))
+    stop = threading.Event()
+    stop.wait(13.0)
+    told = _ended(process)
+    queue.purge()
+    return {"rows that wait": f"{round(100_000 * scale):,}", **_waits(told["waits"])}
+
+
+def _waits(waits: list[float]) -> dict[str, str]:
+    cuts = statistics.quantiles(waits, n=100)
+    early = sum(1 for wait in waits if wait < 0)
+    return {
+        "jobs": str(len(waits)),
+        "p50 ms": f"{cuts[49] * 1000:.2f}",
+        "p99 ms": f"{cuts[98] * 1000:.2f}",
+        "max ms": f"{max(waits) * 1000:.2f}",
+        "early": str(early),
+    }
+
+
+_OTHERS = {"idle": _idle, "pickup": _pickup, "delays": _delays}
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks worker",
+        description="Measure a whole worker process. Sections: " + ", ".join(SECTIONS) + ".",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--url", action="append", metavar="URL", help="database; more than once for several. Without: private ones")
+    parser.add_argument("--only", metavar="NAME,…", default=",".join(SECTIONS), help="measure these sections only")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs of each row (default 1)")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="multiply all sizes (default 1)")
+    asked = parser.parse_args(arguments)
+    asked.only = asked.only.split(",")
+    if unknown := set(asked.only) - set(SECTIONS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(SECTIONS)}")
+    if asked.repeat < 1 or not asked.scale > 0:
+        parser.error("--repeat must be 1 or more, --scale above 0")
+    return asked

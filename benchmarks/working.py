@@ -1,0 +1,77 @@
+"""The worker process that is measured, started by ``benchmarks.worker``: reads what to do from standard input, writes JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from benchmarks.draining import peak_memory
+from queue_db import QueueDB
+from queue_db.events import Happening
+from queue_db.worker import Worker
+
+
+def fib(number: int) -> int:
+    """As slow as it is known for."""
+    return number if number < 2 else fib(number - 1) + fib(number - 2)
+
+
+def run(
+    url: str,
+    table: str,
+    folder: str,
+    work: str,
+    mode: str = "at_least_once",
+    concurrency: int = 10,
+    prefetch: int = 0,
+    until_empty: bool = True,
+    settle: float = 0.0,
+) -> dict[str, Any]:
+    """Work until there is nothing, or until a signal."""
+    waits: list[float] = []
+    told: dict[str, Any] = {}
+    with QueueDB(url, table=table) as db:
+        worker = Worker(db, "race", concurrency=concurrency, prefetch=prefetch, mode=mode, schedules=False)
+        line = os.open(os.path.join(folder, "lines"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)  # noqa: PTH118
+        handlers = {
+            "nothing": lambda job: None,
+            "0.2 s asleep": lambda job: time.sleep(0.2),
+            "a line into a file": lambda job: os.write(line, b"one more line\n") and None,
+            "fib(25)": lambda job: fib(25) and None,
+        }
+        worker.handles(None)(handlers[work])
+        if not until_empty:
+            worker.on(lambda event: waits.append(event.job.waited or 0.0) if event.what is Happening.STARTED else None)
+        sent = [0]
+        run_ = db.database.run
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            sent[0] += 1
+            return run_(*arguments, **options)
+
+        db.database.run = counted  # type: ignore[method-assign]
+
+        def mark() -> None:
+            told["since"], told["cpu_then"], told["sent_then"] = time.monotonic(), time.process_time(), sent[0]
+
+        timer = threading.Timer(settle, mark)
+        timer.daemon = True
+        timer.start()
+        began = time.monotonic()
+        worker.run(until_empty=until_empty)
+        seconds = time.monotonic() - began
+        timer.cancel()
+        result = {"seconds": seconds, "cpu": time.process_time(), "peak": peak_memory(), "waits": waits}
+        if "since" in told:
+            result["idle_seconds"] = time.monotonic() - told["since"]
+            result["idle_cpu"] = time.process_time() - told["cpu_then"]
+            result["idle_statements"] = sent[0] - told["sent_then"]
+        return result
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(**json.load(sys.stdin))))  # noqa: T201
