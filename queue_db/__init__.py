@@ -17,7 +17,19 @@ from queue_db.errors import (
     UnsupportedError,
 )
 from queue_db.leased import LeasedJob
-from queue_db.model import Capability, Controls, Counters, Finished, Job, JobError, KindStats, QueueStats, State, Verdict
+from queue_db.model import (
+    Capability,
+    Controls,
+    Counters,
+    Finished,
+    Job,
+    JobError,
+    KindStats,
+    QueueStats,
+    State,
+    Verdict,
+    WorkerInfo,
+)
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue, QueueDB
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
@@ -61,5 +73,6 @@ __all__ = [
     "UnknownKindError",
     "UnsupportedError",
     "Verdict",
+    "WorkerInfo",
     "__version__",
 ]

@@ -245,6 +245,22 @@ class Finished:
     expires_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as it told of itself a moment ago."""
+
+    name: str
+    host: str
+    pid: int
+    queues: Mapping[str, int]  #: how many jobs of each it may have in hand
+    state: str  #: working, quiet or stopping
+    in_hand: int
+    counters: Mapping[str, int]  #: what became of its jobs
+    started_at: datetime
+    seen_at: datetime
+    silent: float  #: seconds since it was seen
+
+
 class Kept(NamedTuple):
     """What is to be kept of a job when it is completed."""
 

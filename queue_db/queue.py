@@ -6,6 +6,7 @@ Every transaction of the package begins here (through ``database.run``), save th
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -31,13 +32,13 @@ from queue_db.dialects.transactions import savepoint
 from queue_db.errors import JobNotFoundError, StorageError
 from queue_db.hints import Hints
 from queue_db.leased import LeasedJob
-from queue_db.model import Controls, Counters, Finished, Job, JobError, Kept, QueueStats, State, Verdict, from_micros
+from queue_db.model import Controls, Counters, Finished, Job, JobError, Kept, QueueStats, State, Verdict, WorkerInfo, from_micros
 from queue_db.payloads import Schema
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settling import Settling
-from queue_db.store import Marks, Store, controls, enqueue, history, insight, settle, sweep
+from queue_db.store import Marks, Store, controls, enqueue, history, insight, presence, settle, sweep
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 
@@ -253,6 +254,26 @@ class QueueDB:
             return settle.rescue(connection, self.store, worker)
 
         return self.database.run(give_back, name="rescue")
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers that have told of themselves within the last hour and have not left, by name."""
+        self.ready()
+        rows = self.database.run(partial(presence.everybody, store=self.store), name="workers", write=False)
+        return [
+            WorkerInfo(
+                name=row.name,
+                host=row.host.partition("/")[0],
+                pid=row.pid,
+                queues=json.loads(row.queues),
+                state=row.state,
+                in_hand=row.in_hand,
+                counters=json.loads(row.counters),
+                started_at=from_micros(row.started_at),
+                seen_at=from_micros(row.seen_at),
+                silent=max(0.0, (row.now - row.seen_at) / 1_000_000),
+            )
+            for row in rows
+        ]
 
     def errors(self, job_id: int) -> list[JobError]:
         """The latest failed attempts of a job, live, dead or gone, first to last; at most ten."""

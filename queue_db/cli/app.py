@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from queue_db import __version__
-from queue_db.cli import compare, control, dead, doctor, enqueue, inspection, migrate, removal, schedules, streams, work
+from queue_db.cli import compare, control, dead, doctor, enqueue, inspection, migrate, removal, schedules, streams, top, work
 from queue_db.cli.statuses import MEANINGS
 
 _ABOUT = """A job queue in the SQL database you already have.
@@ -49,5 +49,6 @@ dead.add_to(app)
 streams.add_to(app)
 schedules.add_to(app)
 control.add_to(app)
+top.add_to(app)
 work.add_to(app)
 compare.add_to(app)

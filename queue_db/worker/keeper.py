@@ -63,11 +63,13 @@ def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:
 
 
 def forgetter(db: QueueDB) -> Chore:
-    """Deletes results that have expired and errors of long ago."""
+    """Deletes results that have expired and errors of long ago, and releases streams that nobody reads any more."""
 
     def forget() -> float:
         try:
             db.forget()
+            for name in db.streams.expire():
+                log.warning("stream %r has had no reader for longer than it keeps jobs: they are back in their queue", name)
         except Exception as error:  # noqa: BLE001 - the next time finds the same rows
             log.warning("deleting what has expired failed: %s", error)
         return FORGET_EVERY * random.uniform(0.75, 1.25)

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
@@ -34,6 +34,7 @@ from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handlers, Handling, Stoppable
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, scheduler, sweeper
+from queue_db.worker.presence import Presence, watcher
 
 log = logging.getLogger("queue_db.worker")
 
@@ -340,6 +341,7 @@ class _Run:
             idle=lambda: not self.held and not self._acknowledger,
             quiet=worker._quiet,  # noqa: SLF001 - one class in two parts
         )
+        self._presence = Presence(worker.db, worker.shares.queues, self._about)
         self._left = threading.Event()
         self._ended = threading.Event()
         self._helpers: list[threading.Thread] = []
@@ -362,6 +364,7 @@ class _Run:
             chores.append((worker.lease / 3, Heartbeat(self.held, worker.lease, self._lost).beat))
         if worker.schedules:
             chores.append((0.0, scheduler(worker.db, TROUBLE)))
+        chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
         chores.append((FORGET_EVERY * random.random(), forgetter(worker.db)))
         if worker.db.removal.name == "delete_mark":
             chores.append((0.0, sweeper(worker.db)))
@@ -436,6 +439,7 @@ class _Run:
         self._ended.set()
         for helper in self._helpers:
             helper.join(1.0)
+        self._presence.leave()
 
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         # Daemons: what waits for a database that does not answer must not keep the process from ending.
@@ -471,6 +475,14 @@ class _Run:
         log.info("released %d unfinished jobs", given)
         self._count("released", given)
         self._count("lost", lost)
+
+    def _about(self) -> tuple[str, int, dict[str, int]]:
+        """What people may see of it."""
+        worker = self._worker
+        state = "stopping" if self._claimer.stopping.is_set() else "quiet" if worker._quiet.is_set() else "working"  # noqa: SLF001
+        with self._lock:
+            counted = {name: number for name, number in asdict(worker.summary).items() if name != "signal"}
+        return state, len(self.held), counted
 
     # --- the claimer's thread ---------------------------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ def test_these_are_the_commands():
         "schedules pause",
         "schedules remove",
         "schedules resume",
+        "top",
         "streams list",
         "streams release",
         "work",

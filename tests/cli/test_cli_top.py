@@ -1,0 +1,34 @@
+"""``queue-db top``."""
+
+import pytest
+
+from queue_db.store import presence
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@SQLITE
+def test_one_look(ask, queue, db):
+    queue.enqueue_many([("n", None)] * 3)
+    queue.limit(concurrency=5)
+    values = {
+        "host": "here/1/2",
+        "pid": 7,
+        "queues": f'{{"{queue.name}": 4}}',
+        "state": "working",
+        "in_hand": 2,
+        "counters": '{"completed": 1234}',
+    }
+    with queue.transaction() as connection:
+        presence.tell(connection, db.store, "here:7#1", values)
+    seen = ask("top", "--once").out
+    assert queue.name in seen
+    assert "≤ 5 at once" in seen
+    assert "1,234" in seen
+    record = ask("top", "--once", "--json").record
+    (mine,) = [one for one in record["queues"] if one["queue"] == queue.name]
+    assert (mine["available"], mine["controls"]["concurrency"]) == (3, 5)
+    (worker,) = [one for one in record["workers"] if one["name"] == "here:7#1"]
+    assert (worker["host"], worker["in_hand"], worker["queues"]) == ("here", 2, {queue.name: 4})
+    with queue.transaction() as connection:
+        presence.forget(connection, db.store, "here:7#1")

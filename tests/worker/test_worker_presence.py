@@ -1,0 +1,102 @@
+"""Workers tell that they are there, and give back what a dead process of their machine had."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from queue_db import State
+from queue_db.queue import process_name
+from queue_db.store import presence as stored
+from queue_db.worker.presence import Presence, place
+from tests.worker.serving import serving
+
+PATIENCE = 20.0
+
+
+def mine(db, queue):
+    return [worker for worker in db.workers() if queue.name in worker.queues]
+
+
+def test_a_worker_is_there_while_it_runs(queue, db, open_db, running, monkeypatch):
+    monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
+    started, go = threading.Event(), threading.Event()
+
+    def handler(job):
+        started.set()
+        assert go.wait(PATIENCE)
+
+    others = open_db()
+    queue.enqueue("n")
+    worker = serving(queue, handler, concurrency=7)
+    with running(worker):
+        assert started.wait(PATIENCE)
+        seen = wait_for(lambda: [one for one in mine(others, queue) if one.in_hand == 1])
+        assert (seen[0].queues, seen[0].state, seen[0].pid) == ({queue.name: 7}, "working", os.getpid())
+        worker.quiet()
+        wait_for(lambda: [one for one in mine(others, queue) if one.state == "quiet"])
+        worker.resume()
+        go.set()
+        (told,) = wait_for(lambda: [one for one in mine(others, queue) if one.counters["completed"] == 1])
+        assert told.silent < PATIENCE
+    assert mine(others, queue) == []
+
+
+def wait_for(what):
+    for _ in range(int(PATIENCE / 0.02)):
+        if found := what():
+            return found
+        threading.Event().wait(0.02)
+    raise AssertionError("it did not come")
+
+
+def test_what_a_dead_process_of_this_machine_had_is_given_back(queue, db, url, running):
+    """With a lease of an hour, and no parent that sees it die."""
+    job_id = queue.enqueue("n")
+    program = (
+        "import sys, time; from queue_db import QueueDB; from queue_db.worker.presence import Presence\n"
+        f"db = QueueDB({url!r}); (job,) = db.queue({queue.name!r}).claim(lease=3600)\n"
+        f"Presence(db, {{{queue.name!r}: 1}}, lambda: ('working', 1, {{}})).tell()\n"
+        "print('ready', flush=True); time.sleep(1000)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        done = threading.Event()
+        own = Presence(db, {queue.name: 1}, lambda: ("working", 0, {}))
+        own.look_for_dead()
+        assert queue.get(job_id).state is State.RUNNING, "a living process was robbed"
+        process.send_signal(signal.SIGKILL)
+        process.wait(PATIENCE)
+        with running(serving(queue, lambda job: done.set())):
+            assert done.wait(PATIENCE)
+        assert mine(db, queue) == []
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_those_of_other_machines_and_of_chosen_names_are_left_alone(queue, db, open_db):
+    job_id = queue.enqueue("n")
+    queue.claim(lease=3600)
+    dead = 2**22 + 1  # no process has such a number
+    rows = {
+        process_name(dead): "another-machine/1234/5",
+        "the-mail-worker": place(),
+    }
+    for name, host in rows.items():
+        values = {"host": host, "pid": dead, "queues": "{}", "state": "working", "in_hand": 1, "counters": "{}"}
+        with queue.transaction() as connection:
+            stored.tell(connection, db.store, f"{name}#1", values)
+    own = Presence(db, {}, lambda: ("working", 0, {}))
+    assert own.look_for_dead() == 0
+    assert {worker.name for worker in db.workers()} >= {f"{name}#1" for name in rows}
+    assert queue.get(job_id).state is State.RUNNING
+    for name in rows:
+        with queue.transaction() as connection:
+            stored.forget(connection, db.store, f"{name}#1")
