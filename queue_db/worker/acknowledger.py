@@ -151,6 +151,12 @@ class Acknowledger:
 _Settling = Callable[[Sequence[Done]], list[Verdict]]
 
 
+def settle(done: Done) -> Verdict:
+    """Settle one job at once."""
+    ((settling, ones),) = _plan([done])
+    return settling(ones)[0]
+
+
 def _plan(batch: Sequence[Done]) -> list[tuple[_Settling, Sequence[Done]]]:
     """The verbs that settle these jobs, each with its own. Raises nothing: an impossible outcome fails its job."""
     groups: dict[tuple[Queue, str, float], list[Done]] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from queue_db import arguments
@@ -16,6 +17,10 @@ from queue_db.schema import KIND_LENGTH
 
 #: Gets the job and returns nothing or a result (done), Snooze, Retry, Cancel or Dead; an exception fails the attempt.
 Handler = Callable[[LeasedJob], Any]
+
+
+Wrapper = Callable[[LeasedJob, Handler], Any]
+"""Gets the job and what to call with it; ``async def`` for coroutines."""
 
 
 @runtime_checkable
@@ -42,6 +47,14 @@ class Handling:
     #: Seconds for which a completed job is kept with its result; None: not at all.
     keep: float | None = None
     asynchronous: bool = False
+
+    def wrapped(self, wrappers: Sequence[Wrapper]) -> Handler:
+        """The function with those around it that are of its sort; the first one is the outermost."""
+        made = self.function
+        for wrapper in reversed(wrappers):
+            if inspect.iscoroutinefunction(wrapper) == self.asynchronous:
+                made = partial(_call_around, wrapper, made)
+        return made
 
     def last(self, job: LeasedJob) -> bool:
         """Whether this is the last attempt."""
@@ -117,3 +130,7 @@ class Handlers:
     def all(self) -> list[Handling]:
         """Every handler's handling."""
         return list(self._by_kind.values())
+
+
+def _call_around(wrapper: Wrapper, inner: Handler, job: LeasedJob) -> Any:
+    return wrapper(job, inner)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import math
 import random
@@ -15,7 +14,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
@@ -31,7 +29,7 @@ from queue_db.queue import MAX_CLAIM, QueueDB
 from queue_db.worker.acknowledger import Acknowledger, Done
 from queue_db.worker.claimer import Claimer, Shares
 from queue_db.worker.executors import Assignment, Loop, Threads
-from queue_db.worker.handlers import Handler, Handlers, Handling, Stoppable
+from queue_db.worker.handlers import Handler, Handlers, Handling, Stoppable, Wrapper
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, scheduler, sweeper
 from queue_db.worker.presence import Presence, watcher
@@ -161,7 +159,7 @@ class Worker:
             db.queue(queue)  # refuses impossible names
         self.handlers = Handlers()
         self.hooks: list[Hook] = []
-        self.wrappers: list[Callable[..., Any]] = []
+        self.wrappers: list[Wrapper] = []
         self._lock = threading.Lock()
         # The thread in run() reads it; a signal handler may put into it at any moment, which no lock or event allows.
         self._mail: SimpleQueue[_Stop | _Quiet | _Show | _Ended] = SimpleQueue()
@@ -583,10 +581,7 @@ class _Run:
         """The handler with all that goes around it, made once."""
         made = self._around.get(handling)
         if made is None:
-            made = handling.function
-            for wrapper in reversed(self._worker.wrappers):
-                if inspect.iscoroutinefunction(wrapper) == handling.asynchronous:
-                    made = partial(_call_around, wrapper, made)
+            made = handling.wrapped(self._worker.wrappers)
             self._around[handling] = made
         return made
 
@@ -688,10 +683,6 @@ def _stacks() -> str:
 
 def _too_late(handling: Handling) -> TimeoutError:
     return TimeoutError(f"no result after {handling.timeout:g} s")
-
-
-def _call_around(wrapper: Callable[..., Any], inner: Handler, job: LeasedJob) -> Any:
-    return wrapper(job, inner)
 
 
 def _counted_as(outcome: object) -> Happening:

@@ -1,0 +1,25 @@
+"""Fixtures for pytest: say ``pytest_plugins = ["queue_db.testing.fixtures"]`` in your ``conftest.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queue_db.queue import QueueDB
+from queue_db.testing.clock import SettableClock
+
+
+@pytest.fixture
+def queue_clock() -> SettableClock:
+    """The clock of :func:`queue_database`: it stands still until ``queue_clock.advance(seconds)``."""
+    return SettableClock()
+
+
+@pytest.fixture
+def queue_database(tmp_path: Path, queue_clock: SettableClock) -> Iterator[QueueDB]:
+    """Fresh queues in a file of SQLite, by a clock that is set."""
+    with QueueDB(f"sqlite:///{tmp_path}/queue.db", clock=queue_clock) as db:
+        db.migrate()
+        yield db
