@@ -16,6 +16,7 @@ from queue_db import migrate as migrations
 from queue_db.cli import output, statuses
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened
 from queue_db.errors import SchemaOutOfDateError
+from queue_db.insights import stuck
 from queue_db.model import Capability
 from queue_db.queue import QueueDB
 from queue_db.removal import known_removals, removal_for
@@ -46,9 +47,10 @@ def add_to(app: typer.Typer) -> None:
         schema: SchemaOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Connect, and print versions, capabilities, state of the tables, isolation level, clock skew, and what to fix.
+        """Connect, and print versions, capabilities, state of the tables, clock skew, what is stuck and why, and what to fix.
 
-        Status 1 if there is a problem. Warnings are no problems.
+        Status 1 if there is a problem. Warnings are no problems, nor is what is stuck: a queue whose jobs have been due for more
+        than a minute, a worker that says nothing, a schedule that nobody carries out.
         """
         with opened(url, table, schema) as db:
             found = _examine(db)
@@ -102,6 +104,7 @@ def _examine(db: QueueDB) -> dict[str, Any]:
         "round_trip": round(clock.round_trip, 6),
         "facts": facts,
         "problems": problems,
+        "stuck": [] if problems else stuck(db),
         "warnings": warnings,
     }
 
@@ -137,6 +140,8 @@ def _print(found: dict[str, Any]) -> None:
         }
         | found["facts"]
     )
+    for one in found["stuck"]:
+        output.line(f"stuck: {one}")
     for warning in found["warnings"]:
         output.line(f"warning: {warning}")
     for problem in found["problems"]:

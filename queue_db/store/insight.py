@@ -106,6 +106,30 @@ def next_due(connection: Connection, store: Store, queue: str, limit: int) -> li
     return list(connection.execute(query, store.time()).all())
 
 
+def overdue(connection: Connection, store: Store, micros: int, limit: int) -> list[Row[Any]]:
+    """``queue, jobs, age`` of those whose oldest due job has waited for more than so many microseconds, the longest first."""
+    jobs = store.tables.jobs
+    now = moment(store.clock is not None)
+    oldest = func.min(jobs.c.available_at)
+    query = (
+        select(jobs.c.queue, func.count().label("jobs"), (now - oldest).label("age"))
+        .where(jobs.c.available_at < now - micros, jobs.c.delete_mark == 0)
+        .group_by(jobs.c.queue)
+        .order_by(oldest)
+        .limit(limit)
+    )
+    return list(connection.execute(query, store.time()).all())
+
+
+def late_schedules(connection: Connection, store: Store, micros: int) -> list[Row[Any]]:
+    """``name, late`` of the schedules whose slot passed more than so many microseconds ago."""
+    schedules = store.tables.schedules
+    now = moment(store.clock is not None)
+    query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))
+    found = query.where(schedules.c.paused == 0, schedules.c.next_at < now - micros).order_by(schedules.c.name)
+    return list(connection.execute(found, store.time()).all())
+
+
 def queues(connection: Connection, store: Store) -> list[str]:
     """Names of the queues that have live or dead jobs, or jobs that a stream holds."""
     jobs, dead, streams = store.tables.jobs, store.tables.dead, store.tables.streams

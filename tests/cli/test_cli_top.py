@@ -2,6 +2,7 @@
 
 import pytest
 
+from queue_db import QueueDB
 from queue_db.store import presence
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -32,3 +33,14 @@ def test_one_look(ask, queue, db):
     assert (worker["host"], worker["in_hand"], worker["queues"]) == ("here", 2, {queue.name: 4})
     with queue.transaction() as connection:
         presence.forget(connection, db.store, "here:7#1")
+
+
+@SQLITE
+def test_the_doctor_says_what_is_stuck(ask_at, tmp_path, kind):
+    url = f"sqlite:///{tmp_path}/own.db"
+    with QueueDB(url, clock=lambda: 1_000_000_000_000_000) as db:  # the year 2001
+        db.migrate()
+        db.queue("mail").enqueue("n")
+    (said,) = ask_at(url, "doctor", "--json").record["stuck"]
+    assert "queue 'mail': 1 jobs have been due" in said
+    assert "stuck: queue 'mail'" in ask_at(url, "doctor").out

@@ -1,0 +1,73 @@
+"""What is stuck, and why: read-only, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from queue_db.model import Controls, WorkerInfo
+from queue_db.queue import QueueDB
+from queue_db.store import controls, insight
+
+#: Seconds for which a due job may wait, or a slot of a schedule, before it is called stuck.
+OVERDUE = 60.0
+
+#: Seconds without a word after which a worker is most likely dead: it should have said four.
+SILENT = 30.0
+
+#: Queues that are told of, longest waiting first.
+MOST = 20
+
+
+def stuck(db: QueueDB) -> list[str]:
+    """A sentence for each queue, worker and schedule that does not get on, with the reason as far as it can be seen from here."""
+    return [*_queues(db), *_workers(db.workers()), *_schedules(db)]
+
+
+def _queues(db: QueueDB) -> Iterator[str]:
+    rows = db.database.run(
+        partial(insight.overdue, store=db.store, micros=round(OVERDUE * 1e6), limit=MOST), name="overdue", write=False
+    )
+    if not rows:
+        return
+    said = db.database.run(partial(controls.read, store=db.store, queues=[row.queue for row in rows]), name="controls", write=False)
+    workers = db.workers()
+    for row in rows:
+        why = _why(row.queue, said.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
+        waits = f"{row.jobs:,} jobs have been due for more than a minute, the oldest for {row.age / 1e6:,.0f} s"
+        yield f"queue {row.queue!r}: {waits}: {why}"
+
+
+def _why(queue: str, said: Controls, workers: list[WorkerInfo]) -> str:
+    if said.paused:
+        return f"it is paused (queue-db resume {queue})"
+    alive = [worker for worker in workers if worker.silent < SILENT]
+    if not alive:
+        return "no worker works on it (or its workers tell nothing of themselves, as loops of claim() do)"
+    if all(worker.state != "working" for worker in alive):
+        return "all its workers are quiet or stopping"
+    limits = [] if said.concurrency is None else [f"{said.concurrency} at once"]
+    limits += [] if said.rate is None else [f"{said.rate} in {said.per:g} s"]
+    if limits:
+        return f"its {len(alive)} workers are held to {' and '.join(limits)} (queue-db limit {queue})"
+    if all(worker.in_hand >= sum(worker.queues.values()) for worker in alive):
+        return f"its {len(alive)} workers have no free slot: more processes, more concurrency, or shorter jobs"
+    return f"its {len(alive)} workers do not keep up"
+
+
+def _workers(workers: list[WorkerInfo]) -> Iterator[str]:
+    for worker in workers:
+        if worker.silent >= SILENT:
+            has = (
+                f"what it has in hand ({worker.in_hand}) comes back with the leases" if worker.in_hand else "it had nothing in hand"
+            )
+            yield f"worker {worker.name!r} has said nothing for {worker.silent:,.0f} s: {has}"
+
+
+def _schedules(db: QueueDB) -> Iterator[str]:
+    rows = db.database.run(partial(insight.late_schedules, store=db.store, micros=round(OVERDUE * 1e6)), name="late", write=False)
+    for row in rows:
+        yield (
+            f"schedule {row.name!r} is {row.late / 1e6:,.0f} s late: no worker carries schedules out "
+            "(Worker(…, schedules=True), or db.schedules.tick())"
+        )

@@ -1,0 +1,71 @@
+"""What is stuck, and why."""
+
+import json
+
+import pytest
+
+from queue_db import QueueDB
+from queue_db.insights import stuck
+from queue_db.store import presence
+
+
+@pytest.fixture
+def ours(fresh_url, clock):
+    with QueueDB(fresh_url, clock=clock) as db:
+        db.migrate()
+        yield db
+
+
+def worker(db, name="w", *, state="working", in_hand=0, slots=4):
+    values = {
+        "host": "here",
+        "pid": 1,
+        "queues": json.dumps({"mail": slots}),
+        "state": state,
+        "in_hand": in_hand,
+        "counters": "{}",
+    }
+    with db.queue("mail").transaction() as connection:
+        presence.tell(connection, db.store, name, values)
+
+
+def test_nothing_is_stuck_where_nothing_waits_for_long(ours, clock):
+    mail = ours.queue("mail")
+    mail.enqueue("n")
+    mail.enqueue("n", delay=3600)
+    clock.advance(59)
+    assert stuck(ours) == []
+    (job,) = mail.claim(lease=3600)
+    clock.advance(600)
+    assert stuck(ours) == [], "a running job is not stuck"
+    assert job.complete()
+
+
+def test_each_reason_is_named(ours, clock):
+    mail = ours.queue("mail")
+    mail.enqueue_many([("n", None)] * 3)
+    clock.advance(100)
+    (said,) = stuck(ours)
+    assert said.startswith("queue 'mail': 3 jobs have been due for more than a minute, the oldest for 100 s: no worker works on it")
+    worker(ours)
+    assert "its 1 workers do not keep up" in stuck(ours)[0]
+    worker(ours, in_hand=4)
+    assert "no free slot" in stuck(ours)[0]
+    worker(ours, state="quiet")
+    assert "quiet or stopping" in stuck(ours)[0]
+    worker(ours)
+    mail.limit(concurrency=2, rate=5)
+    assert "its 1 workers are held to 2 at once and 5 in 1 s (queue-db limit mail)" in stuck(ours)[0]
+    mail.pause()
+    assert "it is paused (queue-db resume mail)" in stuck(ours)[0]
+
+
+def test_a_silent_worker_and_a_late_schedule(ours, clock):
+    worker(ours, in_hand=2)
+    ours.schedules.set("often", "mail", "n", every=10)
+    clock.advance(200)
+    silent, late = stuck(ours)
+    assert silent == "worker 'w' has said nothing for 200 s: what it has in hand (2) comes back with the leases"
+    assert late.startswith("schedule 'often' is 190 s late: no worker carries schedules out")
+    ours.schedules.pause("often")
+    assert len(stuck(ours)) == 1
