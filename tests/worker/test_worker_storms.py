@@ -93,3 +93,26 @@ def test_sigusr1_shows_what_every_thread_does(queue, url, tmp_path):
     finally:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) == 0
+
+
+def test_sigtstp_makes_it_quiet_and_sigcont_lets_it_go_on(queue, url, tmp_path):
+    storm = Storm(tmp_path, url, queue.name, seconds=0.0)
+    worker = storm.start()
+
+    def logged(part: str) -> bool:
+        return part in (tmp_path / "log").read_text()
+
+    try:
+        storm.wait("the start", lambda: logged("working on"))
+        worker.send_signal(signal.SIGTSTP)
+        storm.wait("the quiet", lambda: logged("quiet: no more claims"))
+        job_id = queue.enqueue("n")
+        assert worker.poll() is None
+        worker.send_signal(signal.SIGCONT)
+        storm.wait("the return", lambda: logged("claiming again"))
+        storm.wait("the job", lambda: [job for job, _, _ in storm.lines("end")] == [job_id])
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE) == 0
+    text = (tmp_path / "log").read_text()
+    assert text.index("quiet: no more") < text.index("claiming again")
