@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from queue_db.errors import QueueDBError
+from queue_db import arguments
+from queue_db.errors import ArgumentError, QueueDBError
 from queue_db.leased import LeasedJob
 from queue_db.queue import MAX_CLAIM, QueueDB
 from queue_db.worker.bell import Bell
@@ -16,6 +17,9 @@ from queue_db.worker.controls import Allowance
 from queue_db.worker.pauses import Idle, Pause
 
 log = logging.getLogger("queue_db.worker")
+
+#: Jobs that a process works on at once when nobody says how many.
+CONCURRENCY = 10
 
 # Seconds to rest when all queues that have room are paused or at their limits.
 _REFUSED = 0.05
@@ -43,6 +47,34 @@ class Shares:
         # The largest of random()^(1/weight) is this queue with a probability of its weight over the sum of all.
         drawn = {queue: random.random() ** (1.0 / self.weights[queue]) for queue in self.queues}
         return sorted(drawn, key=drawn.__getitem__, reverse=True)
+
+
+def shares_of(
+    queues: str | Sequence[str] | Mapping[str, int], concurrency: int | None, prefetch: int, weights: Mapping[str, int] | None
+) -> Shares:
+    """How many jobs of which queue may be in hand."""
+    if concurrency is not None:
+        arguments.whole("concurrency", concurrency, 1, 1000)
+    arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
+    if isinstance(queues, Mapping):
+        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, 1000) for queue, number in queues.items()}
+        total = sum(most.values()) if concurrency is None else concurrency
+    else:
+        if not isinstance(queues, str | Sequence):
+            raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
+        names = [queues] if isinstance(queues, str) else list(queues)
+        total = CONCURRENCY if concurrency is None else concurrency
+        most = dict.fromkeys(names, total)
+    if not most:
+        raise ArgumentError("queues is empty: name at least one")
+    if weights is not None:
+        if weights.keys() != most.keys():
+            raise ArgumentError(
+                f"weights={dict(weights)!r}: must have a weight for each of {', '.join(map(repr, most))}, and no other"
+            )
+        for queue, weight in weights.items():
+            arguments.whole(f"weights[{queue!r}]", weight, 1)
+    return Shares(most, min(total, 1000), prefetch, weights)
 
 
 class Claimer:

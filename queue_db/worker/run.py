@@ -1,0 +1,413 @@
+"""One run of a worker: its threads, the jobs in hand, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import signal
+import threading
+import time
+from dataclasses import asdict, dataclass
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from queue_db.errors import PayloadError, StorageError, UnknownKindError
+from queue_db.events import Happening, JobEvent
+from queue_db.leased import LeasedJob
+from queue_db.model import Verdict
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze
+from queue_db.worker.acknowledger import Acknowledger, Done
+from queue_db.worker.claimer import Claimer
+from queue_db.worker.executors import Assignment, Loop, Threads
+from queue_db.worker.handlers import Handler, Handling, Stoppable
+from queue_db.worker.held import Heartbeat, Held
+from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, scheduler, sweeper
+from queue_db.worker.presence import Presence, watcher
+from queue_db.worker.signals import Ended, Mail, Quiet, Show, stacks
+
+if TYPE_CHECKING:
+    from queue_db.worker.worker import Worker
+
+log = logging.getLogger("queue_db.worker")
+
+#: Seconds between tries while the database does not answer: first, longest.
+TROUBLE = (0.1, 3.0)
+
+# How long leaving waits for a claim that is under way, and for the last results to be reported, seconds.
+_CLAIMS = 5.0
+_REPORTS = 10.0
+
+# Between two looks whether there was a signal, seconds. Mostly it ends the wait; but one that comes right after a SIGCONT goes to
+# any thread, and Python's handler waits for the main thread to wake up.
+_SIGNALS = 0.5
+
+# Between two looks whether all is reported, seconds.
+_REPORTED = 0.005
+
+# Seconds: the longest pause between two looks at jobs whose time may be over.
+_LOOK_AT_TIMES = 0.5
+
+
+@dataclass(slots=True)
+class Summary:
+    """What became of the jobs that a worker claimed."""
+
+    completed: int = 0
+    failed: int = 0  #: the attempt failed: to be tried again, or dead after the last one
+    snoozed: int = 0
+    cancelled: int = 0
+    dead: int = 0  #: given up by the handler, or parked: no handler knows the kind, or the payload does not fit
+    released: int = 0  #: given back unfinished when the worker stopped
+    lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
+    signal: int | None = None  #: number of the signal that stopped the worker
+
+
+class Run:
+    """One run of a worker: its threads and the jobs in hand."""
+
+    def __init__(self, worker: Worker, mail: Mail, lock: threading.Lock) -> None:
+        self._worker = worker
+        self._mail = mail
+        self._lock = lock
+        self._at_most_once = worker.mode == "at_most_once"
+        self._names = worker.names
+        self.held = Held(worker.shares.queues)
+        # Given up by the worker, but their handlers have not come back.
+        self._abandoned: dict[LeasedJob, None] = {}
+        self._times: dict[LeasedJob, tuple[float, Handling]] = {}
+        self._around: dict[Handling, Handler] = {}
+        self._acknowledger = Acknowledger(self._told, TROUBLE)
+        self._claimer = Claimer(
+            worker.db,
+            worker.shares,
+            lease=worker.lease,
+            at_most_once=self._at_most_once,
+            poll=worker.poll,
+            trouble=TROUBLE,
+            in_hand=self._in_hand,
+            take=self._take,
+            idle=lambda: not self.held and not self._acknowledger,
+            quiet=worker.hushed,
+        )
+        self._presence = Presence(worker.db, worker.shares.queues, self._about)
+        self._left = threading.Event()
+        self._ended = threading.Event()
+        self._helpers: list[threading.Thread] = []
+        self._functions: Threads | None = None
+        self._coroutines: Loop | None = None
+
+    # --- the thread in Worker.run() ---------------------------------------------------------------------------------
+
+    def start(self, *, until_empty: bool) -> None:
+        """Start everything."""
+        worker = self._worker
+        handlings = worker.handlers.all()
+        if any(not one.asynchronous for one in handlings):
+            self._functions = Threads(worker.shares.total, self._call, self._names)
+        if any(one.asynchronous for one in handlings):
+            self._coroutines = Loop(self._await, self._names)
+        self._reporting = self._thread("acknowledger", self._acknowledger.run)
+        chores: list[tuple[float, Chore]] = []
+        if not self._at_most_once:
+            chores.append((worker.lease / 3, Heartbeat(self.held, worker.lease, self._lost).beat))
+        if worker.schedules:
+            chores.append((0.0, scheduler(worker.db, TROUBLE)))
+        chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
+        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db)))
+        if worker.db.removal.name == "delete_mark":
+            chores.append((0.0, sweeper(worker.db)))
+        self._helpers.append(self._thread("keeper", keep, chores, self._ended))
+        if any(one.timeout is not None and not one.asynchronous for one in handlings):
+            self._helpers.append(self._thread("timeouts", self._watch_times))
+        self._claiming = self._thread("claimer", self._claim, until_empty)
+        log.info(
+            "working on %s: %d at once, %s, lease %g s",
+            self._names,
+            worker.shares.total,
+            worker.mode.replace("_", " "),
+            worker.lease,
+        )
+
+    def watch(self) -> None:
+        """Until the claimer has ended, no handler runs and all is reported, or the grace time of a stop is over."""
+        deadline = math.inf
+        ending = False
+        while not ending or self.held or self._acknowledger:
+            # Nobody says when the last result is reported: it takes a moment, or as long as the database is away.
+            longest = _REPORTED if ending and not self.held else _SIGNALS
+            try:
+                mail = self._mail.get(timeout=max(0.0, min(longest, deadline - time.monotonic())))
+            except Empty:
+                if time.monotonic() >= deadline:
+                    return
+                continue
+            if isinstance(mail, Ended):
+                if mail.run is self:
+                    ending = True
+                    self._give_back_unstarted()
+                continue
+            if isinstance(mail, Show):
+                log.info("what every thread does:\n%s", stacks())
+                continue
+            if isinstance(mail, Quiet):
+                (self._worker.quiet if mail.on else self._worker.resume)()
+                self._claimer.bell.ring()
+                log.info("quiet: no more claims until SIGCONT" if mail.on else "claiming again")
+                continue
+            grace = self._worker.grace if mail.grace is None else mail.grace
+            if mail.signal is not None:
+                summary = self._worker.summary
+                if summary.signal is not None:
+                    grace = 0.0
+                summary.signal = mail.signal
+                how = f"up to {grace:g} s for running jobs, a second signal leaves at once" if grace else "leaving"
+                log.info("%s: no more claims, %s", signal.Signals(mail.signal).name, how)
+            self._claimer.stop()
+            deadline = min(deadline, time.monotonic() + grace)
+
+    def leave(self) -> None:
+        """Give back what is still held, report what is finished, end the threads."""
+        self._claiming.join(_CLAIMS)
+        self._left.set()
+        jobs = [job for job in self.held.jobs() if self.held.drop(job)]
+        if jobs:
+            for job in jobs:
+                self._abandon(job)
+            for handling in self._worker.handlers.all():
+                function: Any = handling.function
+                if isinstance(function, Stoppable):
+                    function.stop()
+            self._release(jobs)
+        for executor in (self._functions, self._coroutines):
+            if executor is not None:
+                executor.close()
+        self._acknowledger.close()
+        self._reporting.join(_REPORTS)
+        self._claimer.leave()
+        self._ended.set()
+        for helper in self._helpers:
+            helper.join(1.0)
+        self._presence.leave()
+
+    def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
+        # Daemons: what waits for a database that does not answer must not keep the process from ending.
+        thread = threading.Thread(target=target, args=args, name=f"queue_db {name} of {self._names}", daemon=True)
+        thread.start()
+        return thread
+
+    def _claim(self, until_empty: bool) -> None:
+        try:
+            self._claimer.run(until_empty=until_empty)
+        finally:
+            self._mail.put(Ended(self))
+
+    def _give_back_unstarted(self) -> None:
+        """So that others need not wait for the handlers before them here."""
+        if self._functions is not None:
+            jobs = [job for job in self._functions.unstarted() if self.held.drop(job)]
+            if jobs:
+                self._release(jobs)
+
+    def _release(self, jobs: list[LeasedJob]) -> None:
+        given = lost = 0
+        for queue in {job.queue for job in jobs}:
+            mine = [job for job in jobs if job.queue == queue]
+            try:
+                verdicts = [] if self._at_most_once else self._worker.db.queue(queue).release_many(mine)
+            except StorageError as error:
+                log.warning("%d jobs could not be released and come back when their leases run out: %s", len(mine), error)
+                verdicts = []
+            applied = sum(map(bool, verdicts))
+            given += applied
+            lost += len(mine) - applied
+        log.info("released %d unfinished jobs", given)
+        self._count("released", given)
+        self._count("lost", lost)
+
+    def _about(self) -> tuple[str, int, dict[str, int]]:
+        """What people may see of it."""
+        worker = self._worker
+        state = "stopping" if self._claimer.stopping.is_set() else "quiet" if worker.hushed.is_set() else "working"
+        with self._lock:
+            counted = {name: number for name, number in asdict(worker.summary).items() if name != "signal"}
+        return state, len(self.held), counted
+
+    # --- the claimer's thread ---------------------------------------------------------------------------------------
+
+    def _in_hand(self, queue: str | None) -> int:
+        """Slots in use, with those whose handlers do not come back."""
+        if queue is None:
+            return len(self.held) + len(self._abandoned)
+        return self.held.count(queue) + sum(1 for job in list(self._abandoned) if job.queue == queue)
+
+    def _take(self, queue: str, jobs: list[LeasedJob]) -> None:
+        self.held.add(queue, jobs)
+        if self._left.is_set():
+            # The claim took longer than the stop waited for it.
+            self._release([job for job in jobs if self.held.drop(job)])
+            return
+        functions: list[Assignment] = []
+        coroutines: list[Assignment] = []
+        for job in jobs:
+            try:
+                handling = self._worker.handlers.of(job)
+            except UnknownKindError as error:
+                self._finish(job, None, Dead(f"parked: {error}"))
+                continue
+            if handling.exhausted(job):
+                reason = f"no verdict after {handling.max_attempts} attempts: each worker vanished or overran its lease"
+                self._finish(job, handling, Dead(reason + (f"; last error: {job.last_error}" if job.last_error else "")))
+                continue
+            (coroutines if handling.asynchronous else functions).append((job, handling))
+        if functions and self._functions is not None:
+            self._functions.begin(functions)
+        if coroutines and self._coroutines is not None:
+            self._coroutines.begin(coroutines)
+
+    # --- handlers' threads ------------------------------------------------------------------------------------------
+
+    def _call(self, job: LeasedJob, handling: Handling) -> None:
+        if not self.held.holds(job):
+            self._gone(job)  # lost while it waited here
+            return
+        if handling.timeout is not None:
+            self._times[job] = (time.monotonic() + handling.timeout, handling)
+        began = self._begun(job)
+        outcome: object
+        try:
+            handling.read(job)
+            outcome = self._wrapped(handling)(job)
+        except PayloadError as error:
+            outcome = Dead(f"parked: {error}") if handling.schema is not None else error
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
+            outcome = error
+        if handling.timeout is not None:
+            self._times.pop(job, None)
+        self._finish(job, handling, outcome, time.monotonic() - began)
+
+    async def _await(self, job: LeasedJob, handling: Handling) -> None:
+        if not self.held.holds(job):
+            self._gone(job)
+            return
+        began = self._begun(job)
+        outcome: object
+        try:
+            handling.read(job)
+            async with asyncio.timeout(handling.timeout) as clock:
+                outcome = await self._wrapped(handling)(job)
+        except PayloadError as error:
+            outcome = Dead(f"parked: {error}") if handling.schema is not None else error
+        except TimeoutError as error:
+            outcome = _too_late(handling) if clock.expired() else error
+        except BaseException as error:  # noqa: BLE001 - CancelledError too: it was our doing, and the job is given up already
+            outcome = error
+        self._finish(job, handling, outcome, time.monotonic() - began)
+
+    def _finish(self, job: LeasedJob, handling: Handling | None, outcome: object, seconds: float | None = None) -> None:
+        ticket = self._acknowledger.expect()
+        if self.held.drop(job):
+            if isinstance(outcome, BaseException):
+                log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome)
+            done = Done(job, handling, outcome, ticket, seconds)
+            if self._at_most_once:
+                self._told(done, Verdict.APPLIED)
+                self._acknowledger.forget(ticket)
+            else:
+                self._acknowledger.put(done)
+        else:
+            self._acknowledger.forget(ticket)
+            self._abandoned.pop(job, None)
+            log.warning("%r: the handler ended after the lease was given up; the result does not count", job)
+        self._claimer.freed()
+        if self._claimer.stopping.is_set() and not self.held:
+            self._mail.put(Ended(self))
+
+    def _begun(self, job: LeasedJob) -> float:
+        if self._worker.hooks:
+            self._tell(JobEvent(Happening.STARTED, job))
+        return time.monotonic()
+
+    def _wrapped(self, handling: Handling) -> Handler:
+        """The handler with all that goes around it, made once."""
+        made = self._around.get(handling)
+        if made is None:
+            made = handling.wrapped(self._worker.wrappers)
+            self._around[handling] = made
+        return made
+
+    def _tell(self, event: JobEvent) -> None:
+        for hook in self._worker.hooks:
+            try:
+                hook(event)
+            except Exception:
+                log.exception("the hook %r failed at %s of %r", hook, event.what, event.job)
+
+    def _gone(self, job: LeasedJob) -> None:
+        """Its handler is here no more, or never was."""
+        self._abandoned.pop(job, None)
+        self._claimer.freed()
+
+    # --- the helpers' threads ---------------------------------------------------------------------------------------
+
+    def _abandon(self, job: LeasedJob) -> None:
+        """A handler runs on for a job that is no longer ours."""
+        self._abandoned[job] = None
+        job.lost.set()
+        if self._coroutines is not None:
+            self._coroutines.cancel(job)
+
+    def _lost(self, job: LeasedJob) -> None:
+        self._abandon(job)
+        self._count("lost", 1)
+        if self._worker.hooks:
+            self._tell(JobEvent(Happening.LOST, job))
+        log.warning("lost the lease of %r: its handler still runs, but the result will not count", job)
+
+    def _watch_times(self) -> None:
+        shortest = min(one.timeout for one in self._worker.handlers.all() if one.timeout is not None)
+        while not self._ended.wait(min(shortest / 4, _LOOK_AT_TIMES)):
+            now = time.monotonic()
+            for job, (until, handling) in list(self._times.items()):
+                if now < until:
+                    continue
+                ticket = self._acknowledger.expect()
+                if self._times.pop(job, None) is not None and self.held.drop(job):
+                    self._abandon(job)
+                    self._acknowledger.put(Done(job, handling, _too_late(handling), ticket))
+                    log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
+                else:
+                    self._acknowledger.forget(ticket)
+
+    def _told(self, done: Done, verdict: Verdict | None) -> None:
+        what = _counted_as(done.outcome) if verdict else Happening.LOST
+        if verdict is Verdict.LOST:
+            log.warning("%r: the lease was lost before the handler ended; the result does not count", done.job)
+        elif verdict and log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %r", what, done.job)
+        self._count(what.value, 1)
+        if self._worker.hooks:
+            self._tell(JobEvent(what, done.job, done.outcome, done.seconds))
+
+    def _count(self, what: str, number: int) -> None:
+        with self._lock:
+            summary = self._worker.summary
+            setattr(summary, what, getattr(summary, what) + number)
+
+
+def _too_late(handling: Handling) -> TimeoutError:
+    return TimeoutError(f"no result after {handling.timeout:g} s")
+
+
+def _counted_as(outcome: object) -> Happening:
+    match outcome:
+        case BaseException() | Retry():
+            return Happening.FAILED
+        case Snooze():
+            return Happening.SNOOZED
+        case Cancel():
+            return Happening.CANCELLED
+        case Dead():
+            return Happening.DEAD
+    return Happening.COMPLETED

@@ -1,0 +1,81 @@
+"""What a run of a worker is told, by its program, by signals, and by its own threads."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Claim no more, and end within ``grace`` seconds; None: the worker's own."""
+
+    grace: float | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """Claim no more, or claim again."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Show the stacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The claimer of a run has ended, or a handler has after it."""
+
+    run: object
+
+
+Mail = SimpleQueue[Stop | Quiet | Show | Ended]
+"""The thread in ``Worker.run()`` reads it; a signal handler may put into it at any moment, which no lock or event allows."""
+
+
+@contextmanager
+def handled(mail: Mail) -> Iterator[None]:
+    """Let signals be put into ``mail``, if this is the main thread; what was there before is restored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def tell(number: int, frame: object) -> None:
+        mail.put(Stop(signal=number))
+
+    def hush(number: int, frame: object) -> None:
+        mail.put(Quiet(on=number != getattr(signal, "SIGCONT", None)))
+
+    def show(number: int, frame: object) -> None:
+        mail.put(Show())
+
+    wanted: dict[int, Callable[[int, object], None]] = {signal.SIGTERM: tell, signal.SIGINT: tell}
+    wanted |= {getattr(signal, name): hush for name in ("SIGTSTP", "SIGCONT") if hasattr(signal, name)}
+    if hasattr(signal, "SIGUSR1"):
+        wanted[signal.SIGUSR1] = show
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, signal.SIG_DFL if old is None else old)
+
+
+def stacks() -> str:
+    """What every thread does."""
+    # Not faulthandler: in Python 3.11 it crashed a process whose threads were running.
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()  # noqa: SLF001 - the only way
+    )
