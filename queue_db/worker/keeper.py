@@ -15,7 +15,10 @@ from queue_db.worker.pauses import Pause
 log = logging.getLogger("queue_db.worker")
 
 Chore = Callable[[], float]
-"""Does its work and returns how many seconds to wait until it is to be done again. Raises nothing."""
+"""Does its work and returns how many seconds to wait until it is to be done again."""
+
+# Seconds until a chore is done again that has failed in a way that nobody foresaw: the others, the heartbeat among them, must go on.
+_AFTER_A_MISTAKE = 5.0
 
 #: Seconds between two looks at the schedules: where there are some, and where there are none.
 LOOK_AT_SCHEDULES = (1.0, 5.0)
@@ -36,7 +39,12 @@ def keep(chores: Sequence[tuple[float, Chore]], ended: threading.Event) -> None:
         chore = min(due, key=due.__getitem__)
         if ended.wait(max(0.0, due[chore] - time.monotonic())):
             return
-        due[chore] = time.monotonic() + chore()
+        try:
+            wait = chore()
+        except Exception:
+            log.exception("%r failed", chore)
+            wait = _AFTER_A_MISTAKE
+        due[chore] = time.monotonic() + wait
 
 
 def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:

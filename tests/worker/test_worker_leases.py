@@ -3,9 +3,12 @@
 import threading
 import time
 
+import pytest
+
 from queue_db import State
 from queue_db.queue import QueueDB
 from queue_db.worker.held import Heartbeat
+from queue_db.worker.keeper import keep
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
@@ -92,3 +95,23 @@ def test_a_job_comes_back_when_its_worker_is_gone(queue, open_db):
     (again,) = later.claim()
     assert (again.id, again.attempts) == (job_id, 2)
     assert again.complete()
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_chore_that_fails_does_not_stop_the_heartbeat(kind):
+    ended, beats = threading.Event(), []
+
+    def heartbeat():
+        beats.append(1)
+        if len(beats) == 3:
+            ended.set()
+        return 0.0
+
+    def broken():
+        raise RuntimeError("a mistake")
+
+    thread = threading.Thread(target=keep, args=([(0.0, broken), (0.001, heartbeat)], ended))
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert len(beats) == 3
