@@ -17,7 +17,7 @@ log = logging.getLogger("queue_db.worker")
 Chore = Callable[[], float]
 """Does its work and returns how many seconds to wait until it is to be done again."""
 
-# Seconds until a chore is done again that has failed in a way that nobody foresaw: the others, the heartbeat among them, must go on.
+# Seconds until a chore is done again that has failed in a way that nobody foresaw: the others, such as the heartbeat, must go on.
 _AFTER_A_MISTAKE = 5.0
 
 #: Seconds between two looks at the schedules: where there are some, and where there are none.
