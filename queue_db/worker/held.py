@@ -23,6 +23,8 @@ class Held:
     def __init__(self, queues: Iterable[str]) -> None:
         # A job whose lease was lost may be held twice by one worker, with two leases: jobs are told apart as objects.
         self._jobs: dict[str, dict[LeasedJob, None]] = {queue: {} for queue in queues}
+        # Given up, but their handlers have not come back: they use slots.
+        self._abandoned: dict[LeasedJob, None] = {}
 
     def add(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
         """Hold what was claimed."""
@@ -36,13 +38,28 @@ class Held:
         """Hold ``job`` no longer; False if somebody else dropped it before."""
         return self._jobs[job.queue].pop(job, job) is None
 
+    def give_up(self, job: LeasedJob) -> bool:
+        """:meth:`drop` it for a handler that runs on, and :meth:`gone` when that has come back."""
+        # Noted first: a handler that comes back in the midst of this must find the note, or nobody would ever take it away.
+        self._abandoned[job] = None
+        if self.drop(job):
+            return True
+        self._abandoned.pop(job, None)
+        return False
+
+    def gone(self, job: LeasedJob) -> None:
+        """The handler of a job that was given up has come back, or will never be called."""
+        self._abandoned.pop(job, None)
+
     def jobs(self) -> list[LeasedJob]:
         """The jobs that are held now, queue by queue."""
         return [job for jobs in list(self._jobs.values()) for job in list(jobs)]
 
-    def count(self, queue: str) -> int:
-        """How many are held of one queue."""
-        return len(self._jobs[queue])
+    def in_use(self, queue: str | None) -> int:
+        """Slots in use, of one queue or of all: those of jobs that are held, and of handlers that have not come back."""
+        if queue is None:
+            return len(self) + len(self._abandoned)
+        return len(self._jobs[queue]) + sum(1 for job in list(self._abandoned) if job.queue == queue)
 
     def __len__(self) -> int:
         return sum(map(len, self._jobs.values()))
@@ -75,7 +92,7 @@ class Heartbeat:
                 return self._trouble.next()
             for job, verdict in zip(batch, verdicts, strict=True):
                 # A job that was settled between the look and the beat is no longer held: nothing was lost.
-                if not verdict and self._held.drop(job):
+                if not verdict and self._held.give_up(job):
                     self._lost(job)
         self._trouble.reset()
         return self._lease / 3

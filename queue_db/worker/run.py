@@ -74,8 +74,6 @@ class Run:
         self._at_most_once = worker.mode == "at_most_once"
         self._names = worker.names
         self.held = Held(worker.shares.queues)
-        # Given up by the worker, but their handlers have not come back.
-        self._abandoned: dict[LeasedJob, None] = {}
         self._times: dict[LeasedJob, tuple[float, Handling]] = {}
         self._around: dict[Handling, Handler] = {}
         self._acknowledger = Acknowledger(self._told, TROUBLE)
@@ -86,7 +84,7 @@ class Run:
             at_most_once=self._at_most_once,
             poll=worker.poll,
             trouble=TROUBLE,
-            in_hand=self._in_hand,
+            in_hand=self.held.in_use,
             take=self._take,
             idle=lambda: not self.held and not self._acknowledger,
             quiet=worker.hushed,
@@ -171,10 +169,10 @@ class Run:
         """Give back what is still held, report what is finished, end the threads."""
         self._claiming.join(_CLAIMS)
         self._left.set()
-        jobs = [job for job in self.held.jobs() if self.held.drop(job)]
+        jobs = [job for job in self.held.jobs() if self.held.give_up(job)]
         if jobs:
             for job in jobs:
-                self._abandon(job)
+                self._warn(job)
             for handling in self._worker.handlers.all():
                 function: Any = handling.function
                 if isinstance(function, Stoppable):
@@ -235,12 +233,6 @@ class Run:
         return state, len(self.held), counted
 
     # --- the claimer's thread ---------------------------------------------------------------------------------------
-
-    def _in_hand(self, queue: str | None) -> int:
-        """Slots in use, with those whose handlers do not come back."""
-        if queue is None:
-            return len(self.held) + len(self._abandoned)
-        return self.held.count(queue) + sum(1 for job in list(self._abandoned) if job.queue == queue)
 
     def _take(self, queue: str, jobs: list[LeasedJob]) -> None:
         self.held.add(queue, jobs)
@@ -318,7 +310,7 @@ class Run:
                 self._acknowledger.put(done)
         else:
             self._acknowledger.forget(ticket)
-            self._abandoned.pop(job, None)
+            self.held.gone(job)
             log.warning("%r: the handler ended after the lease was given up; the result does not count", job)
         self._claimer.freed()
         if self._claimer.stopping.is_set() and not self.held:
@@ -345,21 +337,20 @@ class Run:
                 log.exception("the hook %r failed at %s of %r", hook, event.what, event.job)
 
     def _gone(self, job: LeasedJob) -> None:
-        """Its handler is here no more, or never was."""
-        self._abandoned.pop(job, None)
+        """Its handler is not called any more."""
+        self.held.gone(job)
         self._claimer.freed()
 
     # --- the helpers' threads ---------------------------------------------------------------------------------------
 
-    def _abandon(self, job: LeasedJob) -> None:
-        """A handler runs on for a job that is no longer ours."""
-        self._abandoned[job] = None
+    def _warn(self, job: LeasedJob) -> None:
+        """Tell a handler that runs on that its job is no longer ours."""
         job.lost.set()
         if self._coroutines is not None:
             self._coroutines.cancel(job)
 
     def _lost(self, job: LeasedJob) -> None:
-        self._abandon(job)
+        self._warn(job)
         self._count("lost", 1)
         if self._worker.hooks:
             self._tell(JobEvent(Happening.LOST, job))
@@ -373,8 +364,8 @@ class Run:
                 if now < until:
                     continue
                 ticket = self._acknowledger.expect()
-                if self._times.pop(job, None) is not None and self.held.drop(job):
-                    self._abandon(job)
+                if self._times.pop(job, None) is not None and self.held.give_up(job):
+                    self._warn(job)
                     self._acknowledger.put(Done(job, handling, _too_late(handling), ticket))
                     log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
                 else:

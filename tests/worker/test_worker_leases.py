@@ -7,7 +7,7 @@ import pytest
 
 from queue_db import State
 from queue_db.queue import QueueDB
-from queue_db.worker.held import Heartbeat
+from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import keep
 from tests.worker.serving import serving
 
@@ -115,3 +115,30 @@ def test_a_chore_that_fails_does_not_stop_the_heartbeat(kind):
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert len(beats) == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_handler_that_comes_back_while_its_job_is_given_up_frees_its_slot(queue, moment):
+    """Whoever wins: the slot must not be in use for ever."""
+    queue.enqueue("n")
+    jobs = queue.claim()
+    held = Held([queue.name])
+    held.add(queue.name, jobs)
+    drop = held.drop
+
+    def handler_ends():
+        if not drop(jobs[0]):
+            held.gone(jobs[0])
+
+    def dropped(job):
+        if moment == "before":
+            handler_ends()
+        won = drop(job)
+        if moment == "after":
+            handler_ends()
+        return won
+
+    held.drop = dropped
+    assert held.give_up(jobs[0]) == (moment == "after")
+    assert held.in_use(None) == held.in_use(queue.name) == 0
