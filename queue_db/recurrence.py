@@ -39,7 +39,8 @@ class Interval:
         return first + (moment - first) // self.micros * self.micros
 
     def __str__(self) -> str:
-        return f"{_EVERY}{self.micros / 1_000_000:g}"
+        seconds = self.micros / 1_000_000
+        return f"{_EVERY}{int(seconds) if seconds.is_integer() else seconds!r}"  # exact: it is read again
 
 
 class Cron:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import arguments, intake
-from queue_db.errors import ArgumentError, StorageError
+from queue_db.errors import ArgumentError, ConfigurationError, StorageError
 from queue_db.model import NewJob, from_micros
 from queue_db.recurrence import Cron, Interval, Rule, rule_of, zone_of
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, RULE_LENGTH, SCHEDULE_LENGTH
@@ -168,14 +168,21 @@ class Schedules:
         """Enqueue what is due; return how many jobs, and seconds until the next slot of any schedule (None: there is none).
 
         Any number of processes may do this at once: the one that moves a schedule on enqueues the slot.
+
+        :raises ConfigurationError: a rule cannot be read here; the others have been carried out.
         """
         db = self._db
         db.ready()
         now, rows, later = db.database.run(partial(stored.due, store=db.store), name="schedules", write=False)
         enqueued = 0
         upcoming = [] if later is None else [later]
+        unreadable: ConfigurationError | None = None
         for row in rows:
-            slots, next_at = _slots(rule_of(row.rule, row.zone), row.next_at, now, row.catch_up)
+            try:
+                slots, next_at = _slots(rule_of(row.rule, row.zone), row.next_at, now, row.catch_up)
+            except ConfigurationError as error:
+                unreadable = unreadable or ConfigurationError(f"schedule {row.name!r}: {error}")
+                continue
             upcoming.append(next_at)
 
             def work(connection: Connection, row: Any = row, slots: Any = slots, next_at: int = next_at) -> int:
@@ -192,6 +199,8 @@ class Schedules:
             if count:
                 db.hints.ring(row.queue)
             enqueued += count
+        if unreadable is not None:
+            raise unreadable
         return enqueued, max(0.0, (min(upcoming) - now) / 1_000_000) if upcoming else None
 
     def _change(self, name: str, values: dict[str, Any]) -> None:
