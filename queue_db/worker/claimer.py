@@ -181,6 +181,8 @@ class Claimer:
         self._allowance.refresh()
         room = {queue: places for queue, places in room.items() if self._allowance.allows(queue)}
         if not room:
+            if self._until_empty and self._idle_now() and all(map(self._allowance.paused, self._shares.queues)):
+                return False
             self._hear(min(self._poll, _REFUSED))
             return True
         names = [queue for queue in self._shares.order() if queue in self._promising and queue in room]
@@ -222,7 +224,8 @@ class Claimer:
         if due:
             self._promising |= due
             return True
-        if self._until_empty and idle:
+        # A queue at its limit was not looked at: there may be due jobs in it.
+        if self._until_empty and idle and all(queue in room or self._allowance.paused(queue) for queue in self._shares.queues):
             return False
         self._hear(self._until(waits))
         return True

@@ -72,9 +72,13 @@ class Allowance:
             else:
                 self._take(queue, share)
 
+    def paused(self, queue: str) -> bool:
+        """Whether nothing of this queue may be claimed until somebody says otherwise."""
+        return self._of(queue).paused
+
     def allows(self, queue: str) -> bool:
-        """Whether it is worth to look for jobs of this queue."""
-        return not self._of(queue).paused and time.monotonic() >= self._refused_until.get(queue, 0.0)
+        """Whether it is worth to look for jobs of this queue: not paused, and not at its limits a moment ago."""
+        return not self.paused(queue) and time.monotonic() >= self._refused_until.get(queue, 0.0)
 
     def spend(self, queue: str, wanted: int) -> int:
         """How many of ``wanted`` jobs may be claimed now."""

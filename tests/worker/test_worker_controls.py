@@ -60,6 +60,29 @@ def test_a_paused_queue_is_left_alone_and_the_others_go_on(queue, db, name, open
 
 
 @pytest.mark.usefixtures("heeded")
+def test_until_empty_ends_at_paused_queues_and_not_at_limited_ones(queue, db, name, open_db):
+    other = f"{name}-other"
+    queue.enqueue("n")
+    queue.pause()
+    worker = Worker(db, [queue.name, other], poll=0.01)
+    worker.handles(None)(lambda job: None)
+    assert worker.run(until_empty=True).completed == 0
+    assert serving(queue, print).run(until_empty=True).completed == 0
+    queue.resume()
+    queue.limit(concurrency=1)
+    rival = Allowance(open_db(worker="rival"), [queue.name], 60.0, most=lambda queue: 1, in_hand=lambda queue: 0)
+    rival.refresh()
+    assert rival.spend(queue.name, 1) == 1
+    thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+    thread.start()
+    assert not threading.Event().wait(0.3)  # many looks at the other, empty queue
+    assert thread.is_alive(), "it ended although a job is due"
+    rival.leave()
+    thread.join(PATIENCE)
+    assert worker.summary.completed == 1
+
+
+@pytest.mark.usefixtures("heeded")
 def test_to_pause_waits_for_what_runs(queue, running):
     started, go = threading.Event(), threading.Event()
 
