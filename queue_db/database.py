@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import stamina
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
@@ -236,6 +236,18 @@ class Database:
                     counters.retried += 1
                 return self._once(work, name, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
+
+    def put(self, work: Callable[[Connection], _T], *, name: str) -> _T:
+        """:meth:`run` for what changes a row or makes it: if another transaction has just made the same one, run it again.
+
+        :raises StorageError: as :meth:`run` does.
+        """
+        try:
+            return self.run(work, name=name)
+        except StorageError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            return self.run(work, name=name)
 
     def _once(self, work: Callable[[Connection], _T], name: str, *, write: bool, direct: bool) -> _T:
         connection: Connection | None = None

@@ -21,7 +21,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.exc import IntegrityError
 
 from queue_db import arguments, backoff, intake, migrate, upcoming
 from queue_db.claiming import Claiming, Won
@@ -29,7 +28,7 @@ from queue_db.codecs import Codec, JSONCodec
 from queue_db.database import ATTEMPTS, Database
 from queue_db.dead import DeadJobs, job_from_row
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import JobNotFoundError, StorageError
+from queue_db.errors import JobNotFoundError
 from queue_db.hints import Hints
 from queue_db.leased import LeasedJob
 from queue_db.model import Controls, Counters, Finished, Job, JobError, Kept, QueueStats, State, Verdict, WorkerInfo, from_micros
@@ -664,13 +663,7 @@ class Queue:
 
     def _control(self, **values: int | None) -> None:
         self.db.ready()
-        work = partial(controls.write, store=self.db.store, queue=self.name, values=values)
-        try:
-            self.db.database.run(work, name="control")
-        except StorageError as error:
-            if not isinstance(error.__cause__, IntegrityError):
-                raise
-            self.db.database.run(work, name="control")  # the row has just been made
+        self.db.database.put(partial(controls.write, store=self.db.store, queue=self.name, values=values), name="control")
 
     # --- remove -----------------------------------------------------------------------------------------------------
 

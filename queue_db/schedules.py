@@ -10,10 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
 
 from queue_db import arguments, intake
-from queue_db.errors import ArgumentError, ConfigurationError, StorageError
+from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import NewJob, from_micros
 from queue_db.recurrence import Cron, Interval, Rule, rule_of, zone_of
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, RULE_LENGTH, SCHEDULE_LENGTH
@@ -115,12 +114,7 @@ class Schedules:
                 values["next_at"] = rule.after(db.store.read_clock(connection)) if first is None else first
             return stored.put(connection, db.store, name, values)
 
-        try:
-            return db.database.run(work, name="schedule")
-        except StorageError as error:
-            if not isinstance(error.__cause__, IntegrityError):
-                raise
-            return db.database.run(work, name="schedule")  # somebody has just made it
+        return db.database.put(work, name="schedule")
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""

@@ -168,8 +168,8 @@ class Worker:
         The first signal stops as :meth:`stop` does, the second leaves at once. SIGTSTP is :meth:`quiet`, SIGCONT :meth:`resume`;
         SIGUSR1 logs what every thread does.
 
-        :param until_empty: return when nothing is due, save in paused queues, and this worker has no job. Jobs that are scheduled for
-            later, and those that other workers have, are not waited for.
+        :param until_empty: return when nothing is due, save in paused queues, and this worker has no job. Jobs that are scheduled
+            for later, and those that other workers have, are not waited for.
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         """
         self.db.ready()

@@ -35,6 +35,31 @@ def test_controls_are_kept_and_taken_back(queue, open_db):
             queue.limit(**wrong)
 
 
+def test_two_that_speak_of_a_queue_for_the_first_time_at_once_are_both_heard(queue, open_db):
+    """Both find no row and make one; the loser must find the winner's."""
+    barrier, failures = threading.Barrier(4, timeout=PATIENCE), []
+
+    def speak(number):
+        db = open_db()
+        try:
+            for place in range(10):
+                barrier.wait()
+                mine = db.queue(f"{queue.name}-{place}")
+                mine.limit(concurrency=3) if number % 2 else mine.pause()
+        except Exception as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=speak, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert failures == []
+    for place in range(10):
+        assert queue.db.queue(f"{queue.name}-{place}").controls() == Controls(paused=True, concurrency=3)
+
+
 @pytest.mark.usefixtures("heeded")
 def test_a_paused_queue_is_left_alone_and_the_others_go_on(queue, db, name, open_db, running):
     seen = threading.Semaphore(0)
