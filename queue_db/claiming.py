@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -44,6 +44,9 @@ class Claiming:
         self.marks = Marks()
         # Where the last round won all it wanted, the next will most likely win too.
         self._winning = False
+        # Tokens of claims of which an answer may have been cut off, and the jobs that were heard of: what else they won is leased
+        # to us, and nobody has it in hand.
+        self._unheard: list[tuple[str, set[int]]] = []
 
     def claim(self, limit: int, lease: int, *, pop: bool = False) -> list[Won]:
         """Take up to ``limit`` due jobs for ``lease`` microseconds, or with ``pop`` out of the table for good.
@@ -131,7 +134,7 @@ class Claiming:
         began = time.monotonic()
         # Run twice a claim does no harm: what an answer that got lost would have told of comes back when its lease ends. What was
         # popped does not come back, so that must be said.
-        claim = self._database.run(work, name="claim", direct=True, repeatable=not pop)
+        claim = self._run(work, token, repeatable=not pop)
         rows = claim.rows
         self._winning = len(rows) >= limit
         now = rows[0].available_at - lease if rows else None
@@ -152,6 +155,30 @@ class Claiming:
         else:
             won.extend([(row, token) for row in rows])
         return claim
+
+    def _run(self, claim: Callable[[Connection], Claim], token: str, *, repeatable: bool) -> Claim:
+        """Run a claim, and let go what an earlier run won whose answer never came."""
+        runs, heard = 0, None
+
+        def work(connection: Connection) -> Claim:
+            nonlocal runs
+            runs += 1
+            return claim(connection)
+
+        try:
+            heard = self._database.run(work, name="claim", direct=True, repeatable=repeatable)
+        finally:
+            if repeatable and runs > (heard is not None):
+                self._unheard.append((token, set() if heard is None else {row.id for row in heard.rows}))
+        while self._unheard:
+            doubtful = self._unheard.pop()
+            look = partial(settle.give_back_claim, store=self._store, queue=self._queue, token=doubtful[0], but=doubtful[1])
+            try:
+                self._database.run(look, name="unheard", attempts=1)
+            except StorageError:
+                self._unheard.append(doubtful)  # the next claim tries again; else the leases end
+                break
+        return heard
 
     def _judge(self, doubtful: Claim, after: Claim) -> int:
         """What the round after it says of one that won nothing: if there are jobs now there were jobs then, and it lost them."""

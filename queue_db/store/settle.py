@@ -76,6 +76,16 @@ def rescue(connection: Connection, store: Store, worker: str) -> int:
     return len(free(connection, store, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=True))
 
 
+def give_back_claim(connection: Connection, store: Store, queue: str, token: str, but: set[int]) -> int:
+    """Give back, unworked, what the claim of ``token`` won, save the jobs ``but``; return how many. Looks through the queue."""
+    jobs = store.tables.jobs
+    found = select(jobs.c.id, jobs.c.version).where(jobs.c.queue == queue, jobs.c.claim_token == token)
+    pairs = [(row.id, row.version) for row in connection.execute(found.order_by(jobs.c.id)) if row.id not in but]
+    if not pairs:
+        return 0
+    return len(free(connection, store, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=False))
+
+
 def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
     """Take jobs out of the table."""
     if not pairs:

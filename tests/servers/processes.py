@@ -4,8 +4,12 @@ import os
 import pwd
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
+
+# How long killed processes may take to be gone, seconds.
+_GONE = 10.0
 
 
 def account() -> dict[str, Any]:
@@ -48,10 +52,15 @@ def kill_at_once(pid: int) -> None:
     """Kill a server and its children as a power cut would, with no time for any of them to react."""
     try:
         os.kill(pid, signal.SIGSTOP)  # so that it neither starts another child nor sees one end
-        for victim in (pid, *_children(pid)):
+        victims = {victim: start_time(victim) for victim in (pid, *_children(pid))}
+        for victim in victims:
             os.kill(victim, signal.SIGKILL)
     except ProcessLookupError:
-        pass
+        return
+    # A server that is started again refuses while one of these still has the shared memory.
+    limit = time.monotonic() + _GONE
+    while any(start_time(victim) == started != "" for victim, started in victims.items()) and time.monotonic() < limit:
+        time.sleep(0.005)
 
 
 def _children(pid: int) -> list[int]:
