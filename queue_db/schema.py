@@ -3,7 +3,8 @@
 Two hold the jobs and their dead. The others belong to bulk loads that publish all or nothing (``_staged``, ``_published``), to
 streams that hold what they have claimed until it is written elsewhere (``_streams``, ``_batches``, ``_held``), and to workers: what
 may be said about a queue (``_queues``, ``_shares``), who works (``_workers``), what is to be done when (``_schedules``), what went
-wrong (``_errors``) and what came of it (``_finished``).
+wrong (``_errors``) and what came of it (``_finished``). Around the jobs themselves are the locks of their groups (``_stripes``),
+what is to be enqueued when all of some jobs are done (``_callbacks``), and keys that outlive their jobs (``_windows``).
 
 Plain column types and server-side defaults: ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client makes a valid job.
 All times are BIGINT microseconds since 1970, UTC, by the database's clock.
@@ -16,14 +17,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text, text
 from sqlalchemy.dialects.mysql import LONGTEXT
 
 from queue_db.clock import now_us
 from queue_db.errors import ArgumentError
 
 #: The migration that this version of the package works with.
-HEAD = "0003"
+HEAD = "0004"
 
 #: Longest texts, in characters, of the columns that are compared or indexed.
 QUEUE_LENGTH = 100
@@ -37,6 +38,7 @@ SCHEDULE_LENGTH = 100
 RULE_LENGTH = 200
 ZONE_LENGTH = 64
 CLASS_LENGTH = 200
+NOTE_LENGTH = 200
 
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
@@ -44,6 +46,12 @@ DEFAULT_MAX_ATTEMPTS = 25
 #: The due time of a job with a unique key while a stream holds it: in the year 9998 it never comes, it can be shown, and nobody
 #: else puts a job off to just this microsecond.
 NEVER = 253_355_317_443_020_109
+
+#: The due time of a job that waits for those before it in its group; ``due_at`` has its own.
+BLOCKED = NEVER + 1
+
+#: Rows of the table of stripes.
+STRIPES = 64
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}\Z")
 
@@ -88,6 +96,9 @@ class Tables:
     schedules: Table
     errors: Table
     finished: Table
+    stripes: Table
+    callbacks: Table
+    windows: Table
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
     version: str
 
@@ -140,6 +151,13 @@ def tables(name: str = "jobs", schema: str | None = None) -> Tables:
         Column("last_error", long_text),
         # 1: completed under removal="delete_mark", waiting for the sweeper.
         Column("delete_mark", Integer, nullable=False, server_default=text("0")),
+        # Of those with the same one so many run at once as the queue says, by default one, in the order of their ids.
+        Column("group_key", String(KEY_LENGTH)),
+        # Whose count goes down when the job leaves.
+        Column("callback_id", BigInteger),
+        # How far the handler is, 0 to 1, and what it says about that.
+        Column("progress", Double),
+        Column("progress_note", String(NOTE_LENGTH)),
         sqlite_autoincrement=True,  # an id must never be used again: (id, version) would name two leases
         postgresql_with=POSTGRESQL_CHURN,
         **_MYSQL,
@@ -159,6 +177,16 @@ def tables(name: str = "jobs", schema: str | None = None) -> Tables:
         postgresql_where=jobs.c.unique_key.is_not(None),
         sqlite_where=jobs.c.unique_key.is_not(None),
     )
+    # Who is next in a group; no claim changes what stands in it:
+    #   SELECT id, version, available_at FROM jobs WHERE queue = ? AND group_key = ? ORDER BY id LIMIT ?
+    Index(
+        f"{name}_group",
+        jobs.c.queue,
+        jobs.c.group_key,
+        jobs.c.id,
+        postgresql_where=jobs.c.group_key.is_not(None),
+        sqlite_where=jobs.c.group_key.is_not(None),
+    )
     dead = Table(
         f"{name}_dead",
         metadata,
@@ -176,6 +204,7 @@ def tables(name: str = "jobs", schema: str | None = None) -> Tables:
         Column("created_at", BigInteger, nullable=False),
         Column("died_at", BigInteger, nullable=False, server_default=now_us()),
         Column("last_error", long_text),
+        Column("group_key", String(KEY_LENGTH)),
         **_MYSQL,
     )
     # Listing, counting and purging the dead of one queue, oldest first:
@@ -183,7 +212,8 @@ def tables(name: str = "jobs", schema: str | None = None) -> Tables:
     Index(f"{name}_dead_queue", dead.c.queue, dead.c.died_at, dead.c.id)
     bulk = _bulk_tables(name, metadata, big_id, long_text)
     service = _worker_tables(name, metadata, big_id, long_text)
-    return Tables(metadata, jobs, dead, *bulk, *service, f"{name}_schema_version")
+    around = _tables_around(name, metadata, big_id, long_text)
+    return Tables(metadata, jobs, dead, *bulk, *service, *around, f"{name}_schema_version")
 
 
 def _bulk_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> tuple[Table, Table, Table, Table, Table]:
@@ -273,6 +303,8 @@ def _bulk_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> 
         Column("last_error", long_text),
         # Why the job goes to the dead when its batch is completed.
         Column("dead_reason", long_text),
+        Column("group_key", String(KEY_LENGTH)),
+        Column("callback_id", BigInteger),
         **_MYSQL,
     )
     return staged, published, streams, batches, held
@@ -291,6 +323,8 @@ def _worker_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -
         Column("rate", Integer),
         Column("per", BigInteger),
         Column("spent_until", BigInteger, nullable=False, server_default=text("0")),
+        # Jobs of each group in hand at once, over all workers; NULL: one.
+        Column("per_group", Integer),
         **_MYSQL,
     )
     # How much of a queue's concurrency each worker may use: their sum is at most what the queue allows.
@@ -374,3 +408,47 @@ def _worker_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -
     # DELETE FROM jobs_finished WHERE expires_at < ?
     Index(f"{name}_finished_age", finished.c.expires_at)
     return queues, shares, workers, schedules, errors, finished
+
+
+def _tables_around(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> tuple[Table, Table, Table]:
+    # Whoever adds a job to a group, or takes one out, changes the row that the group's name falls on, and then looks at the group:
+    # so one after the other, and one who looks with an old snapshot is refused.
+    stripes = Table(
+        f"{name}_stripes",
+        metadata,
+        Column("id", Integer, primary_key=True, autoincrement=False),
+        Column("version", BigInteger, nullable=False, server_default=text("0")),
+        **_MYSQL,
+    )
+    # The job to enqueue when the last of some others has left.
+    callbacks = Table(
+        f"{name}_callbacks",
+        metadata,
+        Column("id", big_id, primary_key=True, autoincrement=True),
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", long_text, nullable=False),
+        Column("headers", long_text),
+        Column("priority", Integer, nullable=False, server_default=text("0")),
+        Column("max_attempts", Integer, nullable=False, server_default=text(str(DEFAULT_MAX_ATTEMPTS))),
+        Column("jobs", Integer, nullable=False),
+        Column("pending", Integer, nullable=False),
+        Column("dead", Integer, nullable=False, server_default=text("0")),
+        Column("cancelled", Integer, nullable=False, server_default=text("0")),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        sqlite_autoincrement=True,
+        **_MYSQL,
+    )
+    # Keys that stay taken for a while, whatever becomes of their jobs.
+    windows = Table(
+        f"{name}_windows",
+        metadata,
+        Column("queue", String(QUEUE_LENGTH), primary_key=True),
+        Column("unique_key", String(KEY_LENGTH), primary_key=True),
+        Column("job_id", big_id, nullable=False),
+        Column("ends_at", BigInteger, nullable=False),
+        **_MYSQL,
+    )
+    # DELETE FROM jobs_windows WHERE ends_at < ?
+    Index(f"{name}_windows_age", windows.c.ends_at)
+    return stripes, callbacks, windows

@@ -147,10 +147,15 @@ def test_appended_rows_are_jobs(way: str, seen: dict[str, Any], queues: dict[str
 @pytest.mark.parametrize("way", WAYS)
 def test_the_table_is_read_with_plain_types(way: str, seen: dict[str, Any], queues: dict[str, str]) -> None:
     types = seen[way]["types"]
-    assert {name for name, kind in types.items() if kind == "bigint"} == {"id", "available_at", "due_at", "version", "created_at"}
+    whole = {"id", "available_at", "due_at", "version", "created_at", "callback_id"}
+    assert {name for name, kind in types.items() if kind == "bigint"} == whole
     assert {name for name, kind in types.items() if kind == "int"} == {"priority", "attempts", "max_attempts", "delete_mark"}
     texts = {name for name, kind in types.items() if kind == "string" or kind.startswith("varchar")}
-    assert texts == {"queue", "kind", "payload", "headers", "unique_key", "claim_token", "worker", "last_error"}
+    assert texts == {"queue", "kind", "payload", "headers", "unique_key", "claim_token", "worker", "last_error"} | {
+        "group_key",
+        "progress_note",
+    }
+    assert {name for name, kind in types.items() if kind == "double"} == {"progress"}
     first = seen[way]["first"]
     assert (first["queue"], first["kind"], first["version"], first["claim_token"]) == (queues[way], "default", 0, None)
     assert json.loads(first["payload"])["text"] == "\N{GRINNING FACE}"
