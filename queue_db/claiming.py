@@ -13,8 +13,10 @@ from sqlalchemy import Connection
 
 from queue_db.database import Database
 from queue_db.errors import StorageError
-from queue_db.model import Claim, ClaimedRow, Want
+from queue_db.model import Claim, ClaimedRow, Tie, Want, tie_of
 from queue_db.store import Marks, Store, settle
+from queue_db.store.callbacks import Fate
+from queue_db.store.leaving import leave
 from queue_db.strategies import Strategy
 
 #: A job won, and the token of the claim that won it.
@@ -126,9 +128,8 @@ class Claiming:
             if not want.out:
                 store.dialect.begin(connection)
             claim = strategy.claim(connection, store, want)
-            if claim.out:
-                return claim
-            settle.delete(connection, store, [(row.id, row.version) for row in claim.rows if row.attempts <= row.max_attempts])
+            if not claim.out:
+                self._take_out(connection, [row for row in claim.rows if row.attempts <= row.max_attempts])
             return claim
 
         began = time.monotonic()
@@ -136,6 +137,8 @@ class Claiming:
         # popped does not come back, so that must be said.
         claim = self._run(work, token, repeatable=not pop)
         rows = claim.rows
+        if claim.out:
+            self._part(rows)
         self._winning = len(rows) >= limit
         now = rows[0].available_at - lease if rows else None
         if claim.heads or claim.unseen or sweep:
@@ -201,4 +204,34 @@ class Claiming:
             for row in rows
         }
         pairs = [(row.id, row.version) for row in rows]
-        self._database.run(partial(settle.bury, store=self._store, pairs=pairs, errors=reasons), name="bury")
+
+        def bury(connection: Connection) -> None:
+            def change() -> dict[int, Fate]:
+                return dict.fromkeys(settle.bury(connection, self._store, pairs, reasons), Fate.DEAD)
+
+            leave(connection, self._store, self._ties(rows), change)
+
+        self._database.run(bury, name="bury")
+
+    def _take_out(self, connection: Connection, rows: Sequence[ClaimedRow]) -> None:
+        """Delete what was claimed."""
+
+        def change() -> dict[int, Fate]:
+            return dict.fromkeys(settle.delete(connection, self._store, [(row.id, row.version) for row in rows]), Fate.COMPLETED)
+
+        if ties := self._ties(rows):
+            leave(connection, self._store, ties, change)
+        else:
+            change()
+
+    def _part(self, rows: Sequence[ClaimedRow]) -> None:
+        """Do what hangs on jobs that one statement has taken out of the table; it did not know, and did not commit with this.
+
+        If this process dies in between, :func:`queue_db.store.groups.mend` goes on with their groups.
+        """
+        if ties := self._ties(rows):
+            fates = dict.fromkeys(ties, Fate.COMPLETED)
+            self._database.run(partial(leave, store=self._store, ties=ties, change=lambda: fates), name="pop")
+
+    def _ties(self, rows: Sequence[ClaimedRow]) -> dict[int, Tie]:
+        return {row.id: tie for row in rows if (tie := tie_of(self._queue, row)) is not None}

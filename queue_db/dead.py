@@ -144,6 +144,7 @@ def job_from_row(row: Any, state: State, codec: Codec) -> Job:
         worker=row.worker,
         created_at=from_micros(row.created_at),
         last_error=row.last_error,
+        group=row.group_key,
     )
 
 

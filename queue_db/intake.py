@@ -19,7 +19,10 @@ from queue_db.store.enqueue import OnDuplicate
 CHUNK = 1000
 
 #: The keyword arguments of ``enqueue`` that belong to one job.
-OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts", "headers"})
+OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts", "headers", "group", "unique_for"})
+
+#: Those of the job that comes after a batch.
+CALLBACK_OPTIONS = frozenset({"priority", "max_attempts", "headers"})
 
 _PAIR, _TRIPLE = 2, 3
 
@@ -76,7 +79,7 @@ class Intake:
         :raises ArgumentError, PayloadError: naming what is wrong.
         """
         arguments.name("kind", kind, KIND_LENGTH)
-        key = options.get("unique_key")
+        key, group = options.get("unique_key"), options.get("group")
         headers = arguments.headers(options.get("headers"))
         return NewJob(
             queue=self._queue,
@@ -86,9 +89,24 @@ class Intake:
             priority=arguments.whole("priority", options.get("priority", 0), -(2**31)),
             max_attempts=arguments.whole("max_attempts", options.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1),
             unique_key=None if key is None else arguments.name("unique_key", key, KEY_LENGTH),
+            group_key=None if group is None else arguments.name("group", group, KEY_LENGTH),
+            callback_id=None,
+            unique_for=self._window(key, options.get("unique_for")),
             after=arguments.seconds("delay", options.get("delay", 0.0)),
             not_before=arguments.moment("run_at", options.get("run_at")) or 0,
         )
+
+    def callback(self, then: Any) -> NewJob:
+        """The job that comes after others.
+
+        :raises ArgumentError, PayloadError: naming what is wrong.
+        """
+        if not isinstance(then, tuple | list) or len(then) not in (_PAIR, _TRIPLE):
+            raise ArgumentError(f"then={then!r:.80}: must be (kind, payload) or (kind, payload, options)")
+        options = then[2] if len(then) == _TRIPLE else {}
+        if not isinstance(options, Mapping) or set(options) - CALLBACK_OPTIONS:
+            raise ArgumentError(f"then={then!r:.80}: its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
+        return self.job(then[0], then[1], options)
 
     def chunks(self, jobs: Iterable[Any], stamp: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
         """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time; ``stamp``: headers of all of them."""
@@ -121,6 +139,13 @@ class Intake:
                 self._plain[kind] = job
             return job
         return NewJob._make((*plain[:2], self._payload(kind, payload), *plain[3:]))
+
+    def _window(self, key: str | None, unique_for: float | None) -> int:
+        if unique_for is None:
+            return 0
+        if key is None:
+            raise ArgumentError("unique_for is the time for which a unique_key stays taken: give one")
+        return arguments.seconds("unique_for", unique_for, zero=False)
 
     def _payload(self, kind: str, payload: Any) -> str:
         schema = self._schemas.get(kind)

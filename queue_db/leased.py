@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.errors import ArgumentError, PayloadError
-from queue_db.model import ClaimedRow, Verdict, from_micros
+from queue_db.model import ClaimedRow, Tie, Verdict, from_micros, tie_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
 
 if TYPE_CHECKING:
@@ -139,6 +139,21 @@ class LeasedJob:
     def unique_key(self) -> str | None:
         """The key that keeps a second live job out."""
         return self._row.unique_key
+
+    @property
+    def group(self) -> str | None:
+        """Of the jobs of one group so many run at once as the queue says, by default one."""
+        return self._row.group_key
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that it was enqueued in, as ``db.batch`` takes it."""
+        return self._row.callback_id
+
+    @property
+    def tie(self) -> Tie | None:
+        """What its leaving changes elsewhere."""
+        return tie_of(self.queue, self._row)
 
     @property
     def created_at(self) -> datetime:

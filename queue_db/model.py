@@ -29,6 +29,7 @@ class State(StrEnum):
     AVAILABLE = "available"  #: due: the next claim may take it (also when its lease has run out)
     SCHEDULED = "scheduled"  #: waiting for its time: delayed, snoozed, or to be tried again
     RUNNING = "running"  #: leased by a worker
+    BLOCKED = "blocked"  #: waiting for jobs before it in its group
     DEAD = "dead"  #: in the dead table; ``db.dead.redrive`` brings it back
 
 
@@ -94,6 +95,7 @@ class Job:
     worker: str | None
     created_at: datetime
     last_error: str | None
+    group: str | None = None  #: of the jobs of one group so many run at once as the queue says, by default one
 
     @property
     def fence(self) -> str:
@@ -138,6 +140,9 @@ class NewJob(NamedTuple):
     priority: int
     max_attempts: int
     unique_key: str | None
+    group_key: str | None
+    callback_id: int | None
+    unique_for: int  #: its key stays taken for so long; 0: as long as it lives
     after: int  #: due so long from now, …
     not_before: int  #: … and not before then
 
@@ -163,6 +168,23 @@ class ClaimedRow(NamedTuple):
     unique_key: str | None
     created_at: int
     last_error: str | None
+    group_key: str | None
+    callback_id: int | None
+
+
+class Tie(NamedTuple):
+    """What else hangs on a job: its group's next one waits for it to leave, and a callback counts it."""
+
+    queue: str
+    group: str | None
+    callback: int | None
+
+
+def tie_of(queue: str, row: Any) -> Tie | None:
+    """What hangs on the job of a row; of most jobs nothing."""
+    if row.group_key is None and row.callback_id is None:
+        return None
+    return Tie(queue, row.group_key, row.callback_id)
 
 
 @dataclass(slots=True)
@@ -261,6 +283,19 @@ class WorkerInfo:
     silent: float  #: seconds since it was seen
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How far a batch of jobs is."""
+
+    id: int
+    queue: str  #: where the job comes that is enqueued when all have left
+    jobs: int
+    pending: int  #: have not left
+    dead: int  #: have left as dead ones
+    cancelled: int
+    created_at: datetime
+
+
 class Kept(NamedTuple):
     """What is to be kept of a job when it is completed."""
 
@@ -276,6 +311,7 @@ class Controls:
     concurrency: int | None = None  #: most jobs in hand at once, over all workers
     rate: int | None = None  #: most jobs begun …
     per: float | None = None  #: … in so many seconds, over all workers
+    per_group: int = 1  #: most jobs of one group in hand at once, over all workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +322,7 @@ class KindStats:
     scheduled: int = 0
     running: int = 0
     dead: int = 0
+    blocked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,3 +337,4 @@ class QueueStats:
     oldest_available_age: float | None  #: seconds since the longest waiting due job became due; None: nothing is due
     by_kind: Mapping[str, KindStats]
     held: int = 0  #: claimed by streams that have not completed them; in none of the other counts
+    blocked: int = 0  #: waiting for jobs before them in their groups

@@ -12,11 +12,9 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,19 +23,47 @@ from sqlalchemy import URL, Connection, Engine
 from queue_db import arguments, backoff, intake, migrate, upcoming
 from queue_db.claiming import Claiming, Won
 from queue_db.codecs import Codec, JSONCodec
-from queue_db.database import ATTEMPTS, Database
+from queue_db.database import Database
 from queue_db.dead import DeadJobs, job_from_row
-from queue_db.dialects.transactions import savepoint
-from queue_db.errors import JobNotFoundError
+from queue_db.enqueuing import Enqueuing
+from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.hints import Hints
 from queue_db.leased import LeasedJob
-from queue_db.model import Controls, Counters, Finished, Job, JobError, Kept, QueueStats, State, Verdict, WorkerInfo, from_micros
+from queue_db.model import (
+    Batch,
+    Controls,
+    Counters,
+    Finished,
+    Job,
+    JobError,
+    Kept,
+    NewJob,
+    QueueStats,
+    State,
+    Verdict,
+    WorkerInfo,
+    from_micros,
+)
 from queue_db.payloads import Schema
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settling import Settling
-from queue_db.store import Marks, Store, controls, enqueue, history, insight, presence, settle, sweep
+from queue_db.store import (
+    Marks,
+    Store,
+    callbacks,
+    controls,
+    groups,
+    history,
+    insight,
+    leaving,
+    presence,
+    settle,
+    sweep,
+    windows,
+)
+from queue_db.store.callbacks import Fate
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 
@@ -331,8 +357,17 @@ class QueueDB:
             time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_WAIT)
 
+    def batch(self, batch_id: int) -> Batch | None:
+        """How far a batch is that :meth:`Queue.enqueue_batch` made; None: all of it has left, and the job after it was enqueued."""
+        arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
+        self.ready()
+        row = self.database.run(partial(callbacks.find, store=self.store, callback=batch_id), name="batch", write=False)
+        if row is None:
+            return None
+        return Batch(row.id, row.queue, row.jobs, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
+
     def forget(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
-        """Delete results that have expired, and failed attempts from longer than so many seconds ago; return how many.
+        """Delete results and keys that have expired, and failed attempts from longer than so many seconds ago; return how many.
 
         Workers do this once a minute.
         """
@@ -342,6 +377,7 @@ class QueueDB:
         for work in (
             partial(history.forget_finished, store=self.store, limit=_SWEEP_BATCH),
             partial(history.forget_errors, store=self.store, age=age, limit=_SWEEP_BATCH),
+            partial(windows.forget, store=self.store, limit=_SWEEP_BATCH),
         ):
             while True:
                 batch = self.database.run(work, name="forget")
@@ -370,8 +406,9 @@ class Queue:
         self.db = db
         self.name = name
         self._intake = intake.Intake(name, db.codec, db.max_payload, db.schemas)
+        self._enqueuing = Enqueuing(db.database, db.store, db.hints, name)
         self._claiming = Claiming(db.database, db.store, db.strategy, name, db.worker)
-        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, db.worker)
+        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, db.worker, db.hints)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.db.url}>"
@@ -392,7 +429,9 @@ class Queue:
         run_at: datetime | None = None,
         priority: int = 0,
         unique_key: str | None = None,
+        unique_for: float | None = None,
         on_duplicate: str = "raise",
+        group: str | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
         using: Connection | Session | None = None,
@@ -403,7 +442,12 @@ class Queue:
         :param run_at: when it is due (aware datetime); with both, the later one counts.
         :param priority: lower number first; ties by due time, then id.
         :param unique_key: at most one live job of this queue has it, also among concurrent enqueues.
-        :param on_duplicate: ``raise``, ``skip``, or ``replace`` (the new content takes the live job's place and id).
+        :param unique_for: seconds for which the key stays taken, from now on, also when the job is done before.
+        :param on_duplicate: ``raise``, ``skip``, ``replace`` (the new content takes the live job's place and id; who works on the
+            old one loses its lease), or ``debounce``: as ``replace``, so that with a ``delay`` the job waits until nobody has asked
+            for it for so long; but who works on the old one keeps it, without its key, and the new one waits beside it.
+        :param group: jobs of this queue with the same group run one at a time, or as many as :meth:`limit` says, in the order in
+            which they were enqueued: one that waits for its time, or for its next attempt, holds up those behind it.
         :param max_attempts: after so many failed attempts the job is dead.
         :param headers: small mapping for tracing and the like; JSON.
         :param using: a Connection or Session: the job commits or rolls back with the caller's own data.
@@ -417,27 +461,17 @@ class Queue:
             "run_at": run_at,
             "priority": priority,
             "unique_key": unique_key,
+            "unique_for": unique_for,
+            "group": group,
             "max_attempts": max_attempts,
             "headers": headers,
         }
-        policy = intake.policy(on_duplicate)
         job = self._intake.job(kind, payload, options)
+        policy = intake.policy(on_duplicate)
         self.db.ready()
-        due = intake.due_at_once(job)
-
-        def insert(connection: Connection) -> int | None:
-            job_id = enqueue.insert_jobs(connection, self.db.store, [job], policy)[0]
-            if due:
-                self.db.hints.tell(connection, self.name)
-            return job_id
-
-        if using is not None:
-            with self.db.database.joined(using, "enqueue") as connection:
-                return insert(connection)
-        job_id = self.db.database.run(insert, name="enqueue")
-        self.marks.add(job.priority)
-        if due:
-            self.db.hints.ring(self.name)
+        job_id = self._enqueuing.one(job, policy, using)
+        if using is None:
+            self.marks.add(job.priority)
         return job_id
 
     def enqueue_many(
@@ -453,45 +487,35 @@ class Queue:
         everything is one transaction: all jobs or none. None stands where ``on_duplicate="skip"`` skipped a job.
         """
         policy = intake.policy(on_duplicate)
-        store = self.db.store
-        chunks = self._intake.chunks(jobs, None if self.db.stamp is None else self.db.stamp())
-        first = next(chunks, [])
-        if not first:
-            return []
-        second = next(chunks, None)
         self.db.ready()
-        due = any(map(intake.due_at_once, first))
+        return self._enqueuing.many(self._chunks(jobs), policy, using)
 
-        def insert(connection: Connection) -> list[int | None]:
-            rest = () if second is None else chain([second], chunks)
-            ids = [job_id for chunk in chain([first], rest) for job_id in enqueue.insert_jobs(connection, store, chunk, policy)]
-            if due:
-                self.db.hints.tell(connection, self.name)
-            return ids
+    def enqueue_batch(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        then: tuple[str, Any] | tuple[str, Any, Mapping[str, Any]],
+        *,
+        on_duplicate: str = "raise",
+        using: Connection | Session | None = None,
+    ) -> tuple[int, list[int | None]]:
+        """Add jobs as :meth:`enqueue_many` does, and a job that is enqueued when all of them have left the queue.
 
-        def insert_meanwhile(connection: Connection) -> list[int | None]:
-            """While the server inserts one chunk, the next is checked and encoded here."""
-            ids: list[int | None] = []
-            with ThreadPoolExecutor(1) as aside:
-                running = aside.submit(enqueue.insert_jobs, connection, store, first, policy)
-                for chunk in chain([] if second is None else [second], chunks):
-                    ids += running.result()
-                    running = aside.submit(enqueue.insert_jobs, connection, store, chunk, policy)
-                ids += running.result()
-            if due:
-                self.db.hints.tell(connection, self.name)
-            return ids
+        It is enqueued once, in the transaction in which the last of them leaves: completed, dead or cancelled. Its headers say what
+        became of them: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven counts no more.
 
-        if using is not None:
-            # In the caller's transaction a savepoint makes it all or none.
-            with self.db.database.joined(using, "enqueue_many") as connection, savepoint(connection):
-                return insert(connection)
-        work = insert_meanwhile if second is not None and store.dialect.served else insert
-        # A second chunk means that the iterable is being used up: it cannot be run again.
-        ids = self.db.database.run(work, name="enqueue_many", attempts=ATTEMPTS if second is None else 1)
-        if due:
-            self.db.hints.ring(self.name)
-        return ids
+        :param then: that job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
+        :param on_duplicate: ``raise`` or ``skip``; skipped jobs are not waited for.
+        :return: the batch's id, for :meth:`QueueDB.batch`, and the jobs' ids by position.
+        """
+        policy = intake.policy(on_duplicate)
+        if policy.last_wins:
+            raise ArgumentError(f"on_duplicate={on_duplicate!r}: a job that replaces another cannot be counted; use raise or skip")
+        callback = self._intake.callback(then)
+        self.db.ready()
+        return self._enqueuing.batch(self._chunks(jobs), callback, policy, using)
+
+    def _chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
+        return self._intake.chunks(jobs, None if self.db.stamp is None else self.db.stamp())
 
     # --- claim ------------------------------------------------------------------------------------------------------
 
@@ -638,20 +662,38 @@ class Queue:
         """Let workers claim again."""
         self._control(paused=0)
 
-    def limit(self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0) -> None:
+    def limit(
+        self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
+    ) -> None:
         """What all workers together may do; without arguments: whatever they can.
 
         It holds for workers, in all processes, within a second; :meth:`claim` by itself does not ask.
 
         :param concurrency: most jobs of this queue in hand at once.
         :param rate: most jobs begun in ``per`` seconds. After a rest so many may be begun at once.
+        :param per_group: most jobs of one group in hand at once; default: one. This holds for every claim.
         """
         self._control(
             concurrency=None if concurrency is None else arguments.whole("concurrency", concurrency, 1),
             rate=None if rate is None else arguments.whole("rate", rate, 1),
             per=None if rate is None else arguments.seconds("per", per, zero=False),
             spent_until=0,
+            per_group=None if per_group is None else arguments.whole("per_group", per_group, 1),
         )
+        self.mend()
+
+    def mend(self) -> None:
+        """Let the groups of this queue go on whose next jobs wait for nothing: after a job was deleted by hand, or a limit changed.
+
+        Workers do this once a minute.
+        """
+        self.db.ready()
+        store = self.db.store
+
+        def look_and_mend(connection: Connection) -> set[str]:
+            return groups.mend(connection, store, groups.incomplete(connection, store, self.name))
+
+        self._ring(self.db.database.run(look_and_mend, name="mend"))
 
     def controls(self) -> Controls:
         """What is said about this queue."""
@@ -664,6 +706,10 @@ class Queue:
     def _control(self, **values: int | None) -> None:
         self.db.ready()
         self.db.database.put(partial(controls.write, store=self.db.store, queue=self.name, values=values), name="control")
+
+    def _ring(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            self.db.hints.ring(queue)
 
     # --- remove -----------------------------------------------------------------------------------------------------
 
@@ -679,8 +725,10 @@ class Queue:
             job = self.get(job_id)
             if job.state is State.DEAD:
                 break
-            pair = (job.id, job.version)
-            if self.db.database.run(partial(settle.delete, store=store, pairs=[pair]), name="cancel"):
+            remove = partial(leaving.delete, store=store, pairs=[(job.id, job.version)], fate=Fate.CANCELLED)
+            gone, fed = self.db.database.run(remove, name="cancel")
+            self._ring(fed)
+            if gone:
                 return Verdict.APPLIED
             # It changed between look and deletion (claimed, extended, settled): look again.
         else:
@@ -688,13 +736,16 @@ class Queue:
         raise JobNotFoundError(job_id, f"queue {self.name!r}", state=State.DEAD.value)
 
     def purge(self) -> int:
-        """Delete all jobs that nobody works on, due and scheduled, in batches; return how many."""
+        """Delete all jobs that are there and that nobody works on, due, scheduled and blocked, in batches; return how many."""
         self.db.ready()
+        # What comes meanwhile stays, such as the job after a batch.
+        upto = self.db.database.run(partial(sweep.highest, store=self.db.store), name="purge", write=False)
         deleted, above = 0, -1
         while True:
-            batch = partial(sweep.delete_waiting, store=self.db.store, queue=self.name, above=above, limit=_SWEEP_BATCH)
-            gone, last = self.db.database.run(batch, name="purge")
+            batch = partial(sweep.delete_waiting, store=self.db.store, queue=self.name, above=above, upto=upto, limit=_SWEEP_BATCH)
+            gone, last, fed = self.db.database.run(batch, name="purge")
             deleted += gone
+            self._ring(fed)
             if last is None:
                 return deleted
             above = last

@@ -237,6 +237,9 @@ def _job(row: Any, slot: int) -> NewJob:
         priority=row.priority,
         max_attempts=row.max_attempts,
         unique_key=None,
+        group_key=None,
+        callback_id=None,
+        unique_for=0,
         after=0,
         not_before=0,
     )

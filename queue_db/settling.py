@@ -11,12 +11,15 @@ from sqlalchemy import Connection
 from queue_db import arguments, backoff
 from queue_db.database import ATTEMPTS, Database
 from queue_db.errors import ArgumentError
+from queue_db.hints import Hints
 from queue_db.leased import LeasedJob, Settler
 from queue_db.model import Kept, Verdict, to_micros
 from queue_db.removal import Removal
 from queue_db.schema import CLASS_LENGTH
 from queue_db.settlement import Pairs, Settlement, Work
 from queue_db.store import Store, history, settle
+from queue_db.store.callbacks import Fate
+from queue_db.store.leaving import leave
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -34,11 +37,20 @@ class Settling:
     :param source: the queue whose leased jobs these are; those of another are refused.
     :param retry_after: attempt number → seconds until the next try.
     :param worker: the name that failed attempts show.
+    :param hints: hear of jobs that may be claimed because others have left.
     """
 
     def __init__(
-        self, database: Database, store: Store, removal: Removal, retry_after: backoff.Backoff, source: Settler, worker: str
+        self,
+        database: Database,
+        store: Store,
+        removal: Removal,
+        retry_after: backoff.Backoff,
+        source: Settler,
+        worker: str,
+        hints: Hints,
     ) -> None:
+        self._hints = hints
         self._worker = worker
         self._database = database
         self._store = store
@@ -67,6 +79,7 @@ class Settling:
             "complete",
             work,
             settle.Change.GONE,
+            lambda _: Fate.COMPLETED,
             using=using,
             attempts=self._removal.retries + 1,
             direct=True,
@@ -116,7 +129,7 @@ class Settling:
         def change(job: LeasedJob) -> settle.Change:
             return settle.Change.GONE if job.id in over else settle.Change.FREED
 
-        return self._settle(jobs, "fail", work, change)
+        return self._settle(jobs, "fail", work, change, lambda job_id: Fate.DEAD if job_id in over else None)
 
     def give_back(self, jobs: Sequence[LeasedJob], verb: str, delay: int) -> list[Verdict]:
         """They come back in ``delay`` microseconds; not an attempt."""
@@ -146,7 +159,11 @@ class Settling:
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""
         return self._settle(
-            jobs, "cancel", lambda connection, pairs: settle.delete(connection, self._store, pairs), settle.Change.GONE
+            jobs,
+            "cancel",
+            lambda connection, pairs: settle.delete(connection, self._store, pairs),
+            settle.Change.GONE,
+            lambda _: Fate.CANCELLED,
         )
 
     def bury(self, jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str]) -> list[Verdict]:
@@ -157,7 +174,7 @@ class Settling:
         def work(connection: Connection, pairs: Pairs) -> set[int]:
             return settle.bury(connection, self._store, pairs, _of(errors, pairs))
 
-        return self._settle(jobs, "bury", work, settle.Change.GONE)
+        return self._settle(jobs, "bury", work, settle.Change.GONE, lambda _: Fate.DEAD)
 
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
         raised = isinstance(error, BaseException)
@@ -191,6 +208,7 @@ class Settling:
         verb: str,
         work: Work,
         change: settle.Change | Callable[[LeasedJob], settle.Change],
+        fate: Callable[[int], Fate | None] | None = None,
         *,
         using: Connection | Session | None = None,
         attempts: int = ATTEMPTS,
@@ -203,13 +221,39 @@ class Settling:
                 raise ArgumentError(f"{job!r} is not a LeasedJob: settle the objects that claim() returned")
             if job.source is not self._source:
                 raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self._source!r}")
+        fed: set[str] = set()
+        if fate is not None and any(job.tie for job in jobs):
+            work = self._leaving(jobs, work, fate, fed)
         settlement = Settlement(self._database, self._store, verb, work, change, attempts, direct)
         verdicts = settlement.settle(jobs, using=using, applied=applied or _settled)
+        if using is None:
+            for queue in fed:
+                self._hints.ring(queue)
         took_effect = verdicts.count(Verdict.APPLIED)
         with self._database.counting as counters:
             counters.applied += took_effect
             counters.lost += len(verdicts) - took_effect
         return verdicts
+
+    def _leaving(self, jobs: Sequence[LeasedJob], work: Work, fate: Callable[[int], Fate | None], fed: set[str]) -> Work:
+        """``work``, and what hangs on the jobs that leave by it; ``fed``: gets the queues that have then more jobs to claim."""
+        ties = {job.id: job.tie for job in jobs if job.tie is not None}
+
+        def tied(connection: Connection, pairs: Pairs) -> set[int]:
+            done: set[int] = set()
+
+            def change() -> dict[int, Fate]:
+                done.update(work(connection, pairs))
+                fates = {job_id: fate(job_id) for job_id in done}
+                return {job_id: how for job_id, how in fates.items() if how is not None}
+
+            fed.clear()
+            fed.update(leave(connection, self._store, ties, change))
+            for queue in sorted(fed):
+                self._hints.tell(connection, queue)
+            return done
+
+        return tied
 
 
 def _settled(job: LeasedJob) -> None:

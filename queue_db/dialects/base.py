@@ -456,7 +456,7 @@ class Dialect:
         Drivers and SQLAlchemy join many rows into one statement only if their values are plain, so the clock is read before.
         """
         clock: int = now if now is not None else connection.execute(self.clock_query()).scalar_one()
-        return [(*row[:-2], max(clock + row.after, row.not_before), clock) for row in rows]
+        return [(*row[: len(COPIED)], max(clock + row.after, row.not_before), clock) for row in rows]
 
     def load(self, connection: Connection, jobs: Table, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows of :data:`DATED` as the driver does it fastest; return its ``lastrowid``."""

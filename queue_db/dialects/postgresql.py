@@ -383,7 +383,7 @@ def _limit_waits(connection: Connection) -> None:
     )
 
 
-_NUMBERS = ("priority", "max_attempts")
+_NUMBERS = ("priority", "max_attempts", "callback_id")
 
 
 # How long a lean claim waits for a row that another is taking. It is a miss then: what takes longer than that is no claim.

@@ -17,7 +17,7 @@ Pairs = Sequence[tuple[int, int]]
 """``(id, version)`` of jobs."""
 
 #: Columns of a new job that are inserted as they are given.
-COPIED = NewJob._fields[:-2]
+COPIED = tuple(name for name in NewJob._fields if name not in ("unique_for", "after", "not_before"))
 
 #: The columns of :meth:`Dialect.dated`.
 DATED = (*COPIED, "available_at", "created_at")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection, case, literal
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.taking import Taking
@@ -34,3 +34,11 @@ class Store:
     def read_clock(self, connection: Connection) -> int:
         """Microseconds since 1970 by the clock that counts."""
         return self.clock() if self.clock else int(connection.execute(self.dialect.clock_query()).scalar_one())
+
+
+def each(column: ColumnElement[Any], values: Mapping[Any, Any], kind: Any) -> ColumnElement[Any]:
+    """A value for each of the column's; plain when they are all the same."""
+    different = set(values.values())
+    if len(different) == 1:
+        return literal(different.pop(), kind)
+    return case({known: literal(value, kind) for known, value in values.items()}, value=column)

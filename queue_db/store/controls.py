@@ -27,6 +27,7 @@ def read(connection: Connection, store: Store, queues: Collection[str]) -> dict[
             concurrency=row.concurrency,
             rate=row.rate,
             per=None if row.per is None else row.per / 1_000_000,
+            per_group=row.per_group or 1,
         )
         for row in rows
     }

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, case, or_, select, update
 
 from queue_db.clock import moment
 from queue_db.dialects.base import due_time
-from queue_db.errors import DuplicateJobError, TransientStorageError
+from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import NewJob
+from queue_db.schema import BLOCKED
+from queue_db.store import groups, windows
 from queue_db.store.base import Store
+from queue_db.store.groups import Group
 
 
 class OnDuplicate(StrEnum):
@@ -21,33 +24,112 @@ class OnDuplicate(StrEnum):
     SKIP = "skip"
     #: The new content takes the old job's place and id; a worker that holds the old one loses its lease.
     REPLACE = "replace"
+    #: As REPLACE, but a worker that holds the old one keeps it, and the new one waits beside it.
+    DEBOUNCE = "debounce"
+
+    @property
+    def last_wins(self) -> bool:
+        """Whether of several new jobs with one key the last is the one."""
+        return self in (OnDuplicate.REPLACE, OnDuplicate.DEBOUNCE)
 
 
 # A lost race for one key; more in a row than this is not chance.
 _RACES = 8
 
 
-def insert_jobs(connection: Connection, store: Store, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> list[int | None]:
+def insert_jobs(
+    connection: Connection, store: Store, jobs: Sequence[NewJob], on_duplicate: OnDuplicate, *, more: bool = False
+) -> list[int | None]:
     """Insert ``jobs`` and return their ids by position, None where one was skipped.
 
-    Within ``jobs`` the first of a key wins under RAISE and SKIP, the last under REPLACE.
+    Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last. ``more``: the transaction will add others.
 
     :raises DuplicateJobError: under RAISE, with nothing said about the other rows: the caller undoes them.
+    :raises ArgumentError: a job is to replace one of another group, or one whose key is taken for a time.
     """
     places = _one_of_each_key(jobs, on_duplicate)
+    if any(job.unique_for for job in jobs):
+        return _insert_windowed(connection, store, jobs, places, on_duplicate, more=more)
+    return _insert_grouped(connection, store, jobs, places, on_duplicate, more=more)
+
+
+def _insert_windowed(
+    connection: Connection, store: Store, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
+) -> list[int | None]:
+    """Insert those whose keys are not taken for a time."""
+    if on_duplicate.last_wins:
+        raise ArgumentError(
+            f'unique_for and on_duplicate="{on_duplicate}" contradict each other: a job that is done cannot be replaced'
+        )
+    store.dialect.begin(connection)
+    asked = [jobs[position] for position in places if jobs[position].unique_for]
+    taken = windows.take(connection, store, asked)
+    if taken and on_duplicate is OnDuplicate.RAISE:
+        (_, key), there = next(iter(taken.items()))
+        raise DuplicateJobError(unique_key=key, existing_id=there)
+    free = [position for position in places if not (jobs[position].unique_for and jobs[position].key in taken)]
+    ids = _insert_grouped(connection, store, jobs, free, on_duplicate, more=more)
+    added: dict[str, dict[str, int]] = {}
+    refused: dict[str, list[str]] = {}
+    for position in free:
+        job, job_id = jobs[position], ids[position]
+        if job.unique_for and job.unique_key is not None:
+            if job_id is None:  # a live job has the key: it has not been taken for a time by this one
+                refused.setdefault(job.queue, []).append(job.unique_key)
+            else:
+                added.setdefault(job.queue, {})[job.unique_key] = job_id
+    for queue, ids_by_key in added.items():
+        windows.fill(connection, store, ids_by_key, queue)
+    for queue, keys in refused.items():
+        windows.give_back(connection, store, keys, queue)
+    return ids
+
+
+def _insert_grouped(
+    connection: Connection, store: Store, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
+) -> list[int | None]:
+    """Insert those at ``places``, each in its group."""
+    if not places:
+        return [None] * len(jobs)
     rows: Sequence[NewJob] = jobs if len(places) == len(jobs) else [jobs[position] for position in places]
+    grouped = {Group(job.queue, job.group_key) for job in rows if job.group_key is not None}
+    if not grouped:
+        return _insert(connection, store, jobs, rows, places, on_duplicate)[0]
+    limits = groups.lock(connection, store, grouped, every=more)
+    ids, all_new = _insert(connection, store, jobs, rows, places, on_duplicate, limits)
+    groups.remember_due(connection, store, {job_id: job for job_id, job in zip(ids, jobs, strict=True) if job_id is not None})
+    if not all_new:
+        # One that was skipped, or took another's place, left its own empty.
+        groups.settled(connection, store, grouped, limits)
+    return ids
+
+
+def _insert(
+    connection: Connection,
+    store: Store,
+    jobs: Sequence[NewJob],
+    rows: Sequence[NewJob],
+    places: Sequence[int],
+    on_duplicate: OnDuplicate,
+    limits: Mapping[str, int] | None = None,
+) -> tuple[list[int | None], bool]:
+    """Insert ``rows``, which stand at ``places`` of ``jobs``; ``limits``: of their groups, which are locked.
+
+    Also returns whether each of ``rows`` is a new job.
+    """
     now = store.time().get("now")
     table = store.tables.jobs
     ids: list[int | None] = [None] * len(jobs)
     for race in range(_RACES):
-        inserted = store.dialect.insert_new(connection, table, rows, now)
+        placed = rows if limits is None else groups.place(connection, store, rows, limits)
+        inserted = store.dialect.insert_new(connection, table, placed, now)
         if len(inserted) == len(jobs) and None not in inserted:
-            return inserted
+            return inserted, True
         for position, job_id in zip(places, inserted, strict=True):
             ids[position] = job_id
         duplicates = [(position, row) for position, row, job_id in zip(places, rows, inserted, strict=True) if job_id is None]
         if not duplicates or on_duplicate is OnDuplicate.SKIP:
-            return ids
+            return ids, not (duplicates or race)
         keys = [row.key for _, row in duplicates if row.key is not None]
         live = store.dialect.live_keys(connection, table, keys, current=race > 0)
         if on_duplicate is OnDuplicate.RAISE:
@@ -56,12 +138,12 @@ def insert_jobs(connection: Connection, store: Store, jobs: Sequence[NewJob], on
         missed = []
         for position, row in duplicates:
             found = live.get(row.key)
-            if found is not None and _replace(connection, store, found, row):
+            if found is not None and _replace(connection, store, found, row, on_duplicate):
                 ids[position] = found[0]
             else:
                 missed.append((position, row))  # it was completed or changed meanwhile: try to insert again
         if not missed:
-            return ids
+            return ids, False
         places, rows = [position for position, _ in missed], [row for _, row in missed]
     raise TransientStorageError("the jobs to replace changed again and again", statement_name="insert_jobs")
 
@@ -73,21 +155,27 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
         if (key := job.key) is not None:
             if key in chosen and on_duplicate is OnDuplicate.RAISE:
                 raise DuplicateJobError(unique_key=key[1], existing_id=None)
-            if key not in chosen or on_duplicate is OnDuplicate.REPLACE:
+            if key not in chosen or on_duplicate.last_wins:
                 chosen[key] = position
     if not chosen:
         return range(len(jobs))
     return [position for position, job in enumerate(jobs) if job.key is None or chosen[job.key] == position]
 
 
-def _replace(connection: Connection, store: Store, found: tuple[int, int], row: NewJob) -> bool:
-    """Put ``row`` in the place of the live job ``found`` (id, version); False if it changed meanwhile."""
+def _replace(connection: Connection, store: Store, found: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
+    """Put ``row`` in the place of the live job ``found`` (id, version); False if it changed meanwhile, or has lost its key now."""
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
+    # In its group it keeps its place.
+    blocked, due = jobs.c.available_at == BLOCKED, due_time(now, row.after, row.not_before)
+    same_group = jobs.c.group_key.is_(None) if row.group_key is None else jobs.c.group_key == row.group_key
+    unheld = []
+    if on_duplicate is OnDuplicate.DEBOUNCE:
+        unheld.append(or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= now))
     fresh = {name: getattr(row, name) for name in ("kind", "payload", "headers", "priority", "max_attempts")}
     statement = (
         update(jobs)
-        .where(store.dialect.match(jobs, [found]))
+        .where(store.dialect.match(jobs, [found]), same_group, *unheld)
         # A new content is a new job: its attempts start again, and whoever works on the old one has lost it.
         .values(
             version=jobs.c.version + 1,
@@ -95,10 +183,23 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
             claim_token=None,
             worker=None,
             last_error=None,
-            due_at=None,
-            available_at=due_time(now, row.after, row.not_before),
+            due_at=case((blocked, due), else_=None),
+            available_at=case((blocked, BLOCKED), else_=due),
             created_at=now,
             **fresh,
         )
     )
-    return connection.execute(statement, store.time()).rowcount == 1
+    if connection.execute(statement, store.time()).rowcount == 1:
+        return True
+    if unheld:
+        # Who works on it goes on; it has the key no longer, and its version stays, since its state does.
+        keyless = update(jobs).where(store.dialect.match(jobs, [found]), same_group, ~unheld[0]).values(unique_key=None)
+        if connection.execute(keyless, store.time()).rowcount == 1:
+            return False
+    there = connection.execute(select(jobs.c.group_key).where(store.dialect.match(jobs, [found]))).first()
+    if there is not None and there.group_key != row.group_key:
+        raise ArgumentError(
+            f"group={row.group_key!r}: the live job {found[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}, "
+            "and what takes its place must be too"
+        )
+    return False

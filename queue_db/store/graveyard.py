@@ -9,6 +9,8 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.errors import TransientStorageError
+from queue_db.schema import BLOCKED
+from queue_db.store import groups
 from queue_db.store.base import Store
 
 
@@ -84,9 +86,15 @@ def redrive(
             "unique_key",
             "created_at",
             "last_error",
+            "group_key",
         )
         back.append({name: getattr(row, name) for name in kept} | {"version": row.version + 1, "available_at": now})
     if back:
+        in_groups = [groups.of(row["queue"], row["group_key"]) for row in back]
+        if grouped := {group for group in in_groups if group is not None}:
+            limits = groups.lock(connection, store, grouped)
+            for values, waits in zip(back, groups.waiting(connection, store, in_groups, limits), strict=True):
+                values["available_at"] = BLOCKED if waits else now
         try:
             connection.execute(insert(jobs), back)
         except IntegrityError as error:

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, Strin
 
 from queue_db.clock import moment
 from queue_db.model import KindStats, QueueStats, State
-from queue_db.schema import NEVER
+from queue_db.schema import BLOCKED, NEVER
 from queue_db.store.base import Store
 
 
@@ -18,11 +18,13 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
     now = moment(store.clock is not None)
     due = jobs.c.available_at <= now
     held = jobs.c.claim_token.is_not(None)
+    blocked = jobs.c.available_at == BLOCKED
     live = connection.execute(
         select(
             jobs.c.kind,
             func.sum(case((due, 1), else_=0)).label("available"),
-            func.sum(case((~due & ~held, 1), else_=0)).label("scheduled"),
+            func.sum(case((~due & ~held & ~blocked, 1), else_=0)).label("scheduled"),
+            func.sum(case((blocked, 1), else_=0)).label("blocked"),
             func.sum(case((~due & held, 1), else_=0)).label("running"),
             func.max(case((due, now - jobs.c.available_at), else_=None)).label("age"),
         )
@@ -39,7 +41,14 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
     held = connection.execute(of_queue.where(streams.c.queue == queue)).scalar_one()
     deaths = {row.kind: int(row.dead) for row in buried}
     by_kind = {
-        row.kind: KindStats(int(row.available), int(row.scheduled), int(row.running), deaths.pop(row.kind, 0)) for row in live
+        row.kind: KindStats(
+            available=int(row.available),
+            scheduled=int(row.scheduled),
+            running=int(row.running),
+            dead=deaths.pop(row.kind, 0),
+            blocked=int(row.blocked),
+        )
+        for row in live
     }
     by_kind.update({kind: KindStats(dead=count) for kind, count in deaths.items()})
     ages = [int(row.age) for row in live if row.age is not None]
@@ -52,6 +61,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
         oldest_available_age=max(ages) / 1_000_000 if ages else None,
         by_kind=dict(sorted(by_kind.items())),
         held=int(held),
+        blocked=sum(kind.blocked for kind in by_kind.values()),
     )
 
 
@@ -146,4 +156,6 @@ def state_of(available_at: int, claim_token: str | None, now: int) -> State:
     """The state of a live job at ``now`` (microseconds)."""
     if available_at <= now:
         return State.AVAILABLE
+    if available_at == BLOCKED:
+        return State.BLOCKED
     return State.SCHEDULED if claim_token is None else State.RUNNING

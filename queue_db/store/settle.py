@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Text, case, insert, literal, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, case, insert, select
 
 from queue_db.clock import moment
 from queue_db.dialects.statements import Pairs
-from queue_db.store.base import Store
+from queue_db.store.base import Store, each
 
 
 class Change(Enum):
@@ -52,13 +52,13 @@ def free(
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
     values: dict[str, Any] = {
-        "available_at": now + _each(jobs.c.id, delays, BigInteger()),
+        "available_at": now + each(jobs.c.id, delays, BigInteger()),
         "version": jobs.c.version + 1,
         "claim_token": None,
         "worker": None,
     }
     if errors is not None:
-        values["last_error"] = _each(jobs.c.id, errors, Text())
+        values["last_error"] = each(jobs.c.id, errors, Text())
     if not attempted:
         values["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
     return store.dialect.change(connection, jobs, pairs, values, store.time())
@@ -96,7 +96,7 @@ def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
 def mark(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
     """Mark jobs as done for the sweeper to delete. Touches no column that claims are found by."""
     jobs = store.tables.jobs
-    values = {"delete_mark": 1, "version": jobs.c.version + 1, "claim_token": None, "unique_key": None}
+    values = {"delete_mark": 1, "version": jobs.c.version + 1, "claim_token": None, "unique_key": None, "group_key": None}
     return store.dialect.change(connection, jobs, pairs, values, {})
 
 
@@ -121,7 +121,7 @@ def bury(connection: Connection, store: Store, pairs: Pairs, errors: Mapping[int
     ]
     names = [column.name for column in dead.c if column.name not in ("died_at", "last_error")]
     source = select(
-        *copied, moment(store.clock is not None), _each(jobs.c.id, {job_id: errors[job_id] for job_id in ids}, Text())
+        *copied, moment(store.clock is not None), each(jobs.c.id, {job_id: errors[job_id] for job_id in ids}, Text())
     ).where(jobs.c.id.in_(ids))
     connection.execute(insert(dead).from_select([*names, "died_at", "last_error"], source), store.time())
     return delete(connection, store, held)
@@ -154,11 +154,3 @@ def confirm(connection: Connection, store: Store, leases: Sequence[tuple[int, in
         if applied:
             shown.add(job_id)
     return shown
-
-
-def _each(column: ColumnElement[int], values: Mapping[int, Any], kind: Any) -> ColumnElement[Any]:
-    """A value for each id; plain when they are all the same."""
-    different = set(values.values())
-    if len(different) == 1:
-        return literal(different.pop(), kind)
-    return case({job_id: literal(value, kind) for job_id, value in values.items()}, value=column)

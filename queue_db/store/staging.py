@@ -36,6 +36,9 @@ DEFAULTS: Mapping[str, Any] = {
     "priority": 0,
     "max_attempts": DEFAULT_MAX_ATTEMPTS,
     "unique_key": None,
+    "group_key": None,
+    "callback_id": None,
+    "unique_for": 0,
     "after": 0,
     "not_before": 0,
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, and_, delete, or_, select
+from sqlalchemy import Connection, and_, delete, func, or_, select
 
 from queue_db.clock import moment
+from queue_db.store import leaving
 from queue_db.store.base import Store
+from queue_db.store.callbacks import Fate
 
 
 def delete_marked(connection: Connection, store: Store, limit: int) -> int:
@@ -18,22 +20,30 @@ def delete_marked(connection: Connection, store: Store, limit: int) -> int:
     return connection.execute(delete(jobs).where(jobs.c.id.in_(ids), jobs.c.delete_mark == 1)).rowcount
 
 
-def delete_waiting(connection: Connection, store: Store, queue: str, above: int, limit: int) -> tuple[int, int | None]:
-    """Delete up to ``limit`` jobs of ``queue`` that nobody works on, with ids above ``above``.
+def highest(connection: Connection, store: Store) -> int:
+    """The highest id of a live job; 0 if there is none."""
+    jobs = store.tables.jobs
+    return int(connection.execute(select(func.max(jobs.c.id))).scalar() or 0)
 
-    Returns how many were deleted and the id to go on from, None when there are no more.
+
+def delete_waiting(
+    connection: Connection, store: Store, queue: str, above: int, upto: int, limit: int
+) -> tuple[int, int | None, set[str]]:
+    """Delete up to ``limit`` jobs of ``queue`` that nobody works on, with ids above ``above`` up to ``upto``.
+
+    Returns how many were deleted, the id to go on from, None when there are no more, and the queues that have got jobs to claim.
     """
     jobs = store.tables.jobs
     waiting = or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= moment(store.clock is not None))
     query = (
         select(jobs.c.id, jobs.c.version)
-        .where(and_(jobs.c.queue == queue, jobs.c.id > above, jobs.c.delete_mark == 0, waiting))
+        .where(and_(jobs.c.queue == queue, jobs.c.id > above, jobs.c.id <= upto, jobs.c.delete_mark == 0, waiting))
         .order_by(jobs.c.id)
         .limit(limit)
     )
     pairs = [(row.id, row.version) for row in connection.execute(query, store.time())]
     if not pairs:
-        return 0, None
+        return 0, None, set()
     # Fenced like every change: a job that was claimed between the two statements stays.
-    gone = store.dialect.delete_returning(connection, jobs, pairs)
-    return len(gone), pairs[-1][0]
+    gone, fed = leaving.delete(connection, store, pairs, Fate.CANCELLED)
+    return len(gone), pairs[-1][0], fed

@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from queue_db.clock import moment
 from queue_db.model import Range
+from queue_db.schema import NEVER
 from queue_db.store.base import Store
 
 # Places in the rows of the answer.
@@ -65,7 +66,7 @@ def look(connection: Connection, store: Store, queues: Mapping[str, Sequence[Ran
             continue
         if row[_DUE] is None:
             unseen.setdefault(place, []).append(row[_PRIORITY])
-        else:
+        elif row[_DUE] < NEVER:  # what waits for something else than time is no reason to wake up
             due[place] = min(row[_DUE], due.get(place, row[_DUE]))
     return {
         queue: Outlook(due[place] - now if place in due else None, tuple(sorted(unseen.get(place, ()))))

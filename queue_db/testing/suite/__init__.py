@@ -22,6 +22,7 @@ Tests keep apart by the names of their queues and tidy up after themselves; they
 """
 
 from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes how the others are imported
+from queue_db.testing.suite.batches import TestBatches
 from queue_db.testing.suite.claiming import TestClaim, TestOrder
 from queue_db.testing.suite.costs import TestStatements
 from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
@@ -40,21 +41,24 @@ from queue_db.testing.suite.fixtures import (
     rival_queue,
 )
 from queue_db.testing.suite.graveyard import TestDead
+from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
 from queue_db.testing.suite.looking import TestLook, TestPurge, TestSweep
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.tables import TestTables
 from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing
-from queue_db.testing.suite.uniqueness import TestUniqueKey, TestUniqueKeysOfMany
+from queue_db.testing.suite.uniqueness import TestDebounce, TestUniqueFor, TestUniqueKey, TestUniqueKeysOfMany
 
 __all__ = [
     "Notes",
     "OpenDB",
     "Statements",
+    "TestBatches",
     "TestCancel",
     "TestClaim",
     "TestCompleteUsing",
     "TestDead",
+    "TestDebounce",
     "TestEnqueue",
     "TestEnqueueMany",
     "TestEnqueueUsing",
@@ -62,6 +66,8 @@ __all__ = [
     "TestFail",
     "TestFence",
     "TestGiveBack",
+    "TestGroups",
+    "TestGroupsAndKeys",
     "TestLease",
     "TestLook",
     "TestOrder",
@@ -71,6 +77,7 @@ __all__ = [
     "TestStatements",
     "TestSweep",
     "TestTables",
+    "TestUniqueFor",
     "TestUniqueKey",
     "TestUniqueKeysOfMany",
     "TestVanishedWorkers",

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from queue_db.errors import DuplicateJobError
+from queue_db.errors import ArgumentError, DuplicateJobError
 from queue_db.model import State, Verdict
 from queue_db.queue import Queue, QueueDB
 from queue_db.testing.clock import SettableClock
 
-__all__ = ["TestUniqueKey", "TestUniqueKeysOfMany"]
+__all__ = ["TestDebounce", "TestUniqueFor", "TestUniqueKey", "TestUniqueKeysOfMany"]
 
 
 WAYS_OUT: dict[str, Callable[[Queue, int], object]] = {
@@ -162,3 +162,100 @@ class TestUniqueKeysOfMany:
         again = queue.enqueue_many(jobs("last"), on_duplicate="replace")
         assert again[-1] == ids[0]
         assert queue.get(ids[0]).payload == "last"
+
+
+class TestUniqueFor:
+    """A key that stays taken for a while, whatever becomes of its job."""
+
+    @pytest.mark.parametrize("way", [None, *WAYS_OUT])
+    def test_a_key_is_taken_until_its_time_is_over(self, queue: Queue, clock: SettableClock, way: str | None) -> None:
+        first = queue.enqueue("mail", 1, unique_key="k", unique_for=60)
+        assert first is not None
+        if way is not None:
+            WAYS_OUT[way](queue, first)
+        clock.advance(59)
+        with pytest.raises(DuplicateJobError) as caught:
+            queue.enqueue("mail", 2, unique_key="k", unique_for=60)
+        assert (caught.value.unique_key, caught.value.existing_id) == ("k", first)
+        assert queue.enqueue("mail", 2, unique_key="k", unique_for=60, on_duplicate="skip") is None
+        clock.advance(2)
+        again = queue.enqueue("mail", 3, unique_key="k", unique_for=60, on_duplicate="skip")
+        # A job that lives has its key for longer than that.
+        assert (again is None) is (way is None)
+
+    def test_a_refused_one_takes_no_key(self, queue: Queue) -> None:
+        live = queue.enqueue("mail", 1, unique_key="k")
+        assert queue.enqueue("mail", 2, unique_key="k", unique_for=60, on_duplicate="skip") is None
+        with pytest.raises(DuplicateJobError) as caught:
+            queue.enqueue("mail", 2, unique_key="k", unique_for=60)
+        assert caught.value.existing_id == live
+        assert queue.claim()[0].complete()
+        assert queue.enqueue("mail", 3, unique_key="k", unique_for=60) is not None
+
+    def test_of_many_each_has_its_own_time(self, queue: Queue, clock: SettableClock) -> None:
+        jobs = [("mail", 1, {"unique_key": "a", "unique_for": 10}), ("mail", 2, {"unique_key": "b", "unique_for": 20}), ("mail", 3)]
+        assert None not in queue.enqueue_many(jobs)
+        assert queue.purge() == 3
+        clock.advance(11)
+        ids = queue.enqueue_many([*jobs, jobs[0]], on_duplicate="skip")
+        assert [job_id is None for job_id in ids] == [False, True, False, True]
+
+    def test_the_same_key_of_another_queue_is_free(self, queue: Queue) -> None:
+        queue.enqueue("mail", unique_key="k", unique_for=60)
+        assert queue.db.queue(f"{queue.name}-other").enqueue("mail", unique_key="k", unique_for=60) is not None
+
+    def test_keys_whose_time_is_over_are_forgotten(self, queue: Queue, clock: SettableClock) -> None:
+        queue.enqueue("mail", unique_key="k", unique_for=60)
+        windows = queue.db.store.tables.windows
+        mine = windows.select().where(windows.c.queue == queue.name)
+        queue.db.forget()
+        with queue.db.database.engine.connect() as connection:
+            assert len(connection.execute(mine).all()) == 1
+        clock.advance(61)
+        queue.db.forget()
+        with queue.db.database.engine.connect() as connection:
+            assert connection.execute(mine).all() == []
+
+    def test_it_needs_a_key_and_cannot_replace(self, queue: Queue) -> None:
+        with pytest.raises(ArgumentError, match="unique_key"):
+            queue.enqueue("mail", unique_for=60)
+        for policy in ("replace", "debounce"):
+            with pytest.raises(ArgumentError, match="unique_for"):
+                queue.enqueue("mail", unique_key="k", unique_for=60, on_duplicate=policy)
+        assert queue.stats().available == 0
+
+
+class TestDebounce:
+    """A job that waits until nobody has asked for it for a while."""
+
+    def test_each_call_puts_it_off(self, queue: Queue, clock: SettableClock) -> None:
+        first = queue.enqueue("mail", 1, unique_key="k", on_duplicate="debounce", delay=5)
+        for number in (2, 3):
+            clock.advance(4)
+            assert queue.claim() == []
+            assert queue.enqueue("mail", number, unique_key="k", on_duplicate="debounce", delay=5) == first
+        clock.advance(6)
+        assert [job.payload for job in queue.claim(2)] == [3]
+
+    def test_who_works_on_it_keeps_it_and_the_next_one_waits_beside_it(self, queue: Queue, clock: SettableClock) -> None:
+        queue.enqueue("mail", 1, unique_key="k", on_duplicate="debounce")
+        (held,) = queue.claim()
+        second = queue.enqueue("mail", 2, unique_key="k", on_duplicate="debounce", delay=5)
+        assert second not in (None, held.id)
+        assert held.extend(100)
+        assert queue.enqueue("mail", 3, unique_key="k", on_duplicate="debounce", delay=5) == second
+        assert held.complete()
+        clock.advance(6)
+        assert [job.payload for job in queue.claim(2)] == [3]
+
+    def test_one_whose_worker_vanished_is_replaced(self, queue: Queue, clock: SettableClock) -> None:
+        first = queue.enqueue("mail", 1, unique_key="k", on_duplicate="debounce")
+        (late,) = queue.claim(lease=1)
+        clock.advance(2)
+        assert queue.enqueue("mail", 2, unique_key="k", on_duplicate="debounce") == first
+        assert not late.complete()
+        assert [job.payload for job in queue.claim(2)] == [2]
+
+    def test_of_many_the_last_wins(self, queue: Queue) -> None:
+        queue.enqueue_many([("mail", n, {"unique_key": "k"}) for n in range(3)], on_duplicate="debounce")
+        assert [job.payload for job in queue.claim(5)] == [2]

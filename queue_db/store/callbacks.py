@@ -1,0 +1,90 @@
+"""Callbacks: a job that is enqueued when the last of some others has left, in the transaction in which that one leaves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from queue_db.clock import moment
+from queue_db.model import NewJob
+from queue_db.store.base import Store
+
+
+class Fate(StrEnum):
+    """How a job leaves its queue."""
+
+    COMPLETED = "completed"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+def make(connection: Connection, store: Store, job: NewJob) -> int:
+    """A callback that enqueues ``job``, for jobs that are yet to be counted; its id."""
+    table = store.tables.callbacks
+    same = ("queue", "kind", "payload", "headers", "priority", "max_attempts")
+    values = {name: getattr(job, name) for name in same} | {"jobs": 0, "pending": 0, "created_at": moment(store.clock is not None)}
+    made = connection.execute(insert(table).values(values), store.time())
+    assert made.inserted_primary_key is not None  # noqa: S101 - of one row it is known
+    return int(made.inserted_primary_key[0])
+
+
+def expect(connection: Connection, store: Store, callback: int, jobs: int) -> list[NewJob]:
+    """Say how many jobs it waits for; what is due when that is none."""
+    table = store.tables.callbacks
+    connection.execute(update(table).where(table.c.id == callback).values(jobs=jobs, pending=jobs))
+    return _over(connection, store, [callback])
+
+
+def count_down(connection: Connection, store: Store, left: Iterable[tuple[int, Fate]]) -> list[NewJob]:
+    """So many jobs of these callbacks have left; the jobs that are due when a callback has none left."""
+    table = store.tables.callbacks
+    fates = Counter(left)
+    ids = sorted({callback for callback, _ in fates})
+    for callback in ids:  # in one order, since each waits for others that count down the same one
+        completed, dead, cancelled = (fates[callback, fate] for fate in (Fate.COMPLETED, Fate.DEAD, Fate.CANCELLED))
+        values = {
+            "pending": table.c.pending - (completed + dead + cancelled),
+            "dead": table.c.dead + dead,
+            "cancelled": table.c.cancelled + cancelled,
+        }
+        connection.execute(update(table).where(table.c.id == callback).values(values))
+    return _over(connection, store, ids)
+
+
+def find(connection: Connection, store: Store, callback: int) -> Row[Any] | None:
+    """The row of a callback whose jobs have not all left."""
+    table = store.tables.callbacks
+    return connection.execute(select(table).where(table.c.id == callback)).first()
+
+
+def _over(connection: Connection, store: Store, callbacks: list[int]) -> list[NewJob]:
+    table = store.tables.callbacks
+    over = connection.execute(select(table).where(table.c.id.in_(callbacks), table.c.pending <= 0).order_by(table.c.id)).all()
+    if over:
+        connection.execute(delete(table).where(table.c.id.in_([row.id for row in over])))
+    return [_job(row) for row in over]
+
+
+def _job(row: Row[Any]) -> NewJob:
+    """The job to enqueue; its headers say what became of the others."""
+    headers: Mapping[str, Any] = json.loads(row.headers) if row.headers else {}
+    became = {"id": row.id, "jobs": row.jobs, "dead": row.dead, "cancelled": row.cancelled}
+    return NewJob(
+        queue=row.queue,
+        kind=row.kind,
+        payload=row.payload,
+        headers=json.dumps({**headers, "batch": became}, separators=(",", ":")),
+        priority=row.priority,
+        max_attempts=row.max_attempts,
+        unique_key=None,
+        group_key=None,
+        callback_id=None,
+        unique_for=0,
+        after=0,
+        not_before=0,
+    )

@@ -1,0 +1,198 @@
+"""Groups: of the jobs with one key so many run at once as their queue says, by default one, in the order of their ids.
+
+Claims know nothing of groups, nor do limits, prefetches and bulk loads. The first jobs of a group are *admitted*: they stand in the
+queue like any other. Those behind them are *blocked*: due in the far future, where no claim looks. When an admitted job leaves, the
+next is admitted in the same transaction. So at no time more jobs of a group can be claimed than may run.
+
+Whoever adds a job to a group or takes one out first changes the *stripe* that the group's name falls on, and only then looks at the
+group: one after the other, and a transaction that sees an older state is refused by the database. Stripes are taken in the order of
+their numbers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import BigInteger, Connection, Row, Select, bindparam, case, func, select, union_all, update
+
+from queue_db.clock import moment
+from queue_db.dialects.base import due_time
+from queue_db.dialects.transactions import own
+from queue_db.model import Capability, NewJob
+from queue_db.schema import BLOCKED, STRIPES
+from queue_db.store.base import Store, each
+
+_T = TypeVar("_T")
+
+# Groups in one statement.
+_GROUPS = 50
+
+
+class Group(NamedTuple):
+    """The jobs of a queue with one key."""
+
+    queue: str
+    key: str
+
+
+def of(queue: str, key: str | None) -> Group | None:
+    """The group of a job."""
+    return None if key is None else Group(queue, key)
+
+
+def lock(connection: Connection, store: Store, groups: Collection[Group], *, every: bool = False) -> dict[str, int]:
+    """Let nobody else add to these groups or take from them until the transaction ends; return how many may run, by queue.
+
+    ``every``: of all groups, for transactions that do not know yet what they will add.
+    """
+    stripes, queues = store.tables.stripes, store.tables.queues
+    store.dialect.begin(connection)
+    numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
+    mine = stripes.c.id.in_(list(numbers))
+    if len(numbers) > 1 and Capability.ROW_LOCKS in store.capabilities:
+        # An UPDATE takes them in any order; two transactions must not wait for each other in a circle.
+        connection.execute(store.dialect.lock_rows(select(stripes.c.id).where(mine).order_by(stripes.c.id), skip=False)).all()
+    connection.execute(update(stripes).where(mine).values(version=stripes.c.version + 1))
+    limits = {queue: 1 for queue, _ in groups}
+    said = select(queues.c.name, queues.c.per_group).where(queues.c.name.in_(list(limits)), queues.c.per_group.is_not(None))
+    return limits | {row.name: row.per_group for row in connection.execute(said)}
+
+
+def waiting(connection: Connection, store: Store, groups: Sequence[Group | None], limits: Mapping[str, int]) -> list[bool]:
+    """Which of some new jobs, of which these are the groups, have to wait for others. Under :func:`lock`."""
+    there = {group: len(rows) for group, rows in _first(connection, store, {group for group in groups if group}, limits).items()}
+    found = []
+    for group in groups:
+        if group is None:
+            found.append(False)
+        else:
+            there[group] += 1
+            found.append(there[group] > limits[group.queue])
+    return found
+
+
+def place(connection: Connection, store: Store, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
+    """``jobs`` as they are to be inserted: those that have to wait as blocked ones. Under :func:`lock`."""
+    waits = waiting(connection, store, [of(job.queue, job.group_key) for job in jobs], limits)
+    return [job._replace(not_before=BLOCKED) if wait else job for job, wait in zip(jobs, waits, strict=True)]
+
+
+def remember_due(connection: Connection, store: Store, jobs: Mapping[int, NewJob]) -> None:
+    """Keep the due times of blocked jobs (id → as it was enqueued), of those that have one, for when they are admitted."""
+    later = {job_id: job for job_id, job in jobs.items() if job.after or job.not_before}
+    table = store.tables.jobs
+    for some in _some(later):
+        after = each(table.c.id, {job_id: later[job_id].after for job_id in some}, BigInteger())
+        not_before = each(table.c.id, {job_id: later[job_id].not_before for job_id in some}, BigInteger())
+        due = due_time(moment(store.clock is not None), after, not_before)
+        connection.execute(
+            update(table).where(table.c.id.in_(some), table.c.available_at == BLOCKED).values(due_at=due), store.time()
+        )
+
+
+def admit(connection: Connection, store: Store, left: Mapping[Group, int], limits: Mapping[str, int]) -> set[str]:
+    """After so many admitted jobs have left each group, admit as many; return the queues in which there is a new one.
+
+    Under :func:`lock`, after the change.
+    """
+    chosen = []
+    for group, rows in _first(connection, store, left, limits).items():
+        chosen += [(group, row) for row in rows if row.available_at == BLOCKED][: left[group]]
+    return _admit(connection, store, chosen)
+
+
+def mend(connection: Connection, store: Store, groups: Collection[Group]) -> set[str]:
+    """Admit in each group as many as may run, whatever has happened to it; return the queues in which there is a new one.
+
+    For groups whose jobs were deleted by others, and whose limit has changed.
+    """
+    if not groups:
+        return set()
+    limits = lock(connection, store, groups)
+    return admit(connection, store, _room(connection, store, groups, limits), limits)
+
+
+def settled(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> set[str]:
+    """:func:`mend` under a :func:`lock` that is held."""
+    return admit(connection, store, _room(connection, store, groups, limits), limits)
+
+
+def incomplete(connection: Connection, store: Store, queue: str) -> list[Group]:
+    """The groups of a queue with blocked jobs and fewer admitted ones than may run. Reads all its jobs that have a group."""
+    jobs, queues = store.tables.jobs, store.tables.queues
+    limit = func.coalesce(select(queues.c.per_group).where(queues.c.name == queue).scalar_subquery(), 1)
+    admitted = func.sum(case((jobs.c.available_at == BLOCKED, 0), else_=1))
+    query = (
+        select(jobs.c.group_key)
+        .where(jobs.c.queue == queue, jobs.c.group_key.is_not(None))
+        .group_by(jobs.c.group_key)
+        .having(admitted < limit, func.count() > admitted)
+        .order_by(jobs.c.group_key)
+    )
+    return [Group(queue, key) for key in connection.execute(query).scalars()]
+
+
+def _room(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, int]:
+    """How many more of each group may be admitted. Reads all jobs of these groups."""
+    jobs = store.tables.jobs
+    room = {}
+    for group in sorted(groups):
+        admitted = select(func.count()).where(
+            jobs.c.queue == group.queue, jobs.c.group_key == group.key, jobs.c.available_at != BLOCKED
+        )
+        free = limits[group.queue] - int(connection.execute(admitted).scalar_one())
+        if free > 0:
+            room[group] = free
+    return room
+
+
+def _first(
+    connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]
+) -> dict[Group, list[Row[Any]]]:
+    """``id, version, available_at`` of the first jobs of each group, as many as may run."""
+    jobs = store.tables.jobs
+    found: dict[Group, list[Row[Any]]] = {group: [] for group in groups}
+    for some in _some(sorted(groups)):
+        arms: list[Select[Any]] = []
+        values: dict[str, Any] = {}
+        for number, group in enumerate(some):
+            values |= {f"queue_{number}": group.queue, f"group_{number}": group.key, f"limit_{number}": limits[group.queue]}
+            query = (
+                select(jobs.c.id, jobs.c.version, jobs.c.available_at, jobs.c.queue, jobs.c.group_key)
+                .where(jobs.c.queue == bindparam(f"queue_{number}"), jobs.c.group_key == bindparam(f"group_{number}"))
+                .order_by(jobs.c.id)
+                .limit(bindparam(f"limit_{number}"))
+            )
+            if own(connection) is None:
+                # A caller's transaction may see an old state; what it locks it sees as it is.
+                query = store.dialect.lock_rows(query, skip=False)
+            arms.append(query)
+        # Arms in subqueries: not every database takes a LIMIT in an arm of a UNION.
+        every = union_all(*(select(arm.subquery(f"group_{number}")) for number, arm in enumerate(arms)))
+        for row in connection.execute(every, values):
+            found[Group(row.queue, row.group_key)].append(row)
+    for rows in found.values():
+        rows.sort(key=lambda row: row.id)
+    return found
+
+
+def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, Row[Any]]]) -> set[str]:
+    jobs = store.tables.jobs
+    now = moment(store.clock is not None)
+    # Never before now, so that claims may remember where the due jobs begin.
+    due = case((jobs.c.due_at > now, jobs.c.due_at), else_=now)
+    queue_of = {row.id: group.queue for group, row in chosen}
+    admitted: set[int] = set()
+    for some in _some(sorted((row.id, row.version) for _, row in chosen)):
+        values = {"available_at": due, "version": jobs.c.version + 1}
+        admitted |= store.dialect.change(connection, jobs, some, values, store.time())
+    return {queue_of[job_id] for job_id in admitted}
+
+
+def _some(items: Iterable[_T]) -> Iterator[list[_T]]:
+    rest = iter(items)
+    while some := list(islice(rest, _GROUPS)):
+        yield some

@@ -1,0 +1,75 @@
+"""Unique keys that stay taken for a while after their job was enqueued, whatever becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import BigInteger, Connection, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.dialects.transactions import savepoint
+from queue_db.errors import TransientStorageError
+from queue_db.model import NewJob
+from queue_db.store.base import Store, each
+
+Key = tuple[str, str]
+"""Queue and unique key."""
+
+# A lost race for one key; more in a row than this is not chance.
+_RACES = 8
+
+
+def take(connection: Connection, store: Store, jobs: Sequence[NewJob]) -> dict[Key, int]:
+    """Take the keys of ``jobs`` for as long as each says; return those that are taken, and the ids of the jobs that took them.
+
+    Each job has a key, no two the same, and the transaction goes on with :func:`fill` or :func:`give_back`.
+
+    :raises TransientStorageError: others took some of the keys again and again.
+    """
+    windows = store.tables.windows
+    queues, keys = sorted({job.queue for job in jobs}), [str(job.unique_key) for job in jobs]
+    among = windows.c.queue.in_(queues), windows.c.unique_key.in_(keys)
+    for _ in range(_RACES):
+        now = store.read_clock(connection)
+        connection.execute(delete(windows).where(*among, windows.c.ends_at <= now))
+        found = connection.execute(select(windows.c.queue, windows.c.unique_key, windows.c.job_id).where(*among))
+        taken = {(row.queue, row.unique_key): int(row.job_id) for row in found}
+        fresh = [job for job in jobs if job.key not in taken]
+        rows = [
+            {"queue": job.queue, "unique_key": job.unique_key, "job_id": 0, "ends_at": now + job.unique_for}
+            # In one order, so that two who want the same keys do not wait for each other in a circle.
+            for job in sorted(fresh, key=lambda job: (job.queue, str(job.unique_key)))
+        ]
+        try:
+            if rows:
+                with savepoint(connection):
+                    connection.execute(insert(windows), rows)
+        except IntegrityError:
+            continue  # somebody has just taken one of them
+        return taken
+    raise TransientStorageError("unique keys were taken by others again and again", statement_name="unique_for")
+
+
+def fill(connection: Connection, store: Store, ids: Mapping[str, int], queue: str) -> None:
+    """Say which jobs (unique key → id) have taken the keys."""
+    windows = store.tables.windows
+    mine = windows.c.queue == queue, windows.c.unique_key.in_(list(ids))
+    connection.execute(update(windows).where(*mine).values(job_id=each(windows.c.unique_key, ids, BigInteger())))
+
+
+def give_back(connection: Connection, store: Store, keys: Sequence[str], queue: str) -> None:
+    """Nothing was enqueued for these."""
+    windows = store.tables.windows
+    connection.execute(delete(windows).where(windows.c.queue == queue, windows.c.unique_key.in_(keys)))
+
+
+def forget(connection: Connection, store: Store, limit: int) -> int:
+    """Delete up to ``limit`` keys whose time is over; return how many."""
+    windows = store.tables.windows
+    now = store.read_clock(connection)
+    query = select(windows.c.queue, windows.c.unique_key).where(windows.c.ends_at <= now).order_by(windows.c.ends_at).limit(limit)
+    over = connection.execute(query).all()
+    if not over:
+        return 0
+    mine = windows.c.unique_key.in_({row.unique_key for row in over}), windows.c.ends_at <= now
+    return connection.execute(delete(windows).where(windows.c.queue.in_({row.queue for row in over}), *mine)).rowcount

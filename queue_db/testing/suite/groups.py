@@ -1,0 +1,260 @@
+"""Groups: of the jobs with one key so many run at once as the queue says, in the order in which they were enqueued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from queue_db.errors import ArgumentError
+from queue_db.model import State, Verdict
+from queue_db.queue import Queue
+from queue_db.testing.clock import SettableClock
+
+__all__ = ["TestGroups", "TestGroupsAndKeys"]
+
+
+def _numbers(queue: Queue, limit: int = 10) -> list[int]:
+    """The payloads of the jobs that can be claimed, which are then completed."""
+    jobs = queue.claim(limit)
+    assert all(queue.complete_many(jobs))
+    return [job.payload for job in jobs]
+
+
+def _enqueue(queue: Queue, *numbers: int, group: str = "g", **options: object) -> list[int | None]:
+    return queue.enqueue_many([("mail", number, {"group": group, **options}) for number in numbers])
+
+
+# How the first job of a group may leave; each lets the next one in.
+WAYS_OUT: dict[str, Callable[[Queue, int], object]] = {
+    "complete": lambda queue, _: queue.claim(3)[0].complete(),
+    "complete with others": lambda queue, _: queue.complete_many(queue.claim(3)),
+    "cancel": lambda queue, job_id: queue.cancel(job_id),
+    "cancel by lease": lambda queue, _: queue.claim(3)[0].cancel(),
+    "bury": lambda queue, _: queue.claim(3)[0].bury("no use"),
+    "fail for the last time": lambda queue, _: queue.claim(3)[0].fail("no use"),
+    "pop": lambda queue, _: queue.pop(3),
+}
+
+# What may happen to the first job of a group and leaves it the first.
+DETOURS: dict[str, Callable[[Queue, SettableClock], object]] = {
+    "fail": lambda queue, _: queue.claim()[0].fail("again", retry_in=5),
+    "snooze": lambda queue, _: queue.claim()[0].snooze(5),
+    "release": lambda queue, _: queue.claim()[0].release(),
+    "a vanished worker": lambda queue, _: queue.claim(lease=5),
+    "extend": lambda queue, _: queue.claim(lease=1)[0].extend(5),
+}
+
+
+class TestGroups:
+    """One at a time, in order, whatever happens to those before."""
+
+    def test_one_job_of_each_group_is_claimed_at_a_time(self, queue: Queue) -> None:
+        _enqueue(queue, 1, 2, 3, group="a")
+        _enqueue(queue, 10, 20, group="b")
+        queue.enqueue_many([("mail", 100), ("mail", 200)])
+        assert sorted(_numbers(queue)) == [1, 10, 100, 200]
+        assert sorted(_numbers(queue)) == [2, 20]
+        assert sorted(_numbers(queue)) == [3]
+        assert _numbers(queue) == []
+
+    @pytest.mark.parametrize("way", WAYS_OUT)
+    def test_the_next_is_let_in_when_the_first_leaves(self, queue: Queue, way: str) -> None:
+        first, second, _ = _enqueue(queue, 1, 2, 3, max_attempts=1)
+        assert first is not None
+        assert second is not None
+        assert queue.get(second).state is State.BLOCKED
+        WAYS_OUT[way](queue, first)
+        assert queue.get(second).state is State.AVAILABLE
+        assert [_numbers(queue), _numbers(queue), _numbers(queue)] == [[2], [3], []]
+
+    @pytest.mark.parametrize("way", DETOURS)
+    def test_one_that_comes_back_holds_up_those_behind_it(self, queue: Queue, clock: SettableClock, way: str) -> None:
+        _enqueue(queue, 1, 2)
+        DETOURS[way](queue, clock)
+        clock.advance(6)
+        assert [_numbers(queue), _numbers(queue), _numbers(queue)] == [[1], [2], []]
+
+    def test_one_that_waits_for_its_time_holds_up_those_behind_it(self, queue: Queue, clock: SettableClock) -> None:
+        queue.enqueue("mail", 1, group="g", delay=10)
+        queue.enqueue("mail", 2, group="g")
+        assert _numbers(queue) == []
+        clock.advance(11)
+        assert [_numbers(queue), _numbers(queue)] == [[1], [2]]
+
+    def test_a_blocked_job_keeps_its_own_due_time(self, queue: Queue, clock: SettableClock) -> None:
+        _enqueue(queue, 1)
+        _enqueue(queue, 2, delay=10)
+        assert _numbers(queue) == [1]
+        assert _numbers(queue) == []
+        clock.advance(11)
+        assert _numbers(queue) == [2]
+
+    def test_those_behind_a_blocked_one_that_is_cancelled_stay_blocked(self, queue: Queue) -> None:
+        _, second, _ = _enqueue(queue, 1, 2, 3)
+        (held,) = queue.claim()
+        assert second is not None
+        assert queue.cancel(second) is Verdict.APPLIED
+        assert queue.claim() == []
+        assert held.complete() is Verdict.APPLIED
+        assert _numbers(queue) == [3]
+
+    def test_a_lost_lease_lets_nobody_in(self, queue: Queue, clock: SettableClock) -> None:
+        _enqueue(queue, 1, 2)
+        (late,) = queue.claim(lease=1)
+        clock.advance(2)
+        (held,) = queue.claim()
+        assert late.complete() is Verdict.LOST
+        assert queue.claim() == []
+        assert held.complete() is Verdict.APPLIED
+        assert _numbers(queue) == [2]
+
+    def test_a_job_without_verdict_makes_room_when_its_attempts_are_over(self, queue: Queue, clock: SettableClock) -> None:
+        _enqueue(queue, 1, 2, max_attempts=1)
+        queue.claim(lease=1)
+        clock.advance(2)
+        assert _numbers(queue) == [2]
+
+    def test_the_same_group_of_another_queue_is_another_group(self, queue: Queue) -> None:
+        other = queue.db.queue(f"{queue.name}-other")
+        _enqueue(queue, 1, 2)
+        _enqueue(other, 1, 2)
+        assert (_numbers(queue), _numbers(other)) == ([1], [1])
+        assert (_numbers(queue), _numbers(other)) == ([2], [2])
+
+    def test_so_many_at_once_as_the_queue_says(self, queue: Queue) -> None:
+        queue.limit(per_group=2)
+        assert queue.controls().per_group == 2
+        _enqueue(queue, 1, 2, 3, 4, 5)
+        first = queue.claim(5)
+        assert [job.payload for job in first] == [1, 2]
+        assert first[1].complete() is Verdict.APPLIED
+        second = queue.claim(5)
+        assert [job.payload for job in second] == [3]
+        assert all(queue.complete_many([first[0], *second]))
+        assert _numbers(queue) == [4, 5]
+
+    def test_another_limit_holds_for_what_is_there(self, queue: Queue) -> None:
+        _enqueue(queue, 1, 2, 3, 4)
+        queue.limit(per_group=3)
+        assert queue.stats().blocked == 1
+        queue.limit()
+        (one, *others) = queue.claim(4)
+        assert one.complete() is Verdict.APPLIED
+        assert queue.claim() == []
+        assert all(queue.complete_many(others))
+        assert _numbers(queue) == [4]
+
+    def test_counts_and_looks_show_who_is_blocked(self, queue: Queue) -> None:
+        _, second, third = _enqueue(queue, 1, 2, 3)
+        assert second is not None
+        stats = queue.stats()
+        assert (stats.available, stats.scheduled, stats.blocked, stats.by_kind["mail"].blocked) == (1, 0, 2, 2)
+        assert [job.payload for job in queue.peek()] == [1]
+        job = queue.get(second)
+        assert (job.group, job.state) == ("g", State.BLOCKED)
+        (held,) = queue.claim()
+        assert held.group == "g"
+        # Nothing will be due by itself: the running one is looked at again when its lease ends.
+        assert all(queue.complete_many([held]))
+        assert third is not None
+        assert queue.purge() == 2
+        assert queue.db.upcoming([queue.name])[queue.name] is None
+
+    def test_only_blocked_ones_are_no_reason_to_wake_up(self, queue: Queue) -> None:
+        _enqueue(queue, 1, 2)
+        jobs = queue.db.store.tables.jobs
+        with queue.db.database.engine.begin() as connection:
+            connection.execute(jobs.delete().where(jobs.c.queue == queue.name, jobs.c.payload == "1"))
+        assert queue.db.upcoming([queue.name])[queue.name] is None
+        # Deleted by hand, past the verbs: nobody has let the next one in.
+        assert queue.claim() == []
+        queue.mend()
+        assert _numbers(queue) == [2]
+
+    def test_a_purged_group_starts_anew(self, queue: Queue) -> None:
+        _enqueue(queue, 1, 2, 3)
+        assert queue.purge() == 3
+        _enqueue(queue, 4, 5)
+        assert [_numbers(queue), _numbers(queue)] == [[4], [5]]
+
+    def test_a_purge_leaves_the_running_one_and_its_group(self, queue: Queue) -> None:
+        _enqueue(queue, 1, 2, 3)
+        (held,) = queue.claim()
+        assert queue.purge() == 2
+        _enqueue(queue, 4)
+        assert queue.claim() == []
+        assert held.complete() is Verdict.APPLIED
+        assert _numbers(queue) == [4]
+
+    def test_a_redriven_job_waits_for_the_one_that_runs(self, queue: Queue) -> None:
+        _enqueue(queue, 1, 2, 3)
+        (first,) = queue.claim()
+        assert first.bury("no use") is Verdict.APPLIED
+        (second,) = queue.claim()
+        assert queue.db.dead.redrive(queue=queue.name) == [first.id]
+        assert queue.claim() == []
+        assert queue.get(first.id).state is State.BLOCKED
+        assert second.complete() is Verdict.APPLIED
+        assert [_numbers(queue), _numbers(queue)] == [[1], [3]]
+
+    def test_a_redriven_job_whose_group_is_gone_is_due(self, queue: Queue) -> None:
+        _enqueue(queue, 1)
+        (first,) = queue.claim()
+        assert first.bury("no use") is Verdict.APPLIED
+        assert queue.db.dead.redrive(queue=queue.name) == [first.id]
+        assert queue.get(first.id).group == "g"
+        assert _numbers(queue) == [1]
+
+    def test_many_groups_at_once(self, queue: Queue) -> None:
+        queue.enqueue_many([("mail", number, {"group": f"g{number % 120}"}) for number in range(360)])
+        for turn in range(3):
+            assert sorted(_numbers(queue, 500)) == list(range(120 * turn, 120 * (turn + 1)))
+        assert queue.stats().blocked == 0
+
+    @pytest.mark.parametrize("group", ["", "x" * 201, "padded ", 7])
+    def test_an_impossible_group_is_refused(self, queue: Queue, group: object) -> None:
+        with pytest.raises(ArgumentError, match="group"):
+            queue.enqueue("mail", group=group)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("most", [0, -1, 1.5])
+    def test_an_impossible_limit_is_refused(self, queue: Queue, most: object) -> None:
+        with pytest.raises(ArgumentError, match="per_group"):
+            queue.limit(per_group=most)  # type: ignore[arg-type]
+
+
+class TestGroupsAndKeys:
+    """A skipped or replaced job has no place of its own."""
+
+    def test_a_skipped_job_takes_no_place_in_a_group(self, queue: Queue) -> None:
+        queue.enqueue("mail", 0, unique_key="k")
+        ids = queue.enqueue_many(
+            [("mail", 1, {"group": "g", "unique_key": "k"}), ("mail", 2, {"group": "g"}), ("mail", 3, {"group": "g"})],
+            on_duplicate="skip",
+        )
+        assert ids[0] is None
+        assert sorted(_numbers(queue)) == [0, 2]
+        assert _numbers(queue) == [3]
+
+    def test_a_replaced_job_keeps_its_place(self, queue: Queue, clock: SettableClock) -> None:
+        _enqueue(queue, 1)
+        second = queue.enqueue("mail", 2, group="g", unique_key="k")
+        _enqueue(queue, 3)
+        assert queue.enqueue("mail", 22, group="g", unique_key="k", on_duplicate="replace", delay=5) == second
+        assert _numbers(queue) == [1]
+        assert _numbers(queue) == []
+        clock.advance(6)
+        assert [_numbers(queue), _numbers(queue)] == [[22], [3]]
+
+    def test_a_replaced_first_job_stays_the_first(self, queue: Queue) -> None:
+        first = queue.enqueue("mail", 1, group="g", unique_key="k")
+        _enqueue(queue, 2)
+        assert queue.enqueue("mail", 11, group="g", unique_key="k", on_duplicate="replace") == first
+        assert [_numbers(queue), _numbers(queue)] == [[11], [2]]
+
+    @pytest.mark.parametrize(("one", "other"), [("a", "b"), ("a", None), (None, "b")])
+    def test_a_job_does_not_change_its_group(self, queue: Queue, one: str | None, other: str | None) -> None:
+        job_id = queue.enqueue("mail", 1, group=one, unique_key="k")
+        with pytest.raises(ArgumentError, match=f"job {job_id} .*group"):
+            queue.enqueue("mail", 2, group=other, unique_key="k", on_duplicate="replace")
+        assert _numbers(queue) == [1]
