@@ -154,6 +154,8 @@ class Run:
                 self._claimer.bell.ring()
                 log.info("quiet: no more claims until SIGCONT" if mail.on else "claiming again")
                 continue
+            # Before it is said: whoever reads that may let the handlers go on.
+            self._claimer.stop()
             grace = self._worker.grace if mail.grace is None else mail.grace
             if mail.signal is not None:
                 summary = self._worker.summary
@@ -162,7 +164,6 @@ class Run:
                 summary.signal = mail.signal
                 how = f"up to {grace:g} s for running jobs, a second signal leaves at once" if grace else "leaving"
                 log.info("%s: no more claims, %s", signal.Signals(mail.signal).name, how)
-            self._claimer.stop()
             deadline = min(deadline, time.monotonic() + grace)
 
     def leave(self) -> None:
