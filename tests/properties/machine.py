@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +15,7 @@ from sqlalchemy import delete, select
 
 from queue_db import (
     Adaptive,
+    ArgumentError,
     DuplicateJobError,
     JobNotFoundError,
     LeasedJob,
@@ -26,10 +27,12 @@ from queue_db import (
     Verdict,
 )
 from queue_db.model import to_micros
+from queue_db.schema import BLOCKED
 from queue_db.testing import SettableClock
 
 SECOND = 1_000_000
 KEYS = (None, "a", "b")
+GROUPS = (None, None, "g", "h")
 
 # The same steps must do the same when they are tried again: chance is seeded, and the strategy that lets the database roll the dice
 # (uniform) is left to the conformance suite.
@@ -56,8 +59,15 @@ class ModelJob:
     priority: int
     available_at: int
     key: str | None
+    group: str | None = None
     held: bool = False
     dead: bool = False
+    #: When it is due after those before it in its group; None: nobody is before it.
+    then_due: int | None = None
+
+    @property
+    def blocked(self) -> bool:
+        return self.then_due is not None
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -77,8 +87,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.leases: list[tuple[int, LeasedJob]] = []
         self.given: set[tuple[int, int]] = set()
 
-    @initialize(data=st.data(), removal=st.sampled_from(["delete", "lock_then_delete", "delete_mark"]))
-    def open(self, data: st.DataObject, removal: str) -> None:
+    @initialize(
+        data=st.data(),
+        removal=st.sampled_from(["delete", "lock_then_delete", "delete_mark"]),
+        per_group=st.sampled_from([1, 1, 2, 3]),
+    )
+    def open(self, data: st.DataObject, removal: str, per_group: int) -> None:
         strategy = data.draw(st.sampled_from(self.only), label="strategy")
         self.queues = [
             QueueDB(
@@ -91,12 +105,16 @@ class QueueMachine(RuleBasedStateMachine):
             ).queue(self.name)
             for number in range(2)
         ]
+        self.per_group = per_group
+        if per_group > 1:
+            self.queues[0].limit(per_group=per_group)
 
     def teardown(self) -> None:
         tables = self.pool.store.tables
         with self.pool.database.begin() as connection:
             for table in (tables.jobs, tables.dead):
                 connection.execute(delete(table).where(table.c.queue == self.name))
+            connection.execute(delete(tables.queues).where(tables.queues.c.name == self.name))
 
     # --- the model's own questions ----------------------------------------------------------------------------------
 
@@ -111,54 +129,102 @@ class QueueMachine(RuleBasedStateMachine):
     def keyed(self, key: str | None) -> int | None:
         return next((job_id for job_id, job in self.live().items() if key is not None and job.key == key), None)
 
-    def leave(self, job_id: int) -> None:
-        self.gone[job_id] = self.jobs.pop(job_id).version
+    def leave(self, *job_ids: int) -> None:
+        left = [self.jobs[job_id] for job_id in job_ids]
+        for job_id in job_ids:
+            self.gone[job_id] = self.jobs.pop(job_id).version
+        self.let_in(left)
 
-    def bury(self, job: ModelJob) -> None:
-        job.dead, job.held, job.version = True, False, job.version + 1
+    def bury(self, *jobs: ModelJob) -> None:
+        for job in jobs:
+            job.dead, job.held, job.version = True, False, job.version + 1
+        self.let_in(jobs)
+
+    def of_group(self, group: str | None) -> list[ModelJob]:
+        return [job for _, job in sorted(self.live().items()) if group is not None and job.group == group]
+
+    def let_in(self, left: Sequence[ModelJob]) -> None:
+        """For each job that was not blocked and has left its group, one of the first of those that are."""
+        for group in {job.group for job in left} - {None}:
+            room = sum(job.group == group and not job.blocked for job in left)
+            self.admit(group, room)
+
+    def admit(self, group: str | None, room: int) -> None:
+        for job in [job for job in self.of_group(group)[: self.per_group] if job.blocked][:room]:
+            assert job.then_due is not None
+            job.available_at, job.then_due, job.version = max(self.clock(), job.then_due), None, job.version + 1
+
+    def fill(self, group: str | None) -> None:
+        """As many as may run, whatever was there before."""
+        self.admit(group, max(0, self.per_group - sum(not job.blocked for job in self.of_group(group))))
+
+    def add(self, job_id: int | None, job: ModelJob) -> None:
+        assert job_id is not None
+        assert job_id not in self.jobs, "an id was used again"
+        assert job_id not in self.gone, "an id was used again"
+        if job.group is not None and len(self.of_group(job.group)) >= self.per_group:
+            self.block(job)
+        self.jobs[job_id] = job
+
+    def block(self, job: ModelJob) -> None:
+        job.available_at, job.then_due = BLOCKED, job.available_at
 
     # --- producers --------------------------------------------------------------------------------------------------
 
     @rule(
         worker=workers,
         key=st.sampled_from(KEYS),
-        policy=st.sampled_from(["raise", "skip", "replace"]),
+        policy=st.sampled_from(["raise", "skip", "replace", "debounce"]),
         priority=st.sampled_from([0, 0, -1, 2]),
         delay=st.sampled_from([0, 0, 5]),
         max_attempts=st.sampled_from([1, 2, 25]),
+        group=st.sampled_from(GROUPS),
     )
-    def enqueue(self, worker: int, key: str | None, policy: str, priority: int, delay: int, max_attempts: int) -> None:
+    def enqueue(
+        self, worker: int, key: str | None, policy: str, priority: int, delay: int, max_attempts: int, group: str | None
+    ) -> None:
+        if group is not None:
+            max_attempts = 25  # a claim that meets a job whose attempts are used up may go on with the next of its group
+
         def add() -> int | None:
             return self.queues[worker].enqueue(
-                "kind", unique_key=key, on_duplicate=policy, priority=priority, delay=delay, max_attempts=max_attempts
+                "kind", unique_key=key, on_duplicate=policy, priority=priority, delay=delay, max_attempts=max_attempts, group=group
             )
 
         existing = self.keyed(key)
-        fresh = ModelJob(0, 0, max_attempts, priority, self.clock() + delay * SECOND, key)
-        if existing is None:
-            job_id = add()
-            assert job_id is not None
-            assert job_id not in self.jobs, "an id was used again"
-            assert job_id not in self.gone, "an id was used again"
-            self.jobs[job_id] = fresh
+        fresh = ModelJob(0, 0, max_attempts, priority, self.clock() + delay * SECOND, key, group)
+        there = None if existing is None else self.jobs[existing]
+        if existing is None or there is None:
+            self.add(add(), fresh)
+        elif policy == "debounce" and there.group == group and there.held and there.available_at > self.clock():
+            there.key = None
+            self.add(add(), fresh)
+            self.fill(group)
+        elif policy in ("replace", "debounce") and there.group != group:
+            with pytest.raises(ArgumentError, match="group"):
+                add()
         elif policy == "raise":
             with pytest.raises(DuplicateJobError) as caught:
                 add()
             assert caught.value.existing_id == existing
         elif policy == "skip":
             assert add() is None
+            self.fill(group)
         else:
             assert add() == existing
-            fresh.version = self.jobs[existing].version + 1
+            fresh.version = there.version + 1
+            if there.blocked:
+                self.block(fresh)
             self.jobs[existing] = fresh
+            self.fill(group)
 
-    @rule(worker=workers, count=st.integers(0, 4), priority=st.sampled_from([0, 1]))
-    def enqueue_many(self, worker: int, count: int, priority: int) -> None:
-        ids = self.queues[worker].enqueue_many([("kind", number, {"priority": priority}) for number in range(count)])
-        assert len(set(ids)) == count
-        for job_id in ids:
-            assert job_id is not None
-            self.jobs[job_id] = ModelJob(0, 0, 25, priority, self.clock(), None)
+    @rule(worker=workers, groups=st.lists(st.sampled_from(GROUPS), max_size=4), priority=st.sampled_from([0, 1]))
+    def enqueue_many(self, worker: int, groups: list[str | None], priority: int) -> None:
+        jobs = [("kind", number, {"priority": priority, "group": group}) for number, group in enumerate(groups)]
+        ids = self.queues[worker].enqueue_many(jobs)
+        assert len(set(ids)) == len(groups)
+        for job_id, group in zip(ids, groups, strict=True):
+            self.add(job_id, ModelJob(0, 0, 25, priority, self.clock(), None, group))
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -208,25 +274,30 @@ class QueueMachine(RuleBasedStateMachine):
             "bury": lambda: queue.bury_many(jobs, "buried"),
         }
         assert [bool(verdict) for verdict in verbs[verb]()] == holding
-        for job in {job.id: job for job, holds in zip(jobs, holding, strict=True) if holds}.values():
-            self._settled(job, verb, wait)
+        settled = {job.id: job for job, holds in zip(jobs, holding, strict=True) if holds}
+        if verb in ("complete", "cancel"):
+            self.leave(*settled)
+            return
+        over = [job_id for job_id in settled if verb == "bury" or (verb in ("fail", "backoff") and self._last(job_id))]
+        for job in settled.values():
+            if job.id not in over:
+                self._settled(job, verb, wait)
+        self.bury(*(self.jobs[job_id] for job_id in over))
+
+    def _last(self, job_id: int) -> bool:
+        return self.jobs[job_id].attempts >= self.jobs[job_id].max_attempts
 
     def _settled(self, job: LeasedJob, verb: str, wait: int) -> None:
         model = self.jobs[job.id]
-        if verb in ("complete", "cancel"):
-            self.leave(job.id)
-        elif verb == "bury" or (verb in ("fail", "backoff") and model.attempts >= model.max_attempts):
-            self.bury(model)
-        else:
-            waits = {"fail": wait, "backoff": 3 * job.attempts, "snooze": wait, "release": 0, "extend": wait}
-            model.version += 1
-            model.available_at = self.clock() + waits[verb] * SECOND
-            model.held = verb == "extend"
-            if verb in ("snooze", "release"):
-                model.attempts -= 1
-            if verb == "extend":
-                assert job.version == model.version
-                self.given.add((job.id, job.version))
+        waits = {"fail": wait, "backoff": 3 * job.attempts, "snooze": wait, "release": 0, "extend": wait}
+        model.version += 1
+        model.available_at = self.clock() + waits[verb] * SECOND
+        model.held = verb == "extend"
+        if verb in ("snooze", "release"):
+            model.attempts -= 1
+        if verb == "extend":
+            assert job.version == model.version
+            self.given.add((job.id, job.version))
 
     # --- the operator -----------------------------------------------------------------------------------------------
 
@@ -249,8 +320,7 @@ class QueueMachine(RuleBasedStateMachine):
     def purge(self, worker: int) -> None:
         waiting = [job_id for job_id, job in self.live().items() if not job.held or job.available_at <= self.clock()]
         assert self.queues[worker].purge() == len(waiting)
-        for job_id in waiting:
-            self.leave(job_id)
+        self.leave(*waiting)
 
     @precondition(lambda self: len(self.live()) < len(self.jobs))
     @rule(worker=workers, limit=st.sampled_from([None, None, 1]))
@@ -263,9 +333,13 @@ class QueueMachine(RuleBasedStateMachine):
                 expected.append(job_id)
                 keys |= {job.key} - {None}
         assert self.queues[worker].db.dead.redrive(queue=self.name, limit=limit) == expected
+        crowds = {group: len(self.of_group(group)) for group in GROUPS}
         for job_id in expected:
             job = self.jobs[job_id]
             job.dead, job.version, job.attempts, job.available_at = False, job.version + 1, 0, self.clock()
+            crowds[job.group] += 1
+            if job.group is not None and crowds[job.group] > self.per_group:
+                self.block(job)
 
     @precondition(lambda self: len(self.live()) < len(self.jobs))
     @rule(worker=workers)
@@ -273,7 +347,13 @@ class QueueMachine(RuleBasedStateMachine):
         dead = [job_id for job_id, job in self.jobs.items() if job.dead]
         assert self.queues[worker].db.dead.purge(self.name) == len(dead)
         for job_id in dead:
-            self.leave(job_id)
+            self.gone[job_id] = self.jobs.pop(job_id).version
+
+    @rule(worker=workers)
+    def mend(self, worker: int) -> None:
+        self.queues[worker].mend()
+        for group in set(GROUPS) - {None}:
+            self.fill(group)
 
     @rule(worker=workers)
     def sweep(self, worker: int) -> None:
@@ -285,14 +365,23 @@ class QueueMachine(RuleBasedStateMachine):
     def counts_add_up(self) -> None:
         now, live = self.clock(), self.live().values()
         stats = self.queues[0].stats()
-        assert (stats.available, stats.scheduled, stats.running, stats.dead) == (
+        assert (stats.available, stats.scheduled, stats.blocked, stats.running, stats.dead) == (
             sum(job.available_at <= now for job in live),
-            sum(job.available_at > now and not job.held for job in live),
+            sum(job.available_at > now and not job.held and not job.blocked for job in live),
+            sum(job.blocked for job in live),
             sum(job.available_at > now and job.held for job in live),
             len(self.jobs) - len(live),
         )
         waits = [now - job.available_at for job in live if job.available_at <= now]
         assert stats.oldest_available_age == (max(waits) / SECOND if waits else None)
+
+    @invariant()
+    def groups_keep_their_limit_and_go_on(self) -> None:
+        for group in set(GROUPS) - {None}:
+            jobs = self.of_group(group)
+            admitted = sum(not job.blocked for job in jobs)
+            assert admitted <= self.per_group
+            assert bool(admitted) == bool(jobs)
 
     @invariant()
     def nothing_is_lost_and_the_order_holds(self) -> None:
