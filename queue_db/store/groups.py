@@ -53,9 +53,11 @@ def lock(connection: Connection, store: Store, groups: Collection[Group], *, eve
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
     mine = stripes.c.id.in_(list(numbers))
     if len(numbers) > 1 and Capability.ROW_LOCKS in store.capabilities:
-        # An UPDATE takes them in any order; two transactions must not wait for each other in a circle.
-        connection.execute(store.dialect.lock_rows(select(stripes.c.id).where(mine).order_by(stripes.c.id), skip=False)).all()
-    connection.execute(update(stripes).where(mine).values(version=stripes.c.version + 1))
+        # An UPDATE takes them in any order, and who reads the whole table waits for rows that it does not want: two transactions
+        # must not wait for each other in a circle.
+        found = store.dialect.by_id(select(stripes.c.id).where(mine).order_by(stripes.c.id), stripes)
+        connection.execute(store.dialect.lock_rows(found, skip=False)).all()
+    connection.execute(store.dialect.by_id(update(stripes).where(mine).values(version=stripes.c.version + 1), stripes))
     limits = {queue: 1 for queue, _ in groups}
     said = select(queues.c.name, queues.c.per_group).where(queues.c.name.in_(list(limits)), queues.c.per_group.is_not(None))
     return limits | {row.name: row.per_group for row in connection.execute(said)}

@@ -198,6 +198,18 @@ class TestGroups:
         assert second.complete() is Verdict.APPLIED
         assert [_numbers(queue), _numbers(queue)] == [[1], [3]]
 
+    def test_for_each_one_that_leaves_one_is_let_in_also_before_those_that_run(self, queue: Queue) -> None:
+        queue.limit(per_group=2)
+        _enqueue(queue, 1, 2, 3, 4)
+        assert all(queue.bury_many(queue.claim(2), "no use"))
+        third, fourth = queue.claim(2)
+        assert len(queue.db.dead.redrive(queue=queue.name)) == 2
+        assert queue.claim(2) == []
+        assert third.complete() is Verdict.APPLIED
+        assert [job.payload for job in queue.claim(2)] == [1]
+        assert fourth.complete() is Verdict.APPLIED
+        assert [job.payload for job in queue.claim(2)] == [2]
+
     def test_a_redriven_job_whose_group_is_gone_is_due(self, queue: Queue) -> None:
         _enqueue(queue, 1)
         (first,) = queue.claim()
