@@ -725,7 +725,7 @@ class Queue:
             job = self.get(job_id)
             if job.state is State.DEAD:
                 break
-            remove = partial(leaving.delete, store=store, pairs=[(job.id, job.version)], fate=Fate.CANCELLED)
+            remove = partial(leaving.delete, store=store, pairs=[(job.id, job.version)], fate=lambda _: Fate.CANCELLED)
             gone, fed = self.db.database.run(remove, name="cancel")
             self._ring(fed)
             if gone:

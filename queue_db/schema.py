@@ -43,7 +43,7 @@ NOTE_LENGTH = 200
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
 
-#: The due time of a job with a unique key while a stream holds it: in the year 9998 it never comes, it can be shown, and nobody
+#: The due time of a job that keeps its row while a stream holds it: in the year 9998 it never comes, it can be shown, and nobody
 #: else puts a job off to just this microsecond.
 NEVER = 253_355_317_443_020_109
 

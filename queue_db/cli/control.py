@@ -57,6 +57,9 @@ def add_to(app: typer.Typer) -> None:
         concurrency: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most of its jobs in hand at once.")] = None,
         rate: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most of its jobs begun in --per seconds.")] = None,
         per: Annotated[float, typer.Option(metavar="SECONDS", help="The time that --rate is for.")] = 1.0,
+        per_group: Annotated[
+            int | None, typer.Option(min=1, metavar="N", help="Most jobs of one group in hand at once; one if not given.")
+        ] = None,
         url: UrlOption = None,
         table: TableOption = "jobs",
         schema: SchemaOption = None,
@@ -64,7 +67,7 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Say what all workers together may do with a queue; without options: whatever they can."""
         with opened(url, table, schema) as db:
-            db.queue(queue).limit(concurrency=concurrency, rate=rate, per=per)
+            db.queue(queue).limit(concurrency=concurrency, rate=rate, per=per, per_group=per_group)
             _show(db.queue(queue), as_json=as_json)
 
 
@@ -76,4 +79,6 @@ def _show(queue: Queue, *, as_json: bool) -> None:
     words = ["paused" if said.paused else "not paused"]
     words.append("any number at once" if said.concurrency is None else f"at most {said.concurrency} at once")
     words.append("at any rate" if said.rate is None else f"at most {said.rate} in {said.per:g} s")
+    if said.per_group > 1:
+        words.append(f"{said.per_group} of each group at once")
     output.line(f"{queue.name}: {', '.join(words)}")

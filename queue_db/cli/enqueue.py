@@ -22,7 +22,7 @@ from queue_db.queue import QueueDB
 # A shell takes one pair of quotes away.
 _PAYLOAD_HINT = """(a text in it needs quotes of its own: '"hello"')"""
 
-_KEYS = ("kind", "payload", "delay", "run_at", "priority", "unique_key", "max_attempts", "headers")
+_KEYS = ("kind", "payload", "delay", "run_at", "priority", "unique_key", "unique_for", "group", "max_attempts", "headers")
 
 
 class OnDuplicate(StrEnum):
@@ -31,6 +31,7 @@ class OnDuplicate(StrEnum):
     RAISE = "raise"
     SKIP = "skip"
     REPLACE = "replace"
+    DEBOUNCE = "debounce"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -58,7 +59,7 @@ def add_to(app: typer.Typer) -> None:
                 "--jsonl",
                 metavar="FILE|-",
                 help="Enqueue the lines of a file or of standard input, each a JSON object with kind, payload and, if wanted, "
-                "delay, run_at, priority, unique_key, max_attempts, headers. One transaction: all lines or none.",
+                "delay, run_at, priority, unique_key, unique_for, group, max_attempts, headers. One transaction: all lines or none.",
             ),
         ] = None,
         delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Not due before so many seconds are over.")] = None,
@@ -69,11 +70,18 @@ def add_to(app: typer.Typer) -> None:
         unique_key: Annotated[
             str | None, typer.Option(metavar="KEY", help="At most one live job of the queue has this key.")
         ] = None,
+        unique_for: Annotated[
+            float | None, typer.Option(metavar="SECONDS", help="The key stays taken for so long, also when the job is done before.")
+        ] = None,
+        group: Annotated[
+            str | None, typer.Option(metavar="NAME", help="Jobs of one group run one at a time, in the order of their enqueueing.")
+        ] = None,
         on_duplicate: Annotated[
             OnDuplicate,
             typer.Option(
-                metavar="raise|skip|replace",
-                help="When a live job has the unique key: fail (status 1), keep that job, or give it the new content.",
+                metavar="raise|skip|replace|debounce",
+                help="When a live job has the unique key: fail (status 1), keep that job, or give it the new content; debounce: "
+                "unless a worker has it, which keeps it then without the key.",
             ),
         ] = OnDuplicate.RAISE,
         max_attempts: Annotated[
@@ -93,6 +101,8 @@ def add_to(app: typer.Typer) -> None:
             "run_at": None if run_at is None else _time(run_at),
             "priority": priority,
             "unique_key": unique_key,
+            "unique_for": unique_for,
+            "group": group,
             "max_attempts": max_attempts,
             "headers": _headers(header),
         }

@@ -40,7 +40,8 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Count the jobs of each queue by state and kind. Reads the whole queue.
 
-        available: due now. scheduled: waiting for their time, also those to be tried again. running: leased by a worker.
+        available: due now. scheduled: waiting for their time, also those to be tried again. blocked: waiting for jobs before them
+        in their groups. running: leased by a worker.
         held: claimed by a stream. dead: given up. waiting: how long the job that has waited longest has been due.
         """
         with opened(url, table, schema) as db:
@@ -52,9 +53,9 @@ def add_to(app: typer.Typer) -> None:
         rows: list[tuple[object, ...]] = []
         for one in found:
             waiting = output.span(one.oldest_available_age)
-            rows.append((one.queue, "", one.available, one.scheduled, one.running, one.held, one.dead, waiting))
-            rows += [("", kind, n.available, n.scheduled, n.running, "", n.dead, "") for kind, n in one.by_kind.items()]
-        output.table(("queue", "kind", "available", "scheduled", "running", "held", "dead", "waiting"), rows)
+            rows.append((one.queue, "", one.available, one.scheduled, one.blocked, one.running, one.held, one.dead, waiting))
+            rows += [("", kind, n.available, n.scheduled, n.blocked, n.running, "", n.dead, "") for kind, n in one.by_kind.items()]
+        output.table(("queue", "kind", "available", "scheduled", "blocked", "running", "held", "dead", "waiting"), rows)
 
     @command(app, "peek", "queue-db peek mail", "queue-db peek mail --limit 100 --json | jq -r .payload.to")
     def peek(

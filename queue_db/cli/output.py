@@ -122,6 +122,7 @@ def job_record(job: Job) -> dict[str, Any]:
         "queue": job.queue,
         "kind": job.kind,
         "state": job.state.value,
+        "group": job.group,
         "payload": job.payload,
         "headers": dict(job.headers),
         "priority": job.priority,

@@ -88,10 +88,10 @@ def _told(seen: _Seen) -> dict[str, Any]:
 
 
 def _drawn(seen: _Seen, before: _Seen | None) -> Group:
-    waiting = _table("queue", "available", "scheduled", "running", "held", "dead", "waiting", "said")
+    waiting = _table("queue", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "said")
     for one in seen.stats:
         age = output.span(one.oldest_available_age) or "–"
-        numbers = (one.available, one.scheduled, one.running, one.held, one.dead)
+        numbers = (one.available, one.scheduled, one.blocked, one.running, one.held, one.dead)
         waiting.add_row(output.brief(one.queue), *(f"{number:,}" for number in numbers), age, _said(seen.controls[one.queue]))
     working = _table("worker", "state", "in hand", "completed", "failed", "dead", "lost", "queues", "up", "silent")
     for worker in seen.workers:

@@ -37,7 +37,7 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 from queue_db.clock import now_us
 from queue_db.dialects import direct, transactions
 from queue_db.dialects.chunks import Unpacked
-from queue_db.dialects.statements import COPIED, DATED, NEW, Pairs, delete_of, delete_returning, hold_of, insert_into, wanted
+from queue_db.dialects.statements import COPIED, DATED, NEW, Pairs, delete_of, delete_returning, hold_of, insert_into, stays, wanted
 from queue_db.dialects.tabbed import Value
 from queue_db.dialects.taking import (
     ASSIGNED,
@@ -376,7 +376,7 @@ class Dialect:
     ) -> int:
         """Move the first ``limit`` of the ``due`` jobs, in claim order, into ``held`` as ``values``; return how many.
 
-        Jobs with a unique key stay in ``jobs`` too, changed by ``reserved``; None: none of the due jobs has one.
+        Jobs on which more hangs (:func:`stays`) stay in ``jobs`` too, changed by ``reserved``; None: none of the due ones is such.
 
         :param values: ``stream`` and ``batch``, which no row of ``held`` has yet, and what else a row there has.
         :param skip: others do the same at this moment: step over what they have locked.
@@ -387,13 +387,13 @@ class Dialect:
         if taken > 0:
             mine = and_(held.c.stream == values["stream"], held.c.batch == values["batch"])
             if reserved is not None:
-                named = connection.execute(select(held.c.id, held.c.version - 1).where(mine, held.c.unique_key.is_not(None))).all()
+                named = connection.execute(select(held.c.id, held.c.version - 1).where(mine, stays(held))).all()
                 for start in range(0, len(named), _PAIRS):
                     pairs = [(job_id, version) for job_id, version in named[start : start + _PAIRS]]
                     # In their order: MySQL reads the new value of a column that it has assigned already.
                     mark = update(jobs).where(self.match(jobs, pairs)).ordered_values(*reserved.items())
                     connection.execute(self.by_id(mark, jobs), parameters)
-            self.delete_held(connection, jobs, held, and_(mine, held.c.unique_key.is_(None)))
+            self.delete_held(connection, jobs, held, and_(mine, ~stays(held)))
         return taken
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:

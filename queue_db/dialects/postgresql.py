@@ -50,7 +50,7 @@ from queue_db.dialects import direct, jdbc, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.listening import PostgreSQLListener
-from queue_db.dialects.statements import COPIED, Pairs
+from queue_db.dialects.statements import COPIED, Pairs, stays
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.taking import DUE, ID, PRIORITY, Taken, Taking
 from queue_db.errors import PermanentStorageError
@@ -271,11 +271,11 @@ class PostgreSQL(ReturningDialect):
         among = place == any_(func.array(select(found.c.place).scalar_subquery()))
         names = [name for name in values if name not in ("stream", "batch")]
         # A DELETE returns the row as it was, an UPDATE as it is now.
-        gone = delete(jobs).where(among, *due, jobs.c.unique_key.is_(None)).returning(*(values[name].label(name) for name in names))
+        gone = delete(jobs).where(among, *due, ~stays(jobs)).returning(*(values[name].label(name) for name in names))
         moved = [gone.cte("gone")]
         if reserved is not None:
             same = {"available_at": jobs.c.due_at, "version": jobs.c.version, "attempts": jobs.c.attempts}
-            kept = update(jobs).where(among, *due, jobs.c.unique_key.is_not(None)).values(reserved)
+            kept = update(jobs).where(among, *due, stays(jobs)).values(reserved)
             moved.append(kept.returning(*(same.get(name, jobs.c[name]).label(name) for name in names)).cte("kept"))
         arms = [select(values["stream"], values["batch"], *(arm.c[name] for name in names)) for arm in moved]
         source = arms[0] if len(arms) == 1 else union_all(*arms)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Delete, Select, Table, and_, bindparam, delete, insert, select, tuple_
+from sqlalchemy import ColumnElement, Delete, Select, Table, and_, bindparam, delete, insert, or_, select, tuple_
 
 from queue_db.model import NewJob
 
@@ -24,6 +24,14 @@ DATED = (*COPIED, "available_at", "created_at")
 
 
 NEW = [f"new_{name}" for name in DATED]
+
+
+def stays(table: Table) -> ColumnElement[bool]:
+    """Which jobs keep their row in ``jobs`` while a stream holds them: those on which more hangs than their work.
+
+    :param table: ``jobs`` or ``held``.
+    """
+    return or_(table.c.unique_key.is_not(None), table.c.group_key.is_not(None), table.c.callback_id.is_not(None))
 
 
 @lru_cache(maxsize=64)

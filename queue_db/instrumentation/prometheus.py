@@ -76,7 +76,7 @@ class _Database:
                 stats = self._db.queue(name).stats()
             except QueueDBError:
                 continue  # a gap in the graph says it
-            for state in ("available", "scheduled", "running", "dead"):
+            for state in ("available", "scheduled", "blocked", "running", "dead"):
                 depth.add_metric([name, state], getattr(stats, state))
             age.add_metric([name], stats.oldest_available_age or 0.0)
         yield depth

@@ -26,15 +26,16 @@ Leave = Callable[[], Mapping[int, Fate]]
 _IDS = 1000
 
 
-def leave(connection: Connection, store: Store, ties: Mapping[int, Tie], change: Leave) -> set[str]:
+def leave(connection: Connection, store: Store, ties: Mapping[int, Tie], change: Leave, *, every: bool = False) -> set[str]:
     """Run ``change``, and do what hangs on the jobs that it lets leave; return the queues that have got jobs to claim.
 
     :param ties: what hangs on which job, of all that ``change`` may let leave.
+    :param every: others may leave in the same transaction after these.
     """
     store.dialect.begin(connection)
     # Before any job's row is locked: those who look at a group have its stripe first, and then its jobs.
     waiting = {Group(tie.queue, tie.group) for tie in ties.values() if tie.group is not None}
-    limits = groups.lock(connection, store, waiting) if waiting else {}
+    limits = groups.lock(connection, store, waiting, every=every) if waiting else {}
     left = [(ties[job_id], fate) for job_id, fate in change().items() if job_id in ties]
     fed: set[str] = set()
     if free := Counter(Group(tie.queue, tie.group) for tie, _ in left if tie.group is not None):
@@ -47,7 +48,9 @@ def leave(connection: Connection, store: Store, ties: Mapping[int, Tie], change:
     return fed
 
 
-def delete(connection: Connection, store: Store, pairs: Pairs, fate: Fate) -> tuple[set[int], set[str]]:
+def delete(
+    connection: Connection, store: Store, pairs: Pairs, fate: Callable[[int], Fate], *, every: bool = False
+) -> tuple[set[int], set[str]]:
     """:func:`queue_db.store.settle.delete` of jobs of which only this is known; also the queues that have got jobs to claim."""
     ties = known(connection, store, pairs)
     if not ties:
@@ -56,9 +59,9 @@ def delete(connection: Connection, store: Store, pairs: Pairs, fate: Fate) -> tu
 
     def change() -> Mapping[int, Fate]:
         gone.update(settle.delete(connection, store, pairs))
-        return dict.fromkeys(gone, fate)
+        return {job_id: fate(job_id) for job_id in gone}
 
-    return gone, leave(connection, store, ties, change)
+    return gone, leave(connection, store, ties, change, every=every)
 
 
 def known(connection: Connection, store: Store, pairs: Pairs) -> dict[int, Tie]:

@@ -6,8 +6,8 @@ transaction on the locked row of the stream, can be run twice, and is fenced by 
 whoever was there before finds it higher and stops. A claim and its record commit together; a replay reads the record and never
 the queue; completion goes up only.
 
-A job without a unique key leaves the jobs table when it is claimed, so what a stream holds for days lies in nobody's way. One
-with a key stays there too, leased for ever, and keeps its key taken.
+A job leaves the jobs table when it is claimed, so what a stream holds for days lies in nobody's way. One with a unique key, a group
+or a callback stays there too, leased for ever: its key stays taken, its group waits, its callback counts it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Row, and_, case, d
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.clock import moment
-from queue_db.dialects.statements import Pairs
+from queue_db.dialects.statements import Pairs, stays
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
 from queue_db.schema import NEVER
+from queue_db.store import leaving
 from queue_db.store.base import Store
+from queue_db.store.callbacks import Fate
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
 
 # Jobs below this many are not worth a partition of their own.
@@ -40,7 +42,20 @@ _FINENESS = 16
 _PAIRS = 1000
 
 #: What a held job keeps of its row, under the same names.
-_KEPT = ("id", "kind", "payload", "headers", "priority", "available_at", "max_attempts", "unique_key", "created_at", "last_error")
+_KEPT = (
+    "id",
+    "kind",
+    "payload",
+    "headers",
+    "priority",
+    "available_at",
+    "max_attempts",
+    "unique_key",
+    "created_at",
+    "last_error",
+    "group_key",
+    "callback_id",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,14 +315,20 @@ def _mismatch(name: str, what: str) -> CheckpointMismatchError:
 def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:
     """Move up to ``limit`` due jobs to the held ones; return how many."""
     jobs, held, streams = store.tables.jobs, store.tables.held, store.tables.streams
-    keys = select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.unique_key.is_not(None)).limit(1)
+    callbacks = store.tables.callbacks
+    # Each by an index of its own: not one of most queues' jobs is such.
+    tied = [
+        select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.unique_key.is_not(None)),
+        select(literal(1)).where(jobs.c.queue == row.queue, jobs.c.group_key.is_not(None)),
+        select(literal(1)).where(callbacks.c.queue == row.queue),
+    ]
     others = select(literal(1)).where(streams.c.queue == row.queue, streams.c.id != row.id).limit(1)
-    keyed = connection.execute(keys).first() is not None
+    keyed = any(connection.execute(query.limit(1)).first() is not None for query in tied)
     due = [jobs.c.queue == row.queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0]
     if ceiling is not None:
         due.append(jobs.c.id <= ceiling)
     if not keyed:
-        due.append(jobs.c.unique_key.is_(None))
+        due.append(~stays(jobs))
     values: dict[str, ColumnElement[Any]] = {
         "stream": literal(row.id, BigInteger),
         "batch": literal(batch, BigInteger),
@@ -343,10 +364,11 @@ def _parts(
     held = store.tables.held
     mine = and_(held.c.stream == stream, held.c.batch == batch)
     low, high = connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
+    keyed = case((stays(held), 1), else_=0).label("keyed")
     width = max(1, -(-(high - low + 1) // (partitions * _FINENESS)))
     counted = _counted(
         connection,
-        select(held.c.id, held.c.unique_key, held.c.created_at, ((held.c.id - low) // width).label("place")).where(mine).subquery(),
+        select(held.c.id, keyed, held.c.created_at, ((held.c.id - low) // width).label("place")).where(mine).subquery(),
     )
     total = sum(row.jobs for row in counted)
     most = max(_WORTH, -(-total // partitions))
@@ -354,7 +376,7 @@ def _parts(
     if max(jobs for _, _, jobs in parts) > most + most // 2:
         # Ids far apart from each other, or in heaps: equal shares take longer to find.
         shares = func.ntile(min(partitions, -(-total // _WORTH))).over(order_by=held.c.id).label("place")
-        counted = _counted(connection, select(held.c.id, held.c.unique_key, held.c.created_at, shares).where(mine).subquery())
+        counted = _counted(connection, select(held.c.id, keyed, held.c.created_at, shares).where(mine).subquery())
         parts = [(row.low, row.high, row.jobs) for row in counted]
     return parts, sum(int(row.keyed) for row in counted), min(row.oldest for row in counted)
 
@@ -379,7 +401,7 @@ def _counted(connection: Connection, rows: Any) -> Sequence[Row[Any]]:
             func.min(rows.c.id).label("low"),
             func.max(rows.c.id).label("high"),
             func.count().label("jobs"),
-            func.sum(case((rows.c.unique_key.is_(None), 0), else_=1)).label("keyed"),
+            func.sum(rows.c.keyed).label("keyed"),
             func.min(rows.c.created_at).label("oldest"),
         )
         .group_by(rows.c.place)
@@ -396,7 +418,7 @@ def _complete(connection: Connection, store: Store, row: Row[Any], end: Offset) 
         mine = and_(held.c.stream == row.id, held.c.batch == batch.batch)
         if batch.keyed:
             for pairs in _keyed(connection, store, mine):
-                gone = store.dialect.delete_returning(connection, store.tables.jobs, pairs)
+                gone = _leave(connection, store, mine, pairs)
                 # Those that somebody has cancelled, or given a new content under the same id, are no more: they cannot die.
                 lost = [job_id for job_id, _ in pairs if job_id not in gone]
                 if lost:
@@ -408,9 +430,31 @@ def _complete(connection: Connection, store: Store, row: Row[Any], end: Offset) 
     connection.execute(update(streams).where(streams.c.id == row.id).values(acked), store.time())
 
 
+def _leave(connection: Connection, store: Store, mine: ColumnElement[bool], pairs: Pairs) -> set[int]:
+    """Take jobs that are in both tables out of the jobs table; return their ids."""
+    held = store.tables.held
+    marked = select(held.c.id).where(mine, held.c.id.in_([job_id for job_id, _ in pairs]), held.c.dead_reason.is_not(None))
+    dead = set(connection.execute(marked).scalars())
+    # A batch is completed in several parts: the first one locks all that the others may want.
+    gone, _ = leaving.delete(connection, store, pairs, lambda job_id: Fate.DEAD if job_id in dead else Fate.COMPLETED, every=True)
+    return gone
+
+
 def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]) -> None:
     held, dead, streams = store.tables.held, store.tables.dead, store.tables.streams
-    same = ("id", "kind", "payload", "headers", "priority", "version", "attempts", "max_attempts", "unique_key", "created_at")
+    same = (
+        "id",
+        "kind",
+        "payload",
+        "headers",
+        "priority",
+        "version",
+        "attempts",
+        "max_attempts",
+        "unique_key",
+        "created_at",
+        "group_key",
+    )
     copied: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in same}
     copied |= {"queue": streams.c.queue, "worker": streams.c.holder}
     copied |= {"died_at": moment(store.clock is not None), "last_error": held.c.dead_reason}
@@ -425,7 +469,7 @@ def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]
 def _keyed(connection: Connection, store: Store, mine: ColumnElement[bool]) -> Iterator[Pairs]:
     """``(id, version)`` of the held jobs with a key, in parts."""
     held = store.tables.held
-    found = connection.execute(select(held.c.id, held.c.version).where(mine, held.c.unique_key.is_not(None)).order_by(held.c.id))
+    found = connection.execute(select(held.c.id, held.c.version).where(mine, stays(held)).order_by(held.c.id))
     return _some((row.id, row.version) for row in found.all())
 
 
@@ -441,7 +485,7 @@ def _release(connection: Connection, store: Store, row: Row[Any]) -> int:
     unworked = case((held.c.attempts > 0, held.c.attempts - 1), else_=0)
     back: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in _KEPT}
     back |= {"queue": literal(row.queue, jobs.c.queue.type), "version": held.c.version + 1, "attempts": unworked}
-    source = select(*back.values()).where(mine, held.c.unique_key.is_(None))
+    source = select(*back.values()).where(mine, ~stays(held))
     released = connection.execute(insert(jobs).from_select(list(back), source)).rowcount
     free = {"available_at": jobs.c.due_at, "version": jobs.c.version + 1, "claim_token": None, "worker": None}
     free["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)

@@ -45,5 +45,5 @@ def delete_waiting(
     if not pairs:
         return 0, None, set()
     # Fenced like every change: a job that was claimed between the two statements stays.
-    gone, fed = leaving.delete(connection, store, pairs, Fate.CANCELLED)
+    gone, fed = leaving.delete(connection, store, pairs, lambda _: Fate.CANCELLED)
     return len(gone), pairs[-1][0], fed

@@ -70,12 +70,14 @@ def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:
     return tick
 
 
-def forgetter(db: QueueDB) -> Chore:
-    """Deletes results that have expired and errors of long ago, and releases streams that nobody reads any more."""
+def forgetter(db: QueueDB, queues: Sequence[str]) -> Chore:
+    """Deletes what has expired, releases streams that nobody reads any more, and lets groups go on that nobody lets go on."""
 
     def forget() -> float:
         try:
             db.forget()
+            for queue in queues:
+                db.queue(queue).mend()
             for name in db.streams.expire():
                 log.warning("stream %r has had no reader for longer than it keeps jobs: they are back in their queue", name)
         except Exception as error:  # noqa: BLE001 - the next time finds the same rows

@@ -113,7 +113,7 @@ class Run:
         if worker.schedules:
             chores.append((0.0, scheduler(worker.db, TROUBLE)))
         chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
-        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db)))
+        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db, worker.shares.queues)))
         if worker.db.removal.name == "delete_mark":
             chores.append((0.0, sweeper(worker.db)))
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))

@@ -72,6 +72,9 @@ def _replace(connection: Connection, queue: Queue, job: LeasedJob) -> None:
         priority=0,
         max_attempts=25,
         unique_key=job.unique_key,
+        group_key=None,
+        callback_id=None,
+        unique_for=0,
         after=_LATER,
         not_before=0,
     )
