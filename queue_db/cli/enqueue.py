@@ -59,7 +59,7 @@ def add_to(app: typer.Typer) -> None:
                 "--jsonl",
                 metavar="FILE|-",
                 help="Enqueue the lines of a file or of standard input, each a JSON object with kind, payload and, if wanted, "
-                "delay, run_at, priority, unique_key, unique_for, group, max_attempts, headers. One transaction: all lines or none.",
+                "delay, run_at, priority, unique_key, unique_for, group, max_attempts, headers. One transaction: all or none.",
             ),
         ] = None,
         delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Not due before so many seconds are over.")] = None,

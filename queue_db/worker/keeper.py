@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from queue_db.errors import QueueDBError
 from queue_db.queue import QueueDB
@@ -70,7 +70,7 @@ def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:
     return tick
 
 
-def forgetter(db: QueueDB, queues: Sequence[str]) -> Chore:
+def forgetter(db: QueueDB, queues: Iterable[str]) -> Chore:
     """Deletes what has expired, releases streams that nobody reads any more, and lets groups go on that nobody lets go on."""
 
     def forget() -> float:
