@@ -10,6 +10,7 @@ from queue_db.errors import ArgumentError
 from queue_db.model import State, Verdict
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
+from queue_db.testing.statements import counted_statements
 
 __all__ = ["TestGroups", "TestGroupsAndKeys"]
 
@@ -223,6 +224,19 @@ class TestGroups:
         for turn in range(3):
             assert sorted(_numbers(queue, 500)) == list(range(120 * turn, 120 * (turn + 1)))
         assert queue.stats().blocked == 0
+
+    @pytest.mark.parametrize(("groups", "enqueueing", "completing"), [(1, 5, 7), (40, 6, 9)])
+    def test_its_price_in_statements(self, queue: Queue, groups: int, enqueueing: int, completing: int) -> None:
+        engine = queue.db.database.engine
+        jobs = [("mail", number, {"group": f"g{number % groups}"}) for number in range(3 * groups)]
+        with counted_statements(engine) as sent:
+            queue.enqueue_many(jobs)
+        assert len(sent) <= enqueueing, sent
+        claimed = queue.claim(2 * groups)
+        assert len(claimed) == groups
+        with counted_statements(engine) as sent:
+            assert all(queue.complete_many(claimed))
+        assert len(sent) <= completing, sent
 
     @pytest.mark.parametrize("group", ["", "x" * 201, "padded ", 7])
     def test_an_impossible_group_is_refused(self, queue: Queue, group: object) -> None:
