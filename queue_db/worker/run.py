@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,10 @@ from queue_db.leased import LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.worker.acknowledger import Acknowledger, Done
+from queue_db.worker.children import Children
 from queue_db.worker.claimer import Claimer
 from queue_db.worker.executors import Assignment, Loop, Threads
-from queue_db.worker.handlers import Handler, Handling, Stoppable
+from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, scheduler, sweeper
 from queue_db.worker.presence import Presence, watcher
@@ -95,6 +97,7 @@ class Run:
         self._helpers: list[threading.Thread] = []
         self._functions: Threads | None = None
         self._coroutines: Loop | None = None
+        self._children = Children()
 
     # --- the thread in Worker.run() ---------------------------------------------------------------------------------
 
@@ -117,7 +120,7 @@ class Run:
         if worker.db.removal.name == "delete_mark":
             chores.append((0.0, sweeper(worker.db)))
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))
-        if any(one.timeout is not None and not one.asynchronous for one in handlings):
+        if any(one.watched for one in handlings):
             self._helpers.append(self._thread("timeouts", self._watch_times))
         self._claiming = self._thread("claimer", self._claim, until_empty)
         log.info(
@@ -177,6 +180,9 @@ class Run:
                 function: Any = handling.function
                 if isinstance(function, Stoppable):
                     function.stop()
+        # Before their jobs are given back: others must not begin while they are still at it.
+        self._children.close()
+        if jobs:
             self._release(jobs)
         for executor in (self._functions, self._coroutines):
             if executor is not None:
@@ -264,7 +270,7 @@ class Run:
         if not self.held.holds(job):
             self._gone(job)  # lost while it waited here
             return
-        if handling.timeout is not None:
+        if handling.timeout is not None and handling.watched:
             self._times[job] = (time.monotonic() + handling.timeout, handling)
         began = self._begun(job)
         outcome: object
@@ -275,7 +281,7 @@ class Run:
             outcome = Dead(f"parked: {error}") if handling.schema is not None else error
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
             outcome = error
-        if handling.timeout is not None:
+        if handling.watched:
             self._times.pop(job, None)
         self._finish(job, handling, outcome, time.monotonic() - began)
 
@@ -292,7 +298,7 @@ class Run:
         except PayloadError as error:
             outcome = Dead(f"parked: {error}") if handling.schema is not None else error
         except TimeoutError as error:
-            outcome = _too_late(handling) if clock.expired() else error
+            outcome = late(handling) if clock.expired() else error
         except BaseException as error:  # noqa: BLE001 - CancelledError too: it was our doing, and the job is given up already
             outcome = error
         self._finish(job, handling, outcome, time.monotonic() - began)
@@ -325,7 +331,8 @@ class Run:
         """The handler with all that goes around it, made once."""
         made = self._around.get(handling)
         if made is None:
-            made = handling.wrapped(self._worker.wrappers)
+            function = None if handling.apart is None else partial(self._children.call, handling)
+            made = handling.wrapped(self._worker.wrappers, function)
             self._around[handling] = made
         return made
 
@@ -348,6 +355,7 @@ class Run:
         job.lost.set()
         if self._coroutines is not None:
             self._coroutines.cancel(job)
+        self._children.cancel(job)
 
     def _lost(self, job: LeasedJob) -> None:
         self._warn(job)
@@ -357,7 +365,7 @@ class Run:
         log.warning("lost the lease of %r: its handler still runs, but the result will not count", job)
 
     def _watch_times(self) -> None:
-        shortest = min(one.timeout for one in self._worker.handlers.all() if one.timeout is not None)
+        shortest = min(one.timeout for one in self._worker.handlers.all() if one.timeout is not None and one.watched)
         while not self._ended.wait(min(shortest / 4, _LOOK_AT_TIMES)):
             now = time.monotonic()
             for job, (until, handling) in list(self._times.items()):
@@ -366,7 +374,7 @@ class Run:
                 ticket = self._acknowledger.expect()
                 if self._times.pop(job, None) is not None and self.held.give_up(job):
                     self._warn(job)
-                    self._acknowledger.put(Done(job, handling, _too_late(handling), ticket))
+                    self._acknowledger.put(Done(job, handling, late(handling), ticket))
                     log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
                 else:
                     self._acknowledger.forget(ticket)
@@ -385,10 +393,6 @@ class Run:
         with self._lock:
             summary = self._worker.summary
             setattr(summary, what, getattr(summary, what) + number)
-
-
-def _too_late(handling: Handling) -> TimeoutError:
-    return TimeoutError(f"no result after {handling.timeout:g} s")
 
 
 def _counted_as(outcome: object) -> Happening:

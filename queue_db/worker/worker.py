@@ -116,6 +116,7 @@ class Worker:
         timeout: float | None = None,
         schema: Any = None,
         keep: float | None = None,
+        executor: str = "thread",
     ) -> Callable[[_Function], _Function]:
         """Decorate the function that works on jobs of this kind; None: of every kind that has no handler of its own.
 
@@ -125,18 +126,30 @@ class Worker:
         :param max_attempts: after so many the job is dead, whatever it says itself.
         :param backoff: attempt number → seconds until the next, as ``queue_db.backoff`` has them.
         :param timeout: seconds after which the attempt has failed. A coroutine is cancelled. A thread goes on, with ``job.lost``
-            set, and keeps its slot until it returns.
+            set, and keeps its slot until it returns. A process is ended.
         :param schema: what payloads must look like: a pydantic model, a msgspec Struct, a dataclass, or a function. The handler
             finds an object of it in ``job.payload``. A payload that does not fit is refused when it is enqueued through the same
             database object; one that is claimed goes to the dead with the reason.
         :param keep: seconds for which a completed job is kept, with its payload and what the handler returned (``db.finished``,
             ``db.wait``); default: not at all.
-        :raises ArgumentError: the kind has a handler already, or a value is outside its allowed range.
+        :param executor: ``thread``; or ``process``, for work that keeps a core busy: the function is called in another process,
+            which must be able to import it by its name. It gets a :class:`JobSnapshot`, and what it returns is pickled.
+        :raises ArgumentError: the kind has a handler already, another process cannot find the function, or a value is outside its
+            allowed range.
         """
 
         def add(function: _Function) -> _Function:
             model = None if schema is None else Schema(schema)
-            self.handlers.add(kind, function, max_attempts=max_attempts, backoff=backoff, timeout=timeout, schema=model, keep=keep)
+            self.handlers.add(
+                kind,
+                function,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                timeout=timeout,
+                schema=model,
+                keep=keep,
+                executor=executor,
+            )
             if model is not None and kind is not None:
                 self.db.schemas[kind] = model
             return function
