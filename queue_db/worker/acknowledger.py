@@ -7,15 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, StorageError
+from queue_db.events import Happening
 from queue_db.leased import LeasedJob
 from queue_db.model import Kept, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.handlers import Handling
+from queue_db.worker.logs import about
 from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
@@ -133,11 +135,12 @@ class Acknowledger:
             except StorageError as error:
                 wait = trouble.next()
                 if time.monotonic() + wait > until or self._hurry.wait(wait):
-                    log.error("%s could not be settled and comes back when its lease runs out: %s", _these(ones), error)  # noqa: TRY400
+                    message = "%s could not be settled and comes back when its lease runs out: %s"
+                    log.error(message, _these(ones), error, extra=_about(ones))  # noqa: TRY400 - it was a warning often enough
                     for one in ones:
                         self._tell(one, None)
                     return
-                log.warning("settling %s failed, trying again: %s", _these(ones), error)
+                log.warning("settling %s failed, trying again: %s", _these(ones), error, extra=_about(ones))
             else:
                 for one, verdict in zip(ones, verdicts, strict=True):
                     self._tell(one, verdict)
@@ -174,7 +177,7 @@ def _verb(one: Done) -> tuple[Done, str, float]:
         try:
             arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
         except ArgumentError as error:
-            log.warning("%r failed: %s", one.job, error)
+            log.warning("%r failed: %s", one.job, error, extra=about(one.job, Happening.FAILED, one.seconds))
             return one._replace(outcome=error), "fail", 0.0
     if isinstance(outcome, Snooze):
         return one, "snooze", float(outcome.seconds)
@@ -218,7 +221,7 @@ def _of(queue: Queue, one: Done) -> Kept | None:
         result = queue.db.codec.encode(one.outcome)
     except (TypeError, ValueError, RecursionError) as error:
         # The work is done: to do it again would not make its result any better.
-        log.warning("%r: the result cannot be kept: %s", one.job, error)
+        log.warning("%r: the result cannot be kept: %s", one.job, error, extra=about(one.job, Happening.COMPLETED, one.seconds))
     return Kept(result, arguments.seconds("keep", one.handling.keep))
 
 
@@ -238,7 +241,8 @@ def _wait(one: Done) -> float | None:
         seconds = one.handling.backoff(one.job.attempts)
         arguments.seconds("backoff", seconds)
     except Exception:
-        log.exception("the backoff of %r failed for attempt %d: the usual one is taken", one.job, one.job.attempts)
+        message = "the backoff of %r failed for attempt %d: the usual one is taken"
+        log.exception(message, one.job, one.job.attempts, extra=about(one.job, Happening.FAILED, one.seconds))
         return None
     return seconds
 
@@ -253,3 +257,7 @@ def _jobs(ones: Sequence[Done]) -> list[LeasedJob]:
 
 def _these(ones: Sequence[Done]) -> str:
     return repr(ones[0].job) if len(ones) == 1 else f"{len(ones)} jobs"
+
+
+def _about(ones: Sequence[Done]) -> dict[str, Any] | None:
+    return about(ones[0].job, seconds=ones[0].seconds) if len(ones) == 1 else None

@@ -24,6 +24,7 @@ from queue_db.errors import HandlerProcessError
 from queue_db.leased import LeasedJob
 from queue_db.worker.child import Answer, Call, Raised, Returned
 from queue_db.worker.handlers import Handling, late
+from queue_db.worker.logs import about
 from queue_db.worker.snapshot import JobSnapshot
 
 log = logging.getLogger("queue_db.worker")
@@ -234,7 +235,9 @@ def _opened(answer: Returned | Raised, job: LeasedJob) -> Any:
             except Exception as error:  # noqa: BLE001 - a user's class
                 problem = f"{type(error).__name__}: {error}"
         # The work is done: to do it again would not make its result any better.
-        log.warning("%r: the result cannot be brought back from its process and is taken for None: %s", job, problem)
+        log.warning(
+            "%r: the result cannot be brought back from its process and is taken for None: %s", job, problem, extra=about(job)
+        )
         return None
     raise _error(answer) from TracebackThere(f"\n{answer.trace}")
 

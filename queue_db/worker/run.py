@@ -26,6 +26,7 @@ from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, scheduler, sweeper
+from queue_db.worker.logs import about
 from queue_db.worker.presence import Presence, watcher
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, stacks
 
@@ -307,7 +308,8 @@ class Run:
         ticket = self._acknowledger.expect()
         if self.held.drop(job):
             if isinstance(outcome, BaseException):
-                log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome)
+                said = about(job, Happening.FAILED, seconds)
+                log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome, extra=said)
             done = Done(job, handling, outcome, ticket, seconds)
             if self._at_most_once:
                 self._told(done, Verdict.APPLIED)
@@ -317,7 +319,8 @@ class Run:
         else:
             self._acknowledger.forget(ticket)
             self.held.gone(job)
-            log.warning("%r: the handler ended after the lease was given up; the result does not count", job)
+            message = "%r: the handler ended after the lease was given up; the result does not count"
+            log.warning(message, job, extra=about(job, seconds=seconds))
         self._claimer.freed()
         if self._claimer.stopping.is_set() and not self.held:
             self._mail.put(Ended(self))
@@ -341,7 +344,7 @@ class Run:
             try:
                 hook(event)
             except Exception:
-                log.exception("the hook %r failed at %s of %r", hook, event.what, event.job)
+                log.exception("the hook %r failed at %s of %r", hook, event.what, event.job, extra=about(event.job, event.what))
 
     def _gone(self, job: LeasedJob) -> None:
         """Its handler is not called any more."""
@@ -362,7 +365,8 @@ class Run:
         self._count("lost", 1)
         if self._worker.hooks:
             self._tell(JobEvent(Happening.LOST, job))
-        log.warning("lost the lease of %r: its handler still runs, but the result will not count", job)
+        message = "lost the lease of %r: its handler still runs, but the result will not count"
+        log.warning(message, job, extra=about(job, Happening.LOST))
 
     def _watch_times(self) -> None:
         shortest = min(one.timeout for one in self._worker.handlers.all() if one.timeout is not None and one.watched)
@@ -375,16 +379,18 @@ class Run:
                 if self._times.pop(job, None) is not None and self.held.give_up(job):
                     self._warn(job)
                     self._acknowledger.put(Done(job, handling, late(handling), ticket))
-                    log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
+                    message = "%r: no result after %g s; its thread keeps a slot until it returns"
+                    log.warning(message, job, handling.timeout, extra=about(job, Happening.FAILED, handling.timeout))
                 else:
                     self._acknowledger.forget(ticket)
 
     def _told(self, done: Done, verdict: Verdict | None) -> None:
         what = _counted_as(done.outcome) if verdict else Happening.LOST
         if verdict is Verdict.LOST:
-            log.warning("%r: the lease was lost before the handler ended; the result does not count", done.job)
+            message = "%r: the lease was lost before the handler ended; the result does not count"
+            log.warning(message, done.job, extra=about(done.job, what, done.seconds))
         elif verdict and log.isEnabledFor(logging.DEBUG):
-            log.debug("%s: %r", what, done.job)
+            log.debug("%s: %r", what, done.job, extra=about(done.job, what, done.seconds))
         self._count(what.value, 1)
         if self._worker.hooks:
             self._tell(JobEvent(what, done.job, done.outcome, done.seconds))
