@@ -45,6 +45,8 @@ class Done(NamedTuple):
     ticket: Ticket
     #: How long it ran, seconds; None: it was not called.
     seconds: float | None = None
+    #: For how long it is kept if it is completed, seconds; None or 0: not at all.
+    keep: float | None = None
 
 
 Told = Callable[[Done, Verdict | None], None]
@@ -208,13 +210,13 @@ def _settling(queue: Queue, verb: str, seconds: float) -> _Settling:
 
 def _kept(queue: Queue, ones: Sequence[Done]) -> list[Kept | None] | None:
     """What is to be remembered of these jobs; nothing of most."""
-    if not any(one.handling is not None and one.handling.keep for one in ones):
+    if not any(one.keep for one in ones):
         return None
     return [_of(queue, one) for one in ones]
 
 
 def _of(queue: Queue, one: Done) -> Kept | None:
-    if one.handling is None or not one.handling.keep:
+    if not one.keep:
         return None
     result: str | None = None
     try:
@@ -222,7 +224,7 @@ def _of(queue: Queue, one: Done) -> Kept | None:
     except (TypeError, ValueError, RecursionError) as error:
         # The work is done: to do it again would not make its result any better.
         log.warning("%r: the result cannot be kept: %s", one.job, error, extra=about(one.job, Happening.COMPLETED, one.seconds))
-    return Kept(result, arguments.seconds("keep", one.handling.keep))
+    return Kept(result, arguments.seconds("keep", one.keep))
 
 
 def _fail(queue: Queue, ones: Sequence[Done]) -> list[Verdict]:

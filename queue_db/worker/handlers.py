@@ -49,7 +49,7 @@ class Handling:
     #: Seconds after which the attempt has failed.
     timeout: float | None = None
     schema: Schema | None = None
-    #: Seconds for which a completed job is kept with its result; None: not at all.
+    #: Seconds for which a completed job is kept with its result; 0: not at all; None: as the worker says.
     keep: float | None = None
     asynchronous: bool = False
     #: Where a process of its own finds the function; None: it is called here.
@@ -121,7 +121,7 @@ class Handlers:
         if timeout is not None:
             arguments.seconds("timeout", timeout, zero=False)
         if keep is not None:
-            arguments.seconds("keep", keep, zero=False)
+            arguments.seconds("keep", keep)
         # A function, or an object that is called like one.
         asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         apart = _apart(of_kind, function, executor, asynchronous)

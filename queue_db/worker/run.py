@@ -25,7 +25,7 @@ from queue_db.worker.claimer import Claimer
 from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.held import Heartbeat, Held
-from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, scheduler, sweeper
+from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, purger, scheduler, sweeper
 from queue_db.worker.logs import about
 from queue_db.worker.presence import Presence, watcher
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, stacks
@@ -118,6 +118,8 @@ class Run:
             chores.append((0.0, scheduler(worker.db, TROUBLE)))
         chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
         chores.append((FORGET_EVERY * random.random(), forgetter(worker.db)))
+        if worker.dead_for is not None or worker.dead_at_most is not None:
+            chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most)))
         if worker.db.removal.name == "delete_mark":
             chores.append((0.0, sweeper(worker.db)))
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))
@@ -310,7 +312,7 @@ class Run:
             if isinstance(outcome, BaseException):
                 said = about(job, Happening.FAILED, seconds)
                 log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome, extra=said)
-            done = Done(job, handling, outcome, ticket, seconds)
+            done = Done(job, handling, outcome, ticket, seconds, self._worker.keeps(handling))
             if self._at_most_once:
                 self._told(done, Verdict.APPLIED)
                 self._acknowledger.forget(ticket)
