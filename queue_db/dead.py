@@ -165,6 +165,8 @@ def job_from_row(row: Any, state: State, codec: Codec) -> Job:
         worker=row.worker,
         created_at=from_micros(row.created_at),
         last_error=row.last_error,
+        progress=getattr(row, "progress", None),
+        progress_note=getattr(row, "progress_note", None),
     )
 
 

@@ -94,6 +94,8 @@ class Job:
     worker: str | None
     created_at: datetime
     last_error: str | None
+    progress: float | None = None  #: how far its handler says that it is, 0 to 1
+    progress_note: str | None = None  #: and what else it says about that
 
     @property
     def fence(self) -> str:
@@ -261,6 +263,13 @@ class WorkerInfo:
     silent: float  #: seconds since it was seen
 
 
+class Said(NamedTuple):
+    """What a handler says about how far it is."""
+
+    fraction: float  #: 0 to 1
+    note: str | None
+
+
 class Kept(NamedTuple):
     """What is to be kept of a job when it is completed."""
 
@@ -300,3 +309,4 @@ class QueueStats:
     oldest_available_age: float | None  #: seconds since the longest waiting due job became due; None: nothing is due
     by_kind: Mapping[str, KindStats]
     held: int = 0  #: claimed by streams that have not completed them; in none of the other counts
+    progress: float | None = None  #: mean of the running jobs whose handlers have said how far they are, 0 to 1

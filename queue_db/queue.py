@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import URL, Connection, Engine
 
-from queue_db import arguments, backoff, intake, migrate, upcoming
+from queue_db import arguments, backoff, intake, migrate, progress, upcoming
 from queue_db.claiming import Claiming, Won
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.database import ATTEMPTS, Database
@@ -31,7 +31,20 @@ from queue_db.dialects.transactions import savepoint
 from queue_db.errors import JobNotFoundError
 from queue_db.hints import Hints
 from queue_db.leased import LeasedJob
-from queue_db.model import Controls, Counters, Finished, Job, JobError, Kept, QueueStats, State, Verdict, WorkerInfo, from_micros
+from queue_db.model import (
+    Controls,
+    Counters,
+    Finished,
+    Job,
+    JobError,
+    Kept,
+    QueueStats,
+    Said,
+    State,
+    Verdict,
+    WorkerInfo,
+    from_micros,
+)
 from queue_db.payloads import Schema
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
@@ -597,6 +610,11 @@ class Queue:
     def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str]) -> list[Verdict]:
         """Send these jobs to the dead table, all for one reason or each for its own."""
         return self._settling.bury(jobs, error)
+
+    def progress_of(self, job: LeasedJob, said: Said) -> Verdict:
+        """Write what is said about a leased job: :meth:`LeasedJob.progress` elsewhere than in a worker."""
+        found = progress.tell(self.db.database, self.db.store, {job: said}, attempts=ATTEMPTS)
+        return Verdict.APPLIED if found else Verdict.LOST
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -94,6 +94,8 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
             attempts=0,
             claim_token=None,
             worker=None,
+            progress=None,
+            progress_note=None,
             last_error=None,
             due_at=None,
             available_at=due_time(now, row.after, row.not_before),

@@ -25,6 +25,8 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
             func.sum(case((~due & ~held, 1), else_=0)).label("scheduled"),
             func.sum(case((~due & held, 1), else_=0)).label("running"),
             func.max(case((due, now - jobs.c.available_at), else_=None)).label("age"),
+            func.sum(case((~due & held, jobs.c.progress), else_=None)).label("progress"),
+            func.sum(case((~due & held & jobs.c.progress.is_not(None), 1), else_=0)).label("progressing"),
         )
         # Those that a stream holds are counted with the stream.
         .where(jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at != NEVER)
@@ -42,6 +44,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
         row.kind: KindStats(int(row.available), int(row.scheduled), int(row.running), deaths.pop(row.kind, 0)) for row in live
     }
     by_kind.update({kind: KindStats(dead=count) for kind, count in deaths.items()})
+    progressing = sum(int(row.progressing) for row in live)
     ages = [int(row.age) for row in live if row.age is not None]
     return QueueStats(
         queue=queue,
@@ -52,6 +55,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
         oldest_available_age=max(ages) / 1_000_000 if ages else None,
         by_kind=dict(sorted(by_kind.items())),
         held=int(held),
+        progress=sum(row.progress or 0.0 for row in live) / progressing if progressing else None,
     )
 
 

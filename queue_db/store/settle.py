@@ -52,13 +52,15 @@ def free(
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
     values: dict[str, Any] = {
-        "available_at": now + _each(jobs.c.id, delays, BigInteger()),
+        "available_at": now + each(jobs.c.id, delays, BigInteger()),
         "version": jobs.c.version + 1,
         "claim_token": None,
         "worker": None,
+        "progress": None,
+        "progress_note": None,
     }
     if errors is not None:
-        values["last_error"] = _each(jobs.c.id, errors, Text())
+        values["last_error"] = each(jobs.c.id, errors, Text())
     if not attempted:
         values["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
     return store.dialect.change(connection, jobs, pairs, values, store.time())
@@ -121,7 +123,7 @@ def bury(connection: Connection, store: Store, pairs: Pairs, errors: Mapping[int
     ]
     names = [column.name for column in dead.c if column.name not in ("died_at", "last_error")]
     source = select(
-        *copied, moment(store.clock is not None), _each(jobs.c.id, {job_id: errors[job_id] for job_id in ids}, Text())
+        *copied, moment(store.clock is not None), each(jobs.c.id, {job_id: errors[job_id] for job_id in ids}, Text())
     ).where(jobs.c.id.in_(ids))
     connection.execute(insert(dead).from_select([*names, "died_at", "last_error"], source), store.time())
     return delete(connection, store, held)
@@ -156,7 +158,7 @@ def confirm(connection: Connection, store: Store, leases: Sequence[tuple[int, in
     return shown
 
 
-def _each(column: ColumnElement[int], values: Mapping[int, Any], kind: Any) -> ColumnElement[Any]:
+def each(column: ColumnElement[int], values: Mapping[int, Any], kind: Any) -> ColumnElement[Any]:
     """A value for each id; plain when they are all the same."""
     different = set(values.values())
     if len(different) == 1:

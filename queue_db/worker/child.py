@@ -14,6 +14,7 @@ import signal
 import threading
 import traceback
 from contextlib import suppress
+from dataclasses import replace
 from functools import reduce
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
@@ -21,6 +22,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from queue_db.errors import ArgumentError
+from queue_db.model import Said
 
 
 class Reference(NamedTuple):
@@ -57,7 +59,7 @@ class Raised(NamedTuple):
     trace: str
 
 
-Answer = Begun | Returned | Raised
+Answer = Begun | Said | Returned | Raised
 
 
 def reference_of(function: Any) -> Reference:
@@ -90,6 +92,7 @@ def main(descriptor: int) -> None:
 class _Child:
     def __init__(self, parent: Connection) -> None:
         self._parent = parent
+        self._saying = threading.Lock()  # a handler's threads may all say how far it is
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._ending = threading.Event()
         self._working = False
@@ -129,7 +132,8 @@ class _Child:
         os.killpg(0, signal.SIGKILL)
 
     def _say(self, answer: Answer) -> None:
-        self._parent.send_bytes(pickle.dumps(answer))
+        with self._saying:
+            self._parent.send_bytes(pickle.dumps(answer))
 
 
 def _answer(call: Call, say: Any) -> Answer:
@@ -138,7 +142,7 @@ def _answer(call: Call, say: Any) -> Answer:
         module: Any = importlib.import_module(call.function.module)
         function = reduce(getattr, call.function.name.split("."), module)
         say(Begun())
-        outcome = function(job)
+        outcome = function(replace(job, tell=say))
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
         return _raised(error)
     try:

@@ -22,6 +22,7 @@ from typing import Any
 
 from queue_db.errors import HandlerProcessError
 from queue_db.leased import LeasedJob
+from queue_db.model import Said
 from queue_db.worker.child import Answer, Call, Raised, Returned
 from queue_db.worker.handlers import Handling, late
 from queue_db.worker.logs import about
@@ -76,7 +77,7 @@ class Children:
         while True:
             child = self._take(job)
             try:
-                answer = child.call(message, handling)
+                answer = child.call(message, handling, job)
             except _DeadBefore:
                 continue
             finally:
@@ -147,7 +148,7 @@ class _Child:
         self.ended = threading.Event()
         log.debug("process %d for handlers", self._process.pid)
 
-    def call(self, message: bytes, handling: Handling) -> Returned | Raised:
+    def call(self, message: bytes, handling: Handling, job: LeasedJob) -> Returned | Raised:
         """Send a call and wait for its answer; after an exception the process has ended."""
         with suppress(OSError):  # it is dead, as its pipe will tell
             self._pipe.send_bytes(message)
@@ -169,6 +170,9 @@ class _Child:
                 if begun:
                     raise late(handling)
                 raise HandlerProcessError(f"the process of this handler has not begun within {START:g} s")
+            if isinstance(answer, Said):
+                job.progress(*answer)
+                continue
             begun = True
             until = math.inf if handling.timeout is None else time.monotonic() + handling.timeout
 

@@ -28,6 +28,7 @@ from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, purger, scheduler, sweeper
 from queue_db.worker.logs import about
 from queue_db.worker.presence import Presence, watcher
+from queue_db.worker.progress import TELL_EVERY, Progress
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, stacks
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Run:
         self._at_most_once = worker.mode == "at_most_once"
         self._names = worker.names
         self.held = Held(worker.shares.queues)
+        self._progress = Progress(worker.db, self.held)
         self._times: dict[LeasedJob, tuple[float, Handling]] = {}
         self._around: dict[Handling, Handler] = {}
         self._acknowledger = Acknowledger(self._told, TROUBLE)
@@ -114,6 +116,7 @@ class Run:
         chores: list[tuple[float, Chore]] = []
         if not self._at_most_once:
             chores.append((worker.lease / 3, Heartbeat(self.held, worker.lease, self._lost).beat))
+            chores.append((TELL_EVERY, self._progress.tell))
         if worker.schedules:
             chores.append((0.0, scheduler(worker.db, TROUBLE)))
         chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
@@ -252,6 +255,8 @@ class Run:
         functions: list[Assignment] = []
         coroutines: list[Assignment] = []
         for job in jobs:
+            if not self._at_most_once:
+                job.noted_by(self._progress.say)
             try:
                 handling = self._worker.handlers.of(job)
             except UnknownKindError as error:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
+from queue_db import arguments
 from queue_db.leased import LeasedJob
+from queue_db.model import Said
+from queue_db.schema import NOTE_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,23 @@ class JobSnapshot:
     created_at: datetime
     due_at: datetime | None
     last_error: str | None  #: why the attempt before failed
+    #: Brings what is said to the worker; None: nobody is there to hear it.
+    tell: Callable[[Said], None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def fence(self) -> str:
         """``id:version`` as of the start: every extension of the lease raises it."""
         return f"{self.id}:{self.version}"
+
+    def progress(self, fraction: float, note: str | None = None) -> None:
+        """Say how far the work is, as :meth:`queue_db.LeasedJob.progress` does.
+
+        :param fraction: 0 to 1.
+        :param note: a few words, cut at 200 characters.
+        """
+        said = Said(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
+        if self.tell is not None:
+            self.tell(said)
 
     @classmethod
     def of(cls, job: LeasedJob) -> Self:

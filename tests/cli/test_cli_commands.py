@@ -277,6 +277,8 @@ JOB_KEYS = [
     "version",
     "fence",
     "last_error",
+    "progress",
+    "progress_note",
 ]
 
 
