@@ -70,8 +70,9 @@ class Children:
         :raises HandlerProcessError: the process died, or the job cannot be sent to it.
         :raises TimeoutError: the handler's time was over, and its process has been ended.
         """
+        snapshot = JobSnapshot.of(job)
         try:
-            message = pickle.dumps(Call(handling.apart, pickle.dumps(JobSnapshot.of(job))))  # type: ignore[arg-type]
+            message = pickle.dumps(Call(handling.apart, pickle.dumps(snapshot)))  # type: ignore[arg-type]
         except Exception as error:
             raise HandlerProcessError(f"the job cannot be sent to a process: {type(error).__name__}: {error}") from error
         while True:
@@ -86,10 +87,10 @@ class Children:
 
     def cancel(self, job: LeasedJob) -> None:
         """Let the process that works on this job end, without waiting for it."""
-        with self._lock:
+        with self._lock:  # a moment later it may work on another job
             child = self._busy.get(job)
-        if child is not None:
-            child.call_off()
+            if child is not None:
+                child.call_off()
 
     def close(self) -> None:
         """End all processes, also those that work; return when they have ended."""
@@ -121,11 +122,10 @@ class Children:
     def _put_back(self, job: LeasedJob, child: _Child) -> None:
         with self._lock:
             del self._busy[job]
-            usable = not child.ended.is_set()
-            if usable and not self._closed:
+            if not (self._closed or child.unwanted or child.ended.is_set()):
                 self._idle.append(child)
                 return
-        if usable:
+        if not child.ended.is_set():
             child.end()
 
 
@@ -145,6 +145,7 @@ class _Child:
                 start_new_session=True,
             )
         self._used = False
+        self.unwanted = False
         self.ended = threading.Event()
         log.debug("process %d for handlers", self._process.pid)
 
@@ -197,7 +198,8 @@ class _Child:
                 raise EOFError
 
     def call_off(self) -> None:
-        """Let :meth:`call` end the process. From any thread."""
+        """Let :meth:`call` end the process, or whoever has it next. From any thread."""
+        self.unwanted = True
         with suppress(OSError):
             self._call_off.send_bytes(b"")
 

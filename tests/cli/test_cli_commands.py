@@ -243,7 +243,7 @@ def test_stats_of_one_queue_and_of_all(ask, queue):
     assert found["oldest_available_age"] >= 0
     assert found in [record | {"oldest_available_age": found["oldest_available_age"]} for record in ask("stats", "--json").records]
     rows = [line.split() for line in ask("stats", queue.name).out.splitlines()]
-    assert rows[0] == ["queue", "kind", "available", "scheduled", "running", "held", "dead", "waiting"]
+    assert rows[0] == ["queue", "kind", "available", "scheduled", "running", "held", "dead", "waiting", "progress"]
     assert rows[1][:6] == [queue.name, "1", "1", "1", "0", "1"]
     assert rows[2] == ["a", "1", "0", "1", "0"]
 

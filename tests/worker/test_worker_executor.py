@@ -1,6 +1,7 @@
 """Handlers in processes: what goes there and comes back, and that none of them outlives its job, its lease, its worker."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 from queue_db import ArgumentError, JobNotFoundError, State
 from queue_db.backoff import constant
 from queue_db.testing import drain
-from queue_db.worker import Worker
+from queue_db.worker import JobSnapshot, Worker
+from queue_db.worker.child import Call
+from queue_db.worker.children import Children
 from tests.worker import in_processes
 from tests.worker.in_processes import PATIENCE, Meeting
 
@@ -141,6 +144,17 @@ def test_a_result_that_cannot_be_pickled_is_no_reason_to_do_the_work_again(queue
 
 
 @SQLITE
+def test_a_payload_that_cannot_be_decoded_fails_its_attempt(queue, db):
+    worker = apart(queue, in_processes.returns_by_kind)
+    job_id = queue.enqueue("n")
+    with queue.transaction() as connection:
+        jobs = db.store.tables.jobs
+        connection.execute(jobs.update().where(jobs.c.id == job_id).values(payload="{"))
+    assert worker.run(until_empty=True).failed == 1
+    assert queue.get(job_id).last_error.startswith("PayloadError: ")
+
+
+@SQLITE
 def test_what_cannot_be_sent_fails_its_attempt(queue):
     worker = apart(queue, in_processes.raises, kind="n", handling={"schema": lambda payload: lambda: payload})
     job_id = queue.enqueue("n", 1)
@@ -213,6 +227,21 @@ def test_a_process_ends_when_the_lease_is_lost(queue, meeting, running, log):
         queue.enqueue("n", {"port": meeting.port})
         meeting.visitor().tell("return")
     assert (worker.summary.lost, worker.summary.completed) == (1, 1)
+
+
+@SQLITE
+def test_a_lease_that_is_lost_when_its_process_has_just_answered_ends_no_other_job(queue):
+    queue.enqueue_many([("done", None)] * 2)
+    late, other = queue.claim(2)
+    handling = apart(queue, in_processes.returns_by_kind).handlers.of(late)
+    children = Children()
+    child = children._take(late)
+    message = pickle.dumps(Call(handling.apart, pickle.dumps(JobSnapshot.of(late))))
+    assert child.call(message, handling, late)
+    children.cancel(late)
+    children._put_back(late, child)
+    assert children.call(handling, other) == "fine"
+    children.close()
 
 
 @SQLITE
