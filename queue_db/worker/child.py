@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import os
 import pickle
 import signal
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
@@ -43,6 +45,12 @@ class Begun(NamedTuple):
     """The function is about to be called."""
 
 
+class Logged(NamedTuple):
+    """Something was logged."""
+
+    record: bytes  #: pickled: the attributes of the record, with its text and its traceback written out
+
+
 class Returned(NamedTuple):
     """It has returned."""
 
@@ -59,7 +67,7 @@ class Raised(NamedTuple):
     trace: str
 
 
-Answer = Begun | Said | Returned | Raised
+Answer = Begun | Said | Logged | Returned | Raised
 
 
 def reference_of(function: Any) -> Reference:
@@ -84,9 +92,15 @@ def reference_of(function: Any) -> Reference:
     return Reference(module, name)
 
 
-def main(descriptor: int) -> None:
-    """Answer calls from the pipe of this number until the parent says that it is enough, or is dead."""
-    _Child(Connection(descriptor)).run()
+def main(pipe: int, level: int) -> None:
+    """Answer calls from the pipe of this number until the parent says that it is enough, or is dead.
+
+    :param level: what is logged below it goes nowhere.
+    """
+    child = _Child(Connection(pipe))
+    logging.getLogger().addHandler(_ToTheParent(child.say))
+    logging.getLogger().setLevel(level)
+    child.run()
 
 
 class _Child:
@@ -108,11 +122,11 @@ class _Child:
             self._working = True
             if self._ending.is_set():
                 return
-            answer = _answer(call, self._say)
+            answer = _answer(call, self.say)
             self._working = False
             if self._ending.is_set():
                 return
-            self._say(answer)
+            self.say(answer)
 
     def _heed(self, number: int, frame: object) -> None:
         if self._ending.is_set() and self._working:
@@ -131,12 +145,30 @@ class _Child:
         # The parent is dead: nothing that is done from here on counts.
         os.killpg(0, signal.SIGKILL)
 
-    def _say(self, answer: Answer) -> None:
+    def say(self, answer: Answer) -> None:
+        """Send it. From any thread."""
         with self._saying:
             self._parent.send_bytes(pickle.dumps(answer))
 
 
-def _answer(call: Call, say: Any) -> Answer:
+class _ToTheParent(logging.Handler):
+    """Where logging is set up is where records are written."""
+
+    def __init__(self, say: Callable[[Answer], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            written = vars(record) | {"msg": record.getMessage(), "args": (), "exc_info": None}
+            if record.exc_info:
+                written["exc_text"] = logging.Formatter().formatException(record.exc_info)
+            self._say(Logged(pickle.dumps(written)))
+        except Exception:  # noqa: BLE001 - what was given as extra cannot be pickled, or the parent is dead
+            self.handleError(record)
+
+
+def _answer(call: Call, say: Callable[[Answer], None]) -> Answer:
     try:
         job = pickle.loads(call.job)  # noqa: S301 - from our parent
         module: Any = importlib.import_module(call.function.module)

@@ -23,7 +23,7 @@ from typing import Any
 from queue_db.errors import HandlerProcessError
 from queue_db.leased import LeasedJob
 from queue_db.model import Said
-from queue_db.worker.child import Answer, Call, Raised, Returned
+from queue_db.worker.child import Answer, Call, Logged, Raised, Returned
 from queue_db.worker.handlers import Handling, late
 from queue_db.worker.logs import about
 from queue_db.worker.snapshot import JobSnapshot
@@ -41,7 +41,8 @@ _KILL = 5.0
 _LOOK = 1.0
 
 _PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from queue_db.worker.child import main; main(int(sys.argv.pop()))"
+    "import json, sys; start = json.loads(sys.argv.pop()); sys.path[:] = start.pop('path'); "
+    "from queue_db.worker.child import main; main(**start)"
 )
 
 _END = pickle.dumps(None)
@@ -137,9 +138,10 @@ class _Child:
         # So that another thread can end the wait for an answer.
         self._called_off, self._call_off = Pipe(duplex=False)
         with theirs:
+            start = {"path": sys.path, "pipe": theirs.fileno(), "level": logging.getLogger().level}
             # A session of its own: Ctrl-C does not reach it, and it is ended together with what it has started.
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
-                [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), json.dumps(sys.path)],
+                [sys.executable, "-c", _PROGRAM, json.dumps(start)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -173,6 +175,9 @@ class _Child:
                 raise HandlerProcessError(f"the process of this handler has not begun within {START:g} s")
             if isinstance(answer, Said):
                 job.progress(*answer)
+                continue
+            if isinstance(answer, Logged):
+                _log(answer, job)
                 continue
             begun = True
             until = math.inf if handling.timeout is None else time.monotonic() + handling.timeout
@@ -229,6 +234,15 @@ class _Child:
         except subprocess.TimeoutExpired:
             log.error("process %d of a handler does not end", self._process.pid)  # noqa: TRY400 - where it hangs, nobody knows
         self.ended.set()
+
+
+def _log(answer: Logged, job: LeasedJob) -> None:
+    """Write here what was logged there."""
+    with suppress(Exception):  # extra fields of classes that are not here
+        record = logging.makeLogRecord(about(job) | pickle.loads(answer.record))  # noqa: S301 - from our child
+        logger = logging.getLogger(record.name)
+        if logger.isEnabledFor(record.levelno):
+            logger.handle(record)
 
 
 def _opened(answer: Returned | Raised, job: LeasedJob) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import os
 import select
 import socket
@@ -111,6 +112,15 @@ OUTCOMES = {"snooze": Snooze(1000), "retry": Retry("not yet", 1000), "cancel": C
 
 def returns_by_kind(job: Any) -> object:
     return OUTCOMES[job.kind]
+
+
+def logs(job: Any) -> None:
+    logging.getLogger("shop").debug("too small")
+    logging.getLogger("shop").info("%s for %r", "painted", "ä", extra={"color": "blue"})
+    try:
+        raises(job)
+    except ValueError:
+        logging.getLogger("shop").exception("spilt")
 
 
 def raises(job: Any) -> None:

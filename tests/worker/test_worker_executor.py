@@ -1,5 +1,6 @@
 """Handlers in processes: what goes there and comes back, and that none of them outlives its job, its lease, its worker."""
 
+import logging
 import os
 import pickle
 import signal
@@ -296,6 +297,20 @@ def test_processes_end_when_their_worker_is_killed(queue, url, meeting, tmp_path
     finally:
         worker.kill()
         worker.wait(PATIENCE)
+
+
+@SQLITE
+def test_what_it_logs_is_written_here_with_its_job(queue, caplog):
+    caplog.set_level(logging.INFO)
+    worker = apart(queue, in_processes.logs)
+    job_id = queue.enqueue("n", 7)
+    assert worker.run(until_empty=True).completed == 1
+    painted, spilt = [record for record in caplog.records if record.name == "shop"]
+    assert (painted.levelname, painted.getMessage(), painted.color) == ("INFO", "painted for 'ä'", "blue")
+    assert all((record.job_id, record.kind, record.attempt) == (job_id, "n", 1) for record in (painted, spilt))
+    assert painted.process != os.getpid()
+    assert "a bad one: 7" in spilt.exc_text
+    assert "in raises" in spilt.exc_text
 
 
 @SQLITE
