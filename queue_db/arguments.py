@@ -69,6 +69,31 @@ def whole(what: str, value: object, lowest: int, highest: int = _INT32 - 1) -> i
     return value
 
 
+def fraction(what: str, value: object) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentError(f"{what}={value!r}: must be a number from 0 to 1")
+    if not 0 <= value <= 1:
+        raise ArgumentError(f"{what}={value!r}: must be 0 to 1")
+    return float(value)
+
+
+def text(what: str, value: object, longest: int) -> str | None:
+    """A text of people or None, cut to ``longest`` characters, as every database can store it; nothing is None too."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ArgumentError(f"{what}={value!r}: must be a string")
+    return storable(value, longest) or None
+
+
+def storable(text: str, longest: int) -> str:
+    """The text cut to so many characters, without those that a database cannot store."""
+    # PostgreSQL text cannot hold NUL; a lone surrogate cannot be encoded.
+    clean = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    return clean if len(clean) <= longest else clean[: longest - 1] + "…"
+
+
 def headers(value: object) -> Mapping[str, Any] | None:
     """A mapping with string keys, or None."""
     if value is None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.codecs import Codec
@@ -93,33 +96,51 @@ class DeadJobs:
                 raise DuplicateJobError(unique_key=str(job.unique_key), existing_id=None)
         return back
 
-    def purge(self, queue: str | None = None, *, kind: str | None = None, older_than: float | None = None) -> int:
-        """Delete dead jobs for good, in batches; return how many. ``older_than``: only those dead for so many seconds."""
+    def purge(
+        self,
+        queue: str | None = None,
+        *,
+        kind: str | None = None,
+        older_than: float | None = None,
+        keep: int | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Delete dead jobs for good, in batches, those of one queue longest dead first; return how many.
+
+        :param older_than: only those dead for so many seconds.
+        :param keep: not those that died last, so many of the queue and kind, or of all.
+        :param limit: at most so many.
+        """
         _check(queue, kind)
         age = None if older_than is None else arguments.seconds("older_than", older_than)
+        if keep is not None:
+            arguments.whole("keep", keep, 0)
+        if limit is not None:
+            arguments.whole("limit", limit, 0)
         db = self._db
         db.ready()
-        before = None
-        if age is not None:
-            now = (
-                db.store.clock()
-                if db.store.clock
-                else db.database.run(
-                    lambda connection: connection.execute(db.store.dialect.clock_query()).scalar_one(),
-                    name="clock",
-                    write=False,
-                )
-            )
-            before = now - age
+
+        def last(connection: Connection) -> graveyard.Place | None:
+            """The last one that goes."""
+            places: list[graveyard.Place] = []
+            if age is not None:
+                places.append((db.store.read_clock(connection) - age, -1))
+            if keep is not None:
+                places.append(graveyard.border(connection, db.store, queue=queue, kind=kind, keep=keep))
+            return min(places, default=None)
+
+        bounded = age is not None or keep is not None
+        upto = db.database.run(last, name="dead border", write=False) if bounded else None
         deleted = 0
-        while True:
+        while limit is None or deleted < limit:
+            batch = _BATCH if limit is None else min(_BATCH, limit - deleted)
             gone = db.database.run(
-                lambda connection: graveyard.forget(connection, db.store, queue=queue, kind=kind, before=before, limit=_BATCH),
-                name="dead purge",
+                partial(graveyard.forget, store=db.store, queue=queue, kind=kind, upto=upto, limit=batch), name="dead purge"
             )
             deleted += gone
-            if gone < _BATCH:
-                return deleted
+            if gone < batch:
+                break
+        return deleted
 
 
 def job_from_row(row: Any, state: State, codec: Codec) -> Job:
@@ -145,6 +166,8 @@ def job_from_row(row: Any, state: State, codec: Codec) -> Job:
         created_at=from_micros(row.created_at),
         last_error=row.last_error,
         group=row.group_key,
+        progress=getattr(row, "progress", None),
+        progress_note=getattr(row, "progress_note", None),
     )
 
 

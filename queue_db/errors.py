@@ -10,6 +10,7 @@
     ├─ JobNotFoundError
     ├─ UnknownKindError
     ├─ LeaseLostError
+    ├─ HandlerProcessError
     ├─ StreamError ─┬─ StreamFencedError
     │               └─ CheckpointMismatchError
     └─ StorageError ─┬─ TransientStorageError
@@ -114,6 +115,10 @@ class LeaseLostError(QueueDBError):
         super().__init__(f"the lease was lost{which}: another worker has the job, or it is gone; nothing was changed")
         self.job_id = job_id
         self.version = version
+
+
+class HandlerProcessError(QueueDBError):
+    """The process of a handler ended before the handler did, or it cannot be sent what it needs."""
 
 
 class StreamError(QueueDBError):

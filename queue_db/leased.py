@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.errors import ArgumentError, PayloadError
-from queue_db.model import ClaimedRow, Tie, Verdict, from_micros, tie_of
+from queue_db.model import ClaimedRow, Said, Tie, Verdict, from_micros, tie_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
+from queue_db.schema import NOTE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -32,6 +34,7 @@ class Settler(Protocol):
     def extend_many(self, jobs: list[LeasedJob], seconds: float) -> list[Verdict]: ...
     def cancel_many(self, jobs: list[LeasedJob]) -> list[Verdict]: ...
     def bury_many(self, jobs: list[LeasedJob], error: BaseException | str) -> list[Verdict]: ...
+    def progress_of(self, job: LeasedJob, said: Said) -> Verdict: ...
     def transaction(self) -> AbstractContextManager[Connection]: ...
 
 
@@ -46,6 +49,7 @@ class LeasedJob:
         "_claimed_at",
         "_codec",
         "_lost",
+        "_noting",
         "_payload",
         "_queue",
         "_row",
@@ -62,6 +66,7 @@ class LeasedJob:
         self._codec = codec
         self._payload: tuple[Any] | None = None
         self._lost: threading.Event | None = None
+        self._noting: Callable[[LeasedJob, Said], Verdict] | None = None
         self.token = token
         #: The fencing token; goes up when the lease is extended.
         self.version = row.version
@@ -245,6 +250,22 @@ class LeasedJob:
     def bury(self, error: BaseException | str) -> Verdict:
         """Trying again is pointless: send the job to the dead table."""
         return self._queue.bury_many([self], error)[0]
+
+    def progress(self, fraction: float, note: str | None = None) -> Verdict:
+        """Say how far the work is: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt has the job.
+
+        In a worker it costs no statement: what was said last is written once a second, for all its jobs together, and the verdict
+        is what the worker knows. Elsewhere it is written at once.
+
+        :param fraction: 0 to 1.
+        :param note: a few words, cut at 200 characters.
+        """
+        said = Said(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
+        return self._queue.progress_of(self, said) if self._noting is None else self._noting(self, said)
+
+    def noted_by(self, noting: Callable[[LeasedJob, Said], Verdict]) -> None:
+        """Let ``noting`` get what :meth:`progress` is told."""
+        self._noting = noting
 
     def settle(self, outcome: Outcome) -> Verdict:
         """Do what a handler returned: nothing completes the job, :class:`Snooze`, :class:`Retry` and so on do as they say."""

@@ -96,6 +96,8 @@ class Job:
     created_at: datetime
     last_error: str | None
     group: str | None = None  #: of the jobs of one group so many run at once as the queue says, by default one
+    progress: float | None = None  #: how far its handler says that it is, 0 to 1
+    progress_note: str | None = None  #: and what else it says about that
 
     @property
     def fence(self) -> str:
@@ -296,6 +298,13 @@ class Batch:
     created_at: datetime
 
 
+class Said(NamedTuple):
+    """What a handler says about how far it is."""
+
+    fraction: float  #: 0 to 1
+    note: str | None
+
+
 class Kept(NamedTuple):
     """What is to be kept of a job when it is completed."""
 
@@ -338,3 +347,4 @@ class QueueStats:
     by_kind: Mapping[str, KindStats]
     held: int = 0  #: claimed by streams that have not completed them; in none of the other counts
     blocked: int = 0  #: waiting for jobs before them in their groups
+    progress: float | None = None  #: mean of the running jobs whose handlers have said how far they are, 0 to 1

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import URL, Connection, Engine
 
-from queue_db import arguments, backoff, intake, migrate, upcoming
+from queue_db import arguments, backoff, intake, migrate, progress, upcoming
 from queue_db.claiming import Claiming, Won
 from queue_db.codecs import Codec, JSONCodec
-from queue_db.database import Database
+from queue_db.database import ATTEMPTS, Database
 from queue_db.dead import DeadJobs, job_from_row
 from queue_db.enqueuing import Enqueuing
 from queue_db.errors import ArgumentError, JobNotFoundError
@@ -39,6 +39,7 @@ from queue_db.model import (
     Kept,
     NewJob,
     QueueStats,
+    Said,
     State,
     Verdict,
     WorkerInfo,
@@ -47,7 +48,7 @@ from queue_db.model import (
 from queue_db.payloads import Schema
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
-from queue_db.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, WORKER_LENGTH, tables
+from queue_db.schema import DEFAULT_MAX_ATTEMPTS, KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.settling import Settling
 from queue_db.store import (
     Marks,
@@ -319,11 +320,31 @@ class QueueDB:
         row = self.database.run(partial(history.finished, store=self.store, job_id=job_id), name="finished", write=False)
         if row is None:
             raise JobNotFoundError(job_id, "the finished jobs")
+        return self._finished(row)
+
+    def finished_jobs(
+        self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
+    ) -> list[Finished]:
+        """What is kept of completed jobs, by id; ``after``: the last one of the page before.
+
+        Looks through all that are kept, of whatever queue.
+        """
+        if queue is not None:
+            arguments.name("queue", queue, QUEUE_LENGTH)
+        if kind is not None:
+            arguments.name("kind", kind, KIND_LENGTH)
+        arguments.whole("limit", limit, 1)
+        self.ready()
+        above = -1 if after is None else after.id
+        page = partial(history.finished_page, store=self.store, queue=queue, kind=kind, above=above, limit=limit)
+        return [self._finished(row) for row in self.database.run(page, name="finished jobs", write=False)]
+
+    def _finished(self, row: Any) -> Finished:
         return Finished(
             id=row.id,
             queue=row.queue,
             kind=row.kind,
-            payload=self.codec.decode(row.payload),
+            payload=None if row.payload is None else self.codec.decode(row.payload),
             result=None if row.result is None else self.codec.decode(row.result),
             attempts=row.attempts,
             worker=row.worker,
@@ -601,6 +622,11 @@ class Queue:
     def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str]) -> list[Verdict]:
         """Send these jobs to the dead table, all for one reason or each for its own."""
         return self._settling.bury(jobs, error)
+
+    def progress_of(self, job: LeasedJob, said: Said) -> Verdict:
+        """Write what is said about a leased job: :meth:`LeasedJob.progress` elsewhere than in a worker."""
+        found = progress.tell(self.db.database, self.db.store, {job: said}, attempts=ATTEMPTS)
+        return Verdict.APPLIED if found else Verdict.LOST
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

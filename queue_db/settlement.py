@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,16 +50,8 @@ class Settlement:
         """Change ``jobs``, in the transaction of ``using`` or in one of our own; ``applied`` is called for each that changed."""
         if not jobs:
             return []
-        # In one order (two leases of one job too), so that two threads that settle overlapping lists cannot wait for each other in
-        # a circle.
-        held = sorted(jobs, key=_in_one_order)
-        for job in held:
-            job.lock.acquire()
-        try:
+        with locked(jobs):
             changed = self._settle(jobs, using, applied)
-        finally:
-            for job in held:
-                job.lock.release()
         return [Verdict.APPLIED if did else Verdict.LOST for did in changed]
 
     def _settle(
@@ -133,6 +126,20 @@ class Settlement:
             return shown
 
         return self.database.run(look, name=f"confirm {self.verb}", write=False)
+
+
+@contextmanager
+def locked(jobs: Iterable[LeasedJob]) -> Iterator[None]:
+    """No other verb runs on these jobs meanwhile: their versions stay."""
+    # In one order (two leases of one job too), so that two threads with overlapping lists cannot wait for each other in a circle.
+    held = sorted(jobs, key=_in_one_order)
+    for job in held:
+        job.lock.acquire()
+    try:
+        yield
+    finally:
+        for job in held:
+            job.lock.release()
 
 
 def _in_one_order(job: LeasedJob) -> tuple[int, int]:

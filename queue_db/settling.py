@@ -185,8 +185,8 @@ class Settling:
             "attempt": job.attempts,
             "worker": self._worker,
             "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
-            "message": _storable(str(error), _MAX_ERROR),
-            "trace": None if trace is None else _storable(trace[-_MAX_TRACE:], _MAX_TRACE),
+            "message": arguments.storable(str(error), _MAX_ERROR),
+            "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
         }
 
     def _finished(self, job: LeasedJob, kept: Kept) -> dict[str, Any]:
@@ -276,13 +276,7 @@ def _error_text(error: BaseException | str) -> str:
         error = f"{type(error).__name__}: {error}"
     if not isinstance(error, str):
         raise ArgumentError(f"error={error!r}: must be a text or an exception")
-    return _storable(error, _MAX_ERROR)
-
-
-def _storable(text: str, longest: int) -> str:
-    # PostgreSQL text cannot hold NUL; a lone surrogate cannot be encoded.
-    clean = text.replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
-    return clean if len(clean) <= longest else clean[: longest - 1] + "…"
+    return arguments.storable(error, _MAX_ERROR)
 
 
 def _of(errors: Mapping[int, str], pairs: Pairs) -> dict[int, str]:

@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from queue_db import __version__
-from queue_db.cli import compare, control, dead, doctor, enqueue, inspection, migrate, removal, schedules, streams, top, work
+from queue_db.cli import (
+    compare,
+    control,
+    dead,
+    doctor,
+    enqueue,
+    finished,
+    inspection,
+    migrate,
+    removal,
+    schedules,
+    streams,
+    top,
+    work,
+)
 from queue_db.cli.statuses import MEANINGS
 
 _ABOUT = """A job queue in the SQL database you already have.
@@ -46,6 +60,7 @@ enqueue.add_to(app)
 inspection.add_to(app)
 removal.add_to(app)
 dead.add_to(app)
+finished.add_to(app)
 streams.add_to(app)
 schedules.add_to(app)
 control.add_to(app)

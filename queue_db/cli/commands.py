@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from queue_db.cli import output, statuses
 from queue_db.cli.masking import mask, secrets_in
 from queue_db.errors import ConfigurationError, QueueDBError
+from queue_db.instrumentation.logging import JSONFormatter
 from queue_db.queue import Queue, QueueDB
 
 URL_VARIABLE = "QUEUE_DB_URL"
@@ -126,3 +127,17 @@ class MaskedFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return output.shown(mask(super().format(record), self._secrets), newlines=True)
+
+
+class MaskedJSONFormatter(JSONFormatter):
+    """The same as JSON."""
+
+    def __init__(self, url: str | None) -> None:
+        super().__init__()
+        self._secrets = secrets_in(url)
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        return {name: self._masked(value) for name, value in super().fields(record).items()}
+
+    def _masked(self, value: object) -> object:
+        return value if isinstance(value, int | float) else mask(str(value), self._secrets)

@@ -84,7 +84,13 @@ def add_to(app: typer.Typer) -> None:
             output.record({"id": job_id}) if as_json else output.line(job_id)
         output.note(f"brought back {len(back):,} jobs")
 
-    @command(group, "purge", "queue-db dead purge --queue mail --older-than 604800", "queue-db dead purge --yes --json")
+    @command(
+        group,
+        "purge",
+        "queue-db dead purge --queue mail --older-than 604800",
+        "queue-db dead purge --queue mail --keep 1000",
+        "queue-db dead purge --yes --json",
+    )
     def purge(
         *,
         queue: QueueOption = None,
@@ -92,6 +98,7 @@ def add_to(app: typer.Typer) -> None:
         older_than: Annotated[
             float | None, typer.Option(metavar="SECONDS", help="Only jobs that have been dead for so many seconds.")
         ] = None,
+        keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Not the N jobs of them that died last.")] = None,
         url: UrlOption = None,
         table: TableOption = "jobs",
         schema: SchemaOption = None,
@@ -102,10 +109,11 @@ def add_to(app: typer.Typer) -> None:
         which = f"of queue {queue!r}" if queue is not None else "of all queues"
         which += f" and kind {kind!r}" if kind is not None else ""
         which += f", dead for {older_than:g} s," if older_than is not None else ""
+        which += f" save the last {keep:,}" if keep is not None else ""
         with opened(url, table, schema) as db:
             confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
             with output.busy("purging"):
-                deleted = db.dead.purge(queue, kind=kind, older_than=older_than)
+                deleted = db.dead.purge(queue, kind=kind, older_than=older_than, keep=keep)
         if as_json:
             output.record({"deleted": deleted})
         else:

@@ -42,7 +42,8 @@ def add_to(app: typer.Typer) -> None:
 
         available: due now. scheduled: waiting for their time, also those to be tried again. blocked: waiting for jobs before them
         in their groups. running: leased by a worker.
-        held: claimed by a stream. dead: given up. waiting: how long the job that has waited longest has been due.
+        held: claimed by a stream. dead: given up. waiting: how long the job that has waited longest has been due. progress: how
+        far the running jobs are that say so, on average.
         """
         with opened(url, table, schema) as db:
             found = [one.stats() for one in queues(db, queue)]
@@ -53,9 +54,25 @@ def add_to(app: typer.Typer) -> None:
         rows: list[tuple[object, ...]] = []
         for one in found:
             waiting = output.span(one.oldest_available_age)
-            rows.append((one.queue, "", one.available, one.scheduled, one.blocked, one.running, one.held, one.dead, waiting))
-            rows += [("", kind, n.available, n.scheduled, n.blocked, n.running, "", n.dead, "") for kind, n in one.by_kind.items()]
-        output.table(("queue", "kind", "available", "scheduled", "blocked", "running", "held", "dead", "waiting"), rows)
+            rows.append(
+                (
+                    one.queue,
+                    "",
+                    one.available,
+                    one.scheduled,
+                    one.blocked,
+                    one.running,
+                    one.held,
+                    one.dead,
+                    waiting,
+                    output.share(one.progress),
+                )
+            )
+            rows += [
+                ("", kind, n.available, n.scheduled, n.blocked, n.running, "", n.dead, "", "") for kind, n in one.by_kind.items()
+            ]
+        shown = ("queue", "kind", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "progress")
+        output.table(shown, rows)
 
     @command(app, "peek", "queue-db peek mail", "queue-db peek mail --limit 100 --json | jq -r .payload.to")
     def peek(

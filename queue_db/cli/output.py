@@ -100,6 +100,11 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
+def share(part: float | None) -> str | None:
+    """A part of the whole for people."""
+    return None if part is None else f"{part:.0%}"
+
+
 def moment(when: datetime) -> str:
     """ISO 8601, UTC, microseconds."""
     return when.isoformat(timespec="microseconds")
@@ -135,6 +140,8 @@ def job_record(job: Job) -> dict[str, Any]:
         "version": job.version,
         "fence": job.fence,
         "last_error": job.last_error,
+        "progress": job.progress,
+        "progress_note": job.progress_note,
     }
 
 

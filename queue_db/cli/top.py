@@ -34,8 +34,9 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Show queues and workers until Ctrl-C: what waits, what runs, who works, and what became of the jobs.
 
-        Each look counts the jobs of all queues. done/s: completed by all workers since the look before. silent: how long ago the
-        worker was last seen; after a few of its words are missing, it is most likely dead. With --json each look is a line.
+        Each look counts the jobs of all queues. progress: how far the running jobs are that say so, on average. done/s: completed
+        by all workers since the look before. silent: how long ago the worker was last seen; after a few of its words are missing,
+        it is most likely dead. With --json each look is a line.
         """
         with opened(url, table, schema) as db:
             if as_json or once:
@@ -88,11 +89,13 @@ def _told(seen: _Seen) -> dict[str, Any]:
 
 
 def _drawn(seen: _Seen, before: _Seen | None) -> Group:
-    waiting = _table("queue", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "said")
+    waiting = _table("queue", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "progress", "said")
     for one in seen.stats:
         age = output.span(one.oldest_available_age) or "–"
         numbers = (one.available, one.scheduled, one.blocked, one.running, one.held, one.dead)
-        waiting.add_row(output.brief(one.queue), *(f"{number:,}" for number in numbers), age, _said(seen.controls[one.queue]))
+        far = output.share(one.progress) or "–"
+        said = _said(seen.controls[one.queue])
+        waiting.add_row(output.brief(one.queue), *(f"{number:,}" for number in numbers), age, far, said)
     working = _table("worker", "state", "in hand", "completed", "failed", "dead", "lost", "queues", "up", "silent")
     for worker in seen.workers:
         counts = [f"{worker.counters.get(name, 0):,}" for name in ("completed", "failed", "dead", "lost")]

@@ -20,6 +20,7 @@ from queue_db.cli.commands import (
     URL_VARIABLE,
     JsonOption,
     MaskedFormatter,
+    MaskedJSONFormatter,
     SchemaOption,
     TableOption,
     UrlOption,
@@ -107,6 +108,15 @@ def add_to(app: typer.Typer) -> None:
         until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no job is due.")] = False,
         strategy: Annotated[str, typer.Option(metavar="NAME", help='How jobs are claimed; see "doctor".')] = "adaptive",
         removal: Annotated[str, typer.Option(metavar="NAME", help='How completed jobs leave; see "doctor".')] = "delete",
+        log_format: Annotated[
+            str,
+            typer.Option(
+                envvar="QUEUE_DB_LOG_FORMAT",
+                show_envvar=True,
+                metavar="FORMAT",
+                help="text; or json: one object in each line, with the fields of the job that it is about.",
+            ),
+        ] = "text",
         verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every job.")] = False,
         url: UrlOption = None,
         table: TableOption = "jobs",
@@ -131,8 +141,8 @@ def add_to(app: typer.Typer) -> None:
         SIGCONT begins again; SIGUSR1 logs what every thread does. After Ctrl-C the status is 130, after SIGTERM
         0.
 
-        The log goes to standard error. With --json each process prints a summary at its end, and programs write to standard error
-        only.
+        The log goes to standard error; what programs write there stands between its lines. With --json each process prints a
+        summary at its end, and programs write to standard error only.
         """
         given = {
             "concurrency": concurrency,
@@ -143,7 +153,7 @@ def add_to(app: typer.Typer) -> None:
             "grace": grace,
         }
         wishes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        with _logging(url, verbose=verbose):
+        with _logging(url, log_format, verbose=verbose):
             if exec_ is None and handler is None:
                 if shell or pass_url or timeout is not None:
                     raise ArgumentError("--shell, --pass-url and --timeout belong to --exec")
@@ -224,10 +234,13 @@ def _program(command: str, url: str | None, *, shell: bool, pass_url: bool, time
 
 
 @contextmanager
-def _logging(url: str | None, *, verbose: bool) -> Iterator[None]:
+def _logging(url: str | None, written: str, *, verbose: bool) -> Iterator[None]:
     """Log to standard error, also what a user's handler logs."""
+    formatters: dict[str, type[logging.Formatter]] = {"text": MaskedFormatter, "json": MaskedJSONFormatter}
+    if written not in formatters:
+        raise ArgumentError(f"--log-format {written!r}: must be one of {', '.join(formatters)}")
     handler = logging.StreamHandler()
-    handler.setFormatter(MaskedFormatter(url))
+    handler.setFormatter(formatters[written](url))
     # The retry library says only that something was tried again; what failed in the end is logged by the worker.
     levels = {"": logging.INFO, "queue_db": logging.DEBUG if verbose else logging.INFO, "stamina": logging.ERROR}
     before = {name: logging.getLogger(name).level for name in levels}

@@ -182,6 +182,8 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
             attempts=0,
             claim_token=None,
             worker=None,
+            progress=None,
+            progress_note=None,
             last_error=None,
             due_at=case((blocked, due), else_=None),
             available_at=case((blocked, BLOCKED), else_=due),

@@ -13,10 +13,13 @@ from queue_db.schema import BLOCKED
 from queue_db.store import groups
 from queue_db.store.base import Store
 
+Place = tuple[int, int]
+"""``(died_at, id)``: where a dead job stands among the others."""
 
-def _chosen(
-    store: Store, queue: str | None, kind: str | None, ids: Sequence[int] | None, before: int | None
-) -> list[ColumnElement[bool]]:
+_BEFORE_ALL: Place = (-1, -1)
+
+
+def _chosen(store: Store, queue: str | None, kind: str | None, ids: Sequence[int] | None = None) -> list[ColumnElement[bool]]:
     dead = store.tables.dead
     conditions: list[ColumnElement[bool]] = []
     if queue is not None:
@@ -25,8 +28,6 @@ def _chosen(
         conditions.append(dead.c.kind == kind)
     if ids is not None:
         conditions.append(dead.c.id.in_(ids))
-    if before is not None:
-        conditions.append(dead.c.died_at < before)
     return conditions
 
 
@@ -35,7 +36,7 @@ def page(
 ) -> list[Row[Any]]:
     """Dead jobs, longest dead first; ``after``: (died_at, id) of the last one of the page before."""
     dead = store.tables.dead
-    conditions = _chosen(store, queue, kind, None, None)
+    conditions = _chosen(store, queue, kind)
     if after is not None:
         died_at, job_id = after
         conditions.append((dead.c.died_at > died_at) | ((dead.c.died_at == died_at) & (dead.c.id > job_id)))
@@ -58,7 +59,7 @@ def redrive(
     Returns the ids brought back, and the ids left because a live job has their unique key.
     """
     jobs, dead = store.tables.jobs, store.tables.dead
-    conditions = [*_chosen(store, queue, kind, ids, None), dead.c.id > above]
+    conditions = [*_chosen(store, queue, kind, ids), dead.c.id > above]
     query = select(dead).where(*conditions).order_by(dead.c.id).limit(limit)
     found = connection.execute(store.dialect.lock_rows(query, skip=False)).all()
     if not found:
@@ -103,9 +104,24 @@ def redrive(
     return [row["id"] for row in back], left
 
 
-def forget(connection: Connection, store: Store, *, queue: str | None, kind: str | None, before: int | None, limit: int) -> int:
-    """Delete up to ``limit`` dead jobs that died before ``before`` (microseconds); return how many."""
+def border(connection: Connection, store: Store, *, queue: str | None, kind: str | None, keep: int) -> Place:
+    """The place of the last one that goes when the ``keep`` dead jobs stay that died last; before all of them if none goes."""
     dead = store.tables.dead
-    query = select(dead.c.id).where(*_chosen(store, queue, kind, None, before)).order_by(dead.c.id).limit(limit)
+    query = select(dead.c.died_at, dead.c.id).where(*_chosen(store, queue, kind))
+    row = connection.execute(query.order_by(dead.c.died_at.desc(), dead.c.id.desc()).offset(keep).limit(1)).first()
+    return _BEFORE_ALL if row is None else (row.died_at, row.id)
+
+
+def forget(connection: Connection, store: Store, *, queue: str | None, kind: str | None, upto: Place | None, limit: int) -> int:
+    """Delete up to ``limit`` dead jobs that stand no later than ``upto``; return how many."""
+    dead = store.tables.dead
+    conditions = _chosen(store, queue, kind)
+    if upto is not None:
+        died_at, job_id = upto
+        conditions += [dead.c.died_at <= died_at, (dead.c.died_at < died_at) | (dead.c.id <= job_id)]
+    # In the order of an index: there is none of the times of all queues.
+    order = [dead.c.id] if queue is None else [dead.c.died_at, dead.c.id]
+    query = select(dead.c.id).where(*conditions).order_by(*order).limit(limit)
     ids = list(connection.execute(query).scalars())
-    return connection.execute(delete(dead).where(dead.c.id.in_(ids))).rowcount if ids else 0
+    # Asked again: one of them may have been brought back meanwhile, and have died anew.
+    return connection.execute(delete(dead).where(dead.c.id.in_(ids), *conditions)).rowcount if ids else 0

@@ -51,6 +51,19 @@ def finished(connection: Connection, store: Store, job_id: int) -> Row[Any] | No
     return connection.execute(found, store.time()).first()
 
 
+def finished_page(
+    connection: Connection, store: Store, *, queue: str | None, kind: str | None, above: int, limit: int
+) -> list[Row[Any]]:
+    """What is kept of finished jobs with ids above ``above`` and has not expired, by id; reads them all."""
+    table = store.tables.finished
+    query = select(table).where(table.c.id > above, table.c.expires_at > moment(store.clock is not None))
+    if queue is not None:
+        query = query.where(table.c.queue == queue)
+    if kind is not None:
+        query = query.where(table.c.kind == kind)
+    return list(connection.execute(query.order_by(table.c.id).limit(limit), store.time()))
+
+
 def forget_errors(connection: Connection, store: Store, age: int, limit: int) -> int:
     """Delete up to ``limit`` failed attempts from longer than ``age`` microseconds ago; return how many."""
     errors = store.tables.errors

@@ -27,6 +27,8 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
             func.sum(case((blocked, 1), else_=0)).label("blocked"),
             func.sum(case((~due & held, 1), else_=0)).label("running"),
             func.max(case((due, now - jobs.c.available_at), else_=None)).label("age"),
+            func.sum(case((~due & held, jobs.c.progress), else_=None)).label("progress"),
+            func.sum(case((~due & held & jobs.c.progress.is_not(None), 1), else_=0)).label("progressing"),
         )
         # Those that a stream holds are counted with the stream.
         .where(jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at != NEVER)
@@ -51,6 +53,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
         for row in live
     }
     by_kind.update({kind: KindStats(dead=count) for kind, count in deaths.items()})
+    progressing = sum(int(row.progressing) for row in live)
     ages = [int(row.age) for row in live if row.age is not None]
     return QueueStats(
         queue=queue,
@@ -62,6 +65,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
         by_kind=dict(sorted(by_kind.items())),
         held=int(held),
         blocked=sum(kind.blocked for kind in by_kind.values()),
+        progress=sum(row.progress or 0.0 for row in live) / progressing if progressing else None,
     )
 
 

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    null,
     select,
     union_all,
 )
@@ -153,6 +154,9 @@ def _assignments(store: Store, settable: bool) -> list[tuple[ColumnElement[Any],
         (jobs.c.attempts, jobs.c.attempts + 1),
         (jobs.c.claim_token, bindparam("token")),
         (jobs.c.worker, bindparam("by_worker")),
+        # Of an attempt whose lease ran out: whoever lets a job go clears it.
+        (jobs.c.progress, null()),
+        (jobs.c.progress_note, null()),
     ]
 
 

@@ -56,6 +56,8 @@ def free(
         "version": jobs.c.version + 1,
         "claim_token": None,
         "worker": None,
+        "progress": None,
+        "progress_note": None,
     }
     if errors is not None:
         values["last_error"] = each(jobs.c.id, errors, Text())

@@ -32,7 +32,7 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
             raise RuntimeError(f"more than {MOST:,} jobs: does {job!r} enqueue itself?")
         done.append(job)
         handling, outcome = _call(worker, job)
-        settle(Done(job, handling, outcome, None))
+        settle(Done(job, handling, outcome, None, keep=worker.keeps(handling)))
         if raises and isinstance(outcome, BaseException):
             raise outcome
     return done

@@ -7,15 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, StorageError
+from queue_db.events import Happening
 from queue_db.leased import LeasedJob
 from queue_db.model import Kept, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.handlers import Handling
+from queue_db.worker.logs import about
 from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
@@ -43,6 +45,8 @@ class Done(NamedTuple):
     ticket: Ticket
     #: How long it ran, seconds; None: it was not called.
     seconds: float | None = None
+    #: For how long it is kept if it is completed, seconds; None or 0: not at all.
+    keep: float | None = None
 
 
 Told = Callable[[Done, Verdict | None], None]
@@ -133,11 +137,12 @@ class Acknowledger:
             except StorageError as error:
                 wait = trouble.next()
                 if time.monotonic() + wait > until or self._hurry.wait(wait):
-                    log.error("%s could not be settled and comes back when its lease runs out: %s", _these(ones), error)  # noqa: TRY400
+                    message = "%s could not be settled and comes back when its lease runs out: %s"
+                    log.error(message, _these(ones), error, extra=_about(ones))  # noqa: TRY400 - it was a warning often enough
                     for one in ones:
                         self._tell(one, None)
                     return
-                log.warning("settling %s failed, trying again: %s", _these(ones), error)
+                log.warning("settling %s failed, trying again: %s", _these(ones), error, extra=_about(ones))
             else:
                 for one, verdict in zip(ones, verdicts, strict=True):
                     self._tell(one, verdict)
@@ -174,7 +179,7 @@ def _verb(one: Done) -> tuple[Done, str, float]:
         try:
             arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
         except ArgumentError as error:
-            log.warning("%r failed: %s", one.job, error)
+            log.warning("%r failed: %s", one.job, error, extra=about(one.job, Happening.FAILED, one.seconds))
             return one._replace(outcome=error), "fail", 0.0
     if isinstance(outcome, Snooze):
         return one, "snooze", float(outcome.seconds)
@@ -205,21 +210,21 @@ def _settling(queue: Queue, verb: str, seconds: float) -> _Settling:
 
 def _kept(queue: Queue, ones: Sequence[Done]) -> list[Kept | None] | None:
     """What is to be remembered of these jobs; nothing of most."""
-    if not any(one.handling is not None and one.handling.keep for one in ones):
+    if not any(one.keep for one in ones):
         return None
     return [_of(queue, one) for one in ones]
 
 
 def _of(queue: Queue, one: Done) -> Kept | None:
-    if one.handling is None or not one.handling.keep:
+    if not one.keep:
         return None
     result: str | None = None
     try:
         result = queue.db.codec.encode(one.outcome)
     except (TypeError, ValueError, RecursionError) as error:
         # The work is done: to do it again would not make its result any better.
-        log.warning("%r: the result cannot be kept: %s", one.job, error)
-    return Kept(result, arguments.seconds("keep", one.handling.keep))
+        log.warning("%r: the result cannot be kept: %s", one.job, error, extra=about(one.job, Happening.COMPLETED, one.seconds))
+    return Kept(result, arguments.seconds("keep", one.keep))
 
 
 def _fail(queue: Queue, ones: Sequence[Done]) -> list[Verdict]:
@@ -238,7 +243,8 @@ def _wait(one: Done) -> float | None:
         seconds = one.handling.backoff(one.job.attempts)
         arguments.seconds("backoff", seconds)
     except Exception:
-        log.exception("the backoff of %r failed for attempt %d: the usual one is taken", one.job, one.job.attempts)
+        message = "the backoff of %r failed for attempt %d: the usual one is taken"
+        log.exception(message, one.job, one.job.attempts, extra=about(one.job, Happening.FAILED, one.seconds))
         return None
     return seconds
 
@@ -253,3 +259,7 @@ def _jobs(ones: Sequence[Done]) -> list[LeasedJob]:
 
 def _these(ones: Sequence[Done]) -> str:
     return repr(ones[0].job) if len(ones) == 1 else f"{len(ones)} jobs"
+
+
+def _about(ones: Sequence[Done]) -> dict[str, Any] | None:
+    return about(ones[0].job, seconds=ones[0].seconds) if len(ones) == 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,10 @@ from queue_db.errors import ArgumentError, UnknownKindError
 from queue_db.leased import LeasedJob
 from queue_db.payloads import Schema
 from queue_db.schema import KIND_LENGTH
+from queue_db.worker.child import Reference, reference_of
+
+#: Where functions are called.
+EXECUTORS = ("thread", "process")
 
 #: Gets the job and returns nothing or a result (done), Snooze, Retry, Cancel or Dead; an exception fails the attempt.
 Handler = Callable[[LeasedJob], Any]
@@ -44,17 +49,24 @@ class Handling:
     #: Seconds after which the attempt has failed.
     timeout: float | None = None
     schema: Schema | None = None
-    #: Seconds for which a completed job is kept with its result; None: not at all.
+    #: Seconds for which a completed job is kept with its result; 0: not at all; None: as the worker says.
     keep: float | None = None
     asynchronous: bool = False
+    #: Where a process of its own finds the function; None: it is called here.
+    apart: Reference | None = None
 
-    def wrapped(self, wrappers: Sequence[Wrapper]) -> Handler:
-        """The function with those around it that are of its sort; the first one is the outermost."""
-        made = self.function
+    def wrapped(self, wrappers: Sequence[Wrapper], function: Handler | None = None) -> Handler:
+        """The function, or ``function`` in its place, with those around it that are of its sort; the first is the outermost."""
+        made = function or self.function
         for wrapper in reversed(wrappers):
             if inspect.iscoroutinefunction(wrapper) == self.asynchronous:
                 made = partial(_call_around, wrapper, made)
         return made
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody else must watch its time."""
+        return self.timeout is not None and not self.asynchronous and self.apart is None
 
     def last(self, job: LeasedJob) -> bool:
         """Whether this is the last attempt."""
@@ -89,6 +101,7 @@ class Handlers:
         timeout: float | None = None,
         schema: Schema | None = None,
         keep: float | None = None,
+        executor: str = "thread",
     ) -> None:
         """Call ``function`` for jobs of this kind.
 
@@ -108,10 +121,11 @@ class Handlers:
         if timeout is not None:
             arguments.seconds("timeout", timeout, zero=False)
         if keep is not None:
-            arguments.seconds("keep", keep, zero=False)
+            arguments.seconds("keep", keep)
         # A function, or an object that is called like one.
         asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-        self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, keep, asynchronous)
+        apart = _apart(of_kind, function, executor, asynchronous)
+        self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, keep, asynchronous, apart)
 
     def of(self, job: LeasedJob) -> Handling:
         """How to work on this job.
@@ -130,6 +144,23 @@ class Handlers:
     def all(self) -> list[Handling]:
         """Every handler's handling."""
         return list(self._by_kind.values())
+
+
+def _apart(of_kind: str, function: Handler, executor: str, asynchronous: bool) -> Reference | None:
+    if executor not in EXECUTORS:
+        raise ArgumentError(f"executor={executor!r}: must be one of {', '.join(EXECUTORS)}")
+    if executor != "process":
+        return None
+    if asynchronous:
+        raise ArgumentError(f"the handler of {of_kind} is async def: it runs on the worker's event loop, not in a process")
+    if not hasattr(os, "killpg"):
+        raise ArgumentError("executor='process' needs a POSIX system")
+    return reference_of(function)
+
+
+def late(handling: Handling) -> TimeoutError:
+    """What an attempt fails with whose time is over."""
+    return TimeoutError(f"no result after {handling.timeout:g} s")
 
 
 def _call_around(wrapper: Wrapper, inner: Handler, job: LeasedJob) -> Any:

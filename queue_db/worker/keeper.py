@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from queue_db.errors import QueueDBError
 from queue_db.queue import QueueDB
@@ -29,6 +29,10 @@ FORGET_EVERY = 60.0
 #: Seconds between two sweeps under ``removal="delete_mark"``, and the most jobs that one deletes.
 SWEEP_EVERY = 5.0
 SWEEP_LIMIT = 10_000
+
+#: The most dead jobs of a queue deleted at a time, and seconds until it goes on if there are more: meanwhile leases are extended.
+PURGE_LIMIT = 1000
+PURGE_AGAIN = 0.1
 
 
 def keep(chores: Sequence[tuple[float, Chore]], ended: threading.Event) -> None:
@@ -85,6 +89,28 @@ def forgetter(db: QueueDB, queues: Iterable[str]) -> Chore:
         return FORGET_EVERY * random.uniform(0.75, 1.25)
 
     return forget
+
+
+def purger(db: QueueDB, queues: Collection[str], dead_for: float | None, dead_at_most: int | None) -> Chore:
+    """Deletes jobs of these queues that have been dead for longer than ``dead_for`` seconds, and the longest dead of too many."""
+
+    def purge() -> float:
+        more = False
+        try:
+            for queue in queues:
+                for wish in ({"older_than": dead_for}, {"keep": dead_at_most}):
+                    if None in wish.values():
+                        continue
+                    deleted = db.dead.purge(queue, limit=PURGE_LIMIT, **wish)
+                    more = more or deleted == PURGE_LIMIT
+                    if deleted:
+                        log.info("deleted %d dead jobs of %r", deleted, queue)
+        except Exception as error:  # noqa: BLE001 - the next time finds the same rows
+            log.warning("deleting dead jobs failed: %s", error)
+            more = False
+        return PURGE_AGAIN if more else FORGET_EVERY * random.uniform(0.75, 1.25)
+
+    return purge
 
 
 def sweeper(db: QueueDB) -> Chore:

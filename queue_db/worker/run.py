@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,15 @@ from queue_db.leased import LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.worker.acknowledger import Acknowledger, Done
+from queue_db.worker.children import Children
 from queue_db.worker.claimer import Claimer
 from queue_db.worker.executors import Assignment, Loop, Threads
-from queue_db.worker.handlers import Handler, Handling, Stoppable
+from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.held import Heartbeat, Held
-from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, scheduler, sweeper
+from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, purger, scheduler, sweeper
+from queue_db.worker.logs import about
 from queue_db.worker.presence import Presence, watcher
+from queue_db.worker.progress import TELL_EVERY, Progress
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, stacks
 
 if TYPE_CHECKING:
@@ -74,6 +78,7 @@ class Run:
         self._at_most_once = worker.mode == "at_most_once"
         self._names = worker.names
         self.held = Held(worker.shares.queues)
+        self._progress = Progress(worker.db, self.held)
         self._times: dict[LeasedJob, tuple[float, Handling]] = {}
         self._around: dict[Handling, Handler] = {}
         self._acknowledger = Acknowledger(self._told, TROUBLE)
@@ -95,6 +100,7 @@ class Run:
         self._helpers: list[threading.Thread] = []
         self._functions: Threads | None = None
         self._coroutines: Loop | None = None
+        self._children = Children()
 
     # --- the thread in Worker.run() ---------------------------------------------------------------------------------
 
@@ -110,14 +116,17 @@ class Run:
         chores: list[tuple[float, Chore]] = []
         if not self._at_most_once:
             chores.append((worker.lease / 3, Heartbeat(self.held, worker.lease, self._lost).beat))
+            chores.append((TELL_EVERY, self._progress.tell))
         if worker.schedules:
             chores.append((0.0, scheduler(worker.db, TROUBLE)))
         chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
         chores.append((FORGET_EVERY * random.random(), forgetter(worker.db, worker.shares.queues)))
+        if worker.dead_for is not None or worker.dead_at_most is not None:
+            chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most)))
         if worker.db.removal.name == "delete_mark":
             chores.append((0.0, sweeper(worker.db)))
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))
-        if any(one.timeout is not None and not one.asynchronous for one in handlings):
+        if any(one.watched for one in handlings):
             self._helpers.append(self._thread("timeouts", self._watch_times))
         self._claiming = self._thread("claimer", self._claim, until_empty)
         log.info(
@@ -178,6 +187,9 @@ class Run:
                 function: Any = handling.function
                 if isinstance(function, Stoppable):
                     function.stop()
+        # Before their jobs are given back: others must not begin while they are still at it.
+        self._children.close()
+        if jobs:
             self._release(jobs)
         for executor in (self._functions, self._coroutines):
             if executor is not None:
@@ -244,6 +256,8 @@ class Run:
         functions: list[Assignment] = []
         coroutines: list[Assignment] = []
         for job in jobs:
+            if not self._at_most_once:
+                job.noted_by(self._progress.say)
             try:
                 handling = self._worker.handlers.of(job)
             except UnknownKindError as error:
@@ -265,7 +279,7 @@ class Run:
         if not self.held.holds(job):
             self._gone(job)  # lost while it waited here
             return
-        if handling.timeout is not None:
+        if handling.timeout is not None and handling.watched:
             self._times[job] = (time.monotonic() + handling.timeout, handling)
         began = self._begun(job)
         outcome: object
@@ -276,7 +290,7 @@ class Run:
             outcome = Dead(f"parked: {error}") if handling.schema is not None else error
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
             outcome = error
-        if handling.timeout is not None:
+        if handling.watched:
             self._times.pop(job, None)
         self._finish(job, handling, outcome, time.monotonic() - began)
 
@@ -293,7 +307,7 @@ class Run:
         except PayloadError as error:
             outcome = Dead(f"parked: {error}") if handling.schema is not None else error
         except TimeoutError as error:
-            outcome = _too_late(handling) if clock.expired() else error
+            outcome = late(handling) if clock.expired() else error
         except BaseException as error:  # noqa: BLE001 - CancelledError too: it was our doing, and the job is given up already
             outcome = error
         self._finish(job, handling, outcome, time.monotonic() - began)
@@ -302,8 +316,9 @@ class Run:
         ticket = self._acknowledger.expect()
         if self.held.drop(job):
             if isinstance(outcome, BaseException):
-                log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome)
-            done = Done(job, handling, outcome, ticket, seconds)
+                said = about(job, Happening.FAILED, seconds)
+                log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome, extra=said)
+            done = Done(job, handling, outcome, ticket, seconds, self._worker.keeps(handling))
             if self._at_most_once:
                 self._told(done, Verdict.APPLIED)
                 self._acknowledger.forget(ticket)
@@ -312,7 +327,8 @@ class Run:
         else:
             self._acknowledger.forget(ticket)
             self.held.gone(job)
-            log.warning("%r: the handler ended after the lease was given up; the result does not count", job)
+            message = "%r: the handler ended after the lease was given up; the result does not count"
+            log.warning(message, job, extra=about(job, seconds=seconds))
         self._claimer.freed()
         if self._claimer.stopping.is_set() and not self.held:
             self._mail.put(Ended(self))
@@ -326,7 +342,8 @@ class Run:
         """The handler with all that goes around it, made once."""
         made = self._around.get(handling)
         if made is None:
-            made = handling.wrapped(self._worker.wrappers)
+            function = None if handling.apart is None else partial(self._children.call, handling)
+            made = handling.wrapped(self._worker.wrappers, function)
             self._around[handling] = made
         return made
 
@@ -335,7 +352,7 @@ class Run:
             try:
                 hook(event)
             except Exception:
-                log.exception("the hook %r failed at %s of %r", hook, event.what, event.job)
+                log.exception("the hook %r failed at %s of %r", hook, event.what, event.job, extra=about(event.job, event.what))
 
     def _gone(self, job: LeasedJob) -> None:
         """Its handler is not called any more."""
@@ -349,16 +366,18 @@ class Run:
         job.lost.set()
         if self._coroutines is not None:
             self._coroutines.cancel(job)
+        self._children.cancel(job)
 
     def _lost(self, job: LeasedJob) -> None:
         self._warn(job)
         self._count("lost", 1)
         if self._worker.hooks:
             self._tell(JobEvent(Happening.LOST, job))
-        log.warning("lost the lease of %r: its handler still runs, but the result will not count", job)
+        message = "lost the lease of %r: its handler still runs, but the result will not count"
+        log.warning(message, job, extra=about(job, Happening.LOST))
 
     def _watch_times(self) -> None:
-        shortest = min(one.timeout for one in self._worker.handlers.all() if one.timeout is not None)
+        shortest = min(one.timeout for one in self._worker.handlers.all() if one.timeout is not None and one.watched)
         while not self._ended.wait(min(shortest / 4, _LOOK_AT_TIMES)):
             now = time.monotonic()
             for job, (until, handling) in list(self._times.items()):
@@ -367,17 +386,19 @@ class Run:
                 ticket = self._acknowledger.expect()
                 if self._times.pop(job, None) is not None and self.held.give_up(job):
                     self._warn(job)
-                    self._acknowledger.put(Done(job, handling, _too_late(handling), ticket))
-                    log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
+                    self._acknowledger.put(Done(job, handling, late(handling), ticket))
+                    message = "%r: no result after %g s; its thread keeps a slot until it returns"
+                    log.warning(message, job, handling.timeout, extra=about(job, Happening.FAILED, handling.timeout))
                 else:
                     self._acknowledger.forget(ticket)
 
     def _told(self, done: Done, verdict: Verdict | None) -> None:
         what = _counted_as(done.outcome) if verdict else Happening.LOST
         if verdict is Verdict.LOST:
-            log.warning("%r: the lease was lost before the handler ended; the result does not count", done.job)
+            message = "%r: the lease was lost before the handler ended; the result does not count"
+            log.warning(message, done.job, extra=about(done.job, what, done.seconds))
         elif verdict and log.isEnabledFor(logging.DEBUG):
-            log.debug("%s: %r", what, done.job)
+            log.debug("%s: %r", what, done.job, extra=about(done.job, what, done.seconds))
         self._count(what.value, 1)
         if self._worker.hooks:
             self._tell(JobEvent(what, done.job, done.outcome, done.seconds))
@@ -386,10 +407,6 @@ class Run:
         with self._lock:
             summary = self._worker.summary
             setattr(summary, what, getattr(summary, what) + number)
-
-
-def _too_late(handling: Handling) -> TimeoutError:
-    return TimeoutError(f"no result after {handling.timeout:g} s")
 
 
 def _counted_as(outcome: object) -> Happening:

@@ -15,7 +15,7 @@ from queue_db.events import Hook
 from queue_db.payloads import Schema
 from queue_db.queue import QueueDB
 from queue_db.worker.claimer import shares_of
-from queue_db.worker.handlers import Handlers, Wrapper
+from queue_db.worker.handlers import Handlers, Handling, Wrapper
 from queue_db.worker.run import Run, Summary
 from queue_db.worker.signals import Mail, Stop, handled
 
@@ -41,6 +41,10 @@ class Worker:
     :param weights: draw the order of the queues by these weights each time, so that none starves; default: strictly in order.
     :param poll: longest pause between two looks at empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
+    :param keep: seconds for which completed jobs are kept, with payloads and results, where their handlers do not say; default: not
+        at all.
+    :param dead_for: delete jobs of these queues that have been dead for so many seconds; default: never.
+    :param dead_at_most: and of each of these queues the longest dead ones above this number.
     :param schedules: also enqueue what the database's schedules say, of all queues. Every worker may: each slot is enqueued once.
     :raises ArgumentError: a value is outside its allowed range.
     """
@@ -58,6 +62,9 @@ class Worker:
         poll: float = 0.5,
         grace: float = 30.0,
         schedules: bool = True,
+        keep: float | None = None,
+        dead_for: float | None = None,
+        dead_at_most: int | None = None,
     ) -> None:
         self.db = db
         self._queues = queues
@@ -70,8 +77,17 @@ class Worker:
             "poll": poll,
             "grace": grace,
             "schedules": schedules,
+            "keep": keep,
+            "dead_for": dead_for,
+            "dead_at_most": dead_at_most,
         }
         self.schedules = schedules
+        self.keep, self.dead_for, self.dead_at_most = keep, dead_for, dead_at_most
+        for what, wish in (("keep", keep), ("dead_for", dead_for)):
+            if wish is not None:
+                arguments.seconds(what, wish, zero=False)
+        if dead_at_most is not None:
+            arguments.whole("dead_at_most", dead_at_most, 0)
         if mode not in ("at_least_once", "at_most_once"):
             raise ArgumentError(f"mode={mode!r}: must be at_least_once or at_most_once")
         self.mode = mode
@@ -116,6 +132,7 @@ class Worker:
         timeout: float | None = None,
         schema: Any = None,
         keep: float | None = None,
+        executor: str = "thread",
     ) -> Callable[[_Function], _Function]:
         """Decorate the function that works on jobs of this kind; None: of every kind that has no handler of its own.
 
@@ -125,23 +142,39 @@ class Worker:
         :param max_attempts: after so many the job is dead, whatever it says itself.
         :param backoff: attempt number → seconds until the next, as ``queue_db.backoff`` has them.
         :param timeout: seconds after which the attempt has failed. A coroutine is cancelled. A thread goes on, with ``job.lost``
-            set, and keeps its slot until it returns.
+            set, and keeps its slot until it returns. A process is ended.
         :param schema: what payloads must look like: a pydantic model, a msgspec Struct, a dataclass, or a function. The handler
             finds an object of it in ``job.payload``. A payload that does not fit is refused when it is enqueued through the same
             database object; one that is claimed goes to the dead with the reason.
         :param keep: seconds for which a completed job is kept, with its payload and what the handler returned (``db.finished``,
-            ``db.wait``); default: not at all.
-        :raises ArgumentError: the kind has a handler already, or a value is outside its allowed range.
+            ``db.wait``); 0: not at all; default: as the worker says.
+        :param executor: ``thread``; or ``process``, for work that keeps a core busy: the function is called in another process,
+            which must be able to import it by its name. It gets a :class:`JobSnapshot`, and what it returns is pickled.
+        :raises ArgumentError: the kind has a handler already, another process cannot find the function, or a value is outside its
+            allowed range.
         """
 
         def add(function: _Function) -> _Function:
             model = None if schema is None else Schema(schema)
-            self.handlers.add(kind, function, max_attempts=max_attempts, backoff=backoff, timeout=timeout, schema=model, keep=keep)
+            self.handlers.add(
+                kind,
+                function,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                timeout=timeout,
+                schema=model,
+                keep=keep,
+                executor=executor,
+            )
             if model is not None and kind is not None:
                 self.db.schemas[kind] = model
             return function
 
         return add
+
+    def keeps(self, handling: Handling | None) -> float | None:
+        """For how long a job is kept that was completed by this handler, seconds; None or 0: not at all."""
+        return self.keep if handling is None or handling.keep is None else handling.keep
 
     def on(self, hook: Hook) -> Hook:
         """Let ``hook`` hear of everything that happens to jobs here; usable as a decorator."""

@@ -1,12 +1,15 @@
 """What each command does."""
 
+import dataclasses
 import json
 import re
 import time
 
 import pytest
+from sqlalchemy import update
 
-from queue_db import State
+from queue_db import Finished, State
+from queue_db.model import Kept
 from queue_db.queue import QueueDB
 from queue_db.schema import HEAD
 
@@ -240,7 +243,7 @@ def test_stats_of_one_queue_and_of_all(ask, queue):
     assert found["oldest_available_age"] >= 0
     assert found in [record | {"oldest_available_age": found["oldest_available_age"]} for record in ask("stats", "--json").records]
     rows = [line.split() for line in ask("stats", queue.name).out.splitlines()]
-    assert rows[0] == ["queue", "kind", "available", "scheduled", "running", "held", "dead", "waiting"]
+    assert rows[0] == ["queue", "kind", "available", "scheduled", "running", "held", "dead", "waiting", "progress"]
     assert rows[1][:6] == [queue.name, "1", "1", "1", "0", "1"]
     assert rows[2] == ["a", "1", "0", "1", "0"]
 
@@ -274,6 +277,8 @@ JOB_KEYS = [
     "version",
     "fence",
     "last_error",
+    "progress",
+    "progress_note",
 ]
 
 
@@ -418,3 +423,31 @@ def test_dead_purge(ask, queue):
     assert ask("dead", "purge", "--queue", queue.name, "--older-than", "3600", "--yes", "--json").record == {"deleted": 0}
     assert ask("dead", "purge", "--queue", queue.name, "--kind", "a", "--yes", "--json").record == {"deleted": 1}
     assert ask("dead", "purge", "--queue", queue.name, "--yes").out == "deleted 1 dead jobs\n"
+
+
+def test_dead_purge_save_the_last(ask, queue):
+    ids = bury(queue, "a", "b", "c")
+    assert "save the last 1 " in ask("dead", "purge", "--queue", queue.name, "--keep", 1, status=2).err
+    assert ask("dead", "purge", "--queue", queue.name, "--keep", 1, "--yes", "--json").record == {"deleted": 2}
+    assert [job.id for job in queue.db.dead.list(queue.name)] == ids[2:]
+
+
+@SQLITE
+def test_finished_jobs(ask, queue, db):
+    ids = [queue.enqueue(kind, {"ä": 1}) for kind in ("a", "b")]
+    for job in queue.claim(2):
+        queue.complete_many([job], kept=[Kept(f'"{job.kind} done"', 3600 * 1_000_000)])
+    records = ask("finished", "list", "--queue", queue.name, "--json").records
+    assert [(one["id"], one["kind"], one["payload"], one["result"]) for one in records] == [
+        (ids[0], "a", {"ä": 1}, "a done"),
+        (ids[1], "b", {"ä": 1}, "b done"),
+    ]
+    assert list(records[0]) == [field.name for field in dataclasses.fields(Finished)]
+    assert [one["id"] for one in ask("finished", "list", "--queue", queue.name, "--kind", "b", "--json").records] == ids[1:]
+    assert "a done" in ask("finished", "list", "--queue", queue.name, "--limit", 1).out
+    table = db.store.tables.finished
+    with queue.transaction() as connection:
+        connection.execute(update(table).where(table.c.id == ids[0]).values(expires_at=1))
+    assert ask("finished", "prune", "--json").record["deleted"] >= 1
+    assert [one["id"] for one in ask("finished", "list", "--queue", queue.name, "--json").records] == ids[1:]
+    assert "finished jobs" in ask("finished", "prune").out

@@ -50,6 +50,8 @@ def test_these_are_the_commands():
         "dead list",
         "dead redrive",
         "dead purge",
+        "finished list",
+        "finished prune",
         "limit",
         "pause",
         "resume",

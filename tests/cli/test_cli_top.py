@@ -10,7 +10,9 @@ SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 @SQLITE
 def test_one_look(ask, queue, db):
-    queue.enqueue_many([("n", None)] * 3)
+    queue.enqueue_many([("n", None)] * 4)
+    (job,) = queue.claim()
+    assert job.progress(0.4, "page 4 of 10")
     queue.limit(concurrency=5)
     values = {
         "host": "here/1/2",
@@ -26,9 +28,10 @@ def test_one_look(ask, queue, db):
     assert queue.name in seen
     assert "≤ 5 at once" in seen
     assert "1,234" in seen
+    assert "40%" in seen
     record = ask("top", "--once", "--json").record
     (mine,) = [one for one in record["queues"] if one["queue"] == queue.name]
-    assert (mine["available"], mine["controls"]["concurrency"]) == (3, 5)
+    assert (mine["available"], mine["progress"], mine["controls"]["concurrency"]) == (3, 0.4, 5)
     (worker,) = [one for one in record["workers"] if one["name"] == "here:7#1"]
     assert (worker["host"], worker["in_hand"], worker["queues"]) == ("here", 2, {queue.name: 4})
     with queue.transaction() as connection:

@@ -1,5 +1,7 @@
 """``queue-db work``; what the worker itself does is tested beside it."""
 
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -7,6 +9,7 @@ import sys
 import pytest
 
 from queue_db import State
+from queue_db.cli.commands import MaskedJSONFormatter
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -45,6 +48,30 @@ def test_a_python_function(ask, queue, handlers, attribute):
     assert list(answer.record) == ["queues", *counts, "signal"]
     assert "has good" in answer.err
     assert "ValueError: a bad one" in answer.err
+
+
+@SQLITE
+def test_the_log_as_json(ask, queue, handlers, monkeypatch):
+    job_id = queue.enqueue("n", "bad")
+    monkeypatch.setenv("QUEUE_DB_LOG_FORMAT", "json")
+    answer = ask("work", queue.name, "--handler", f"{handlers}:work", "--until-empty")
+    lines = [json.loads(line) for line in answer.err.splitlines()]
+    (failed,) = [line for line in lines if "job_id" in line]
+    assert (failed["job_id"], failed["queue"], failed["outcome"], failed["level"]) == (job_id, queue.name, "failed", "WARNING")
+    assert "ValueError: a bad one" in failed["exception"]
+    (mine,) = [line for line in lines if line["logger"] == "mine"]
+    assert mine["message"] == "has bad"
+    refused = ask("work", queue.name, "--handler", f"{handlers}:work", "--log-format", "xml", status=2)
+    assert "must be one of text, json" in refused.err
+
+
+def test_no_password_in_a_line_of_json():
+    made = MaskedJSONFormatter('postgresql://me:hunt"2@host/db')
+    extra = {"url": 'postgresql://me:hunt"2@host/db', "said": ValueError('hunt"2')}
+    record = logging.getLogger("x").makeRecord("x", logging.INFO, "x", 1, 'no login with hunt"2', (), None, extra=extra)
+    line = made.format(record)
+    assert "hunt" not in line
+    assert json.loads(line)["said"] == "***"
 
 
 def test_a_program_on_every_database(queue, url, tmp_path):

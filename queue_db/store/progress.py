@@ -1,0 +1,26 @@
+"""How far the handlers of leased jobs are: written beside their leases, which it does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, Double, String, update
+
+from queue_db.model import Said
+from queue_db.schema import NOTE_LENGTH
+from queue_db.store.base import Store, each
+
+
+def write(connection: Connection, store: Store, said: Mapping[tuple[int, int], Said]) -> int:
+    """Write it to the jobs whose ``(id, version)`` holds, in one statement; return how many there were.
+
+    It raises no version: to say something is no change of state, and a heartbeat must not lose its job to it.
+    """
+    jobs = store.tables.jobs
+    pairs = sorted(said)
+    values = {
+        "progress": each(jobs.c.id, {pair[0]: said[pair].fraction for pair in pairs}, Double()),
+        "progress_note": each(jobs.c.id, {pair[0]: said[pair].note for pair in pairs}, String(NOTE_LENGTH)),
+    }
+    statement = store.dialect.by_id(update(jobs).where(store.dialect.match(jobs, pairs)).values(values), jobs)
+    return connection.execute(statement).rowcount

@@ -1,0 +1,23 @@
+"""What log records about jobs carry beside their text, as ``extra``: for formatters that write fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queue_db.leased import LeasedJob
+from queue_db.queue import Queue
+
+
+def about(job: LeasedJob, outcome: str | None = None, seconds: float | None = None) -> dict[str, Any]:
+    """``job_id, queue, kind, attempt, worker``, and where they are known ``outcome`` and ``seconds``. Never the payload.
+
+    :param outcome: what became of it, in the words of :class:`queue_db.events.Happening`.
+    :param seconds: how long its handler ran.
+    """
+    queue: Queue = job.source  # type: ignore[assignment]
+    fields = {"job_id": job.id, "queue": job.queue, "kind": job.kind, "attempt": job.attempts, "worker": queue.db.worker}
+    if outcome is not None:
+        fields["outcome"] = str(outcome)
+    if seconds is not None:
+        fields["seconds"] = round(seconds, 6)
+    return fields

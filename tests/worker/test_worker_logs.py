@@ -1,0 +1,102 @@
+"""What log records about jobs carry, and lines of JSON."""
+
+import io
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from queue_db import Snooze
+from queue_db.backoff import constant
+from queue_db.instrumentation.logging import JSONFormatter
+from queue_db.worker import Worker
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@pytest.fixture
+def lines():
+    """What the worker logs, as its JSON lines say it."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JSONFormatter())
+    logger = logging.getLogger("queue_db.worker")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield lambda: [json.loads(line) for line in stream.getvalue().split("\n") if line]
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+@SQLITE
+def test_records_about_a_job_say_which_and_what_became_of_it(queue, db, lines):
+    worker = Worker(db, queue.name)
+    worker.handles("good")(lambda job: None)
+    worker.handles("later")(lambda job: Snooze(1000))
+
+    @worker.handles("bad", backoff=constant(1000))
+    def bad(job):
+        raise ValueError("schlecht: ä\u2028😀")
+
+    ids = {kind: queue.enqueue(kind, {"password": "hunter2"}) for kind in ("good", "later", "bad", "unknown")}
+    worker.run(until_empty=True)
+    said = [line for line in lines() if "job_id" in line]
+    usual = {"queue": queue.name, "attempt": 1, "worker": db.worker}
+    for kind, outcome in {"good": "completed", "later": "snoozed", "bad": "failed", "unknown": "dead"}.items():
+        about = [line for line in said if line["kind"] == kind]
+        assert all(line["job_id"] == ids[kind] and usual.items() <= line.items() for line in about), about
+        assert {line["outcome"] for line in about} == {outcome}
+    assert all(line["seconds"] >= 0 for line in said if line["kind"] != "unknown")
+    (failed,) = [line for line in said if line["level"] == "WARNING"]
+    assert failed["message"].endswith("failed: ValueError: schlecht: ä\u2028😀")
+    assert failed["exception"].startswith("Traceback")
+    assert "in bad" in failed["exception"]
+    assert "hunter2" not in json.dumps(lines())
+
+
+@SQLITE
+def test_a_lost_lease_and_a_late_result_are_told_with_the_job(queue, db, open_db, lines):
+    worker = Worker(db, queue.name)
+
+    @worker.handles(None)
+    def stolen(job):
+        if job.attempts == 1:
+            open_db().rescue(db.worker)
+
+    job_id = queue.enqueue("n")
+    worker.run(until_empty=True)
+    (lost,) = [line for line in lines() if line.get("outcome") == "lost"]
+    assert (lost["job_id"], lost["attempt"], lost["level"]) == (job_id, 1, "WARNING")
+
+
+def record(message, *values, exc_info=None, **options):
+    return logging.getLogger("shop").makeRecord("shop", logging.INFO, "file.py", 1, message, values, exc_info, **options)
+
+
+def test_a_line_is_one_object_in_ascii():
+    try:
+        {}["ключ\n"]
+    except KeyError:
+        raised = sys.exc_info()
+    made = record("%s\n%s", "ä\x9b\u2028", "\udc80", exc_info=raised, extra={"path": datetime, "count": 3})
+    line = JSONFormatter().format(made)
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+    said = json.loads(line)
+    assert list(said) == ["time", "level", "logger", "message", "path", "count", "exception"]
+    assert said["message"] == "ä\x9b\u2028\n\udc80"
+    assert (said["level"], said["logger"], said["path"], said["count"]) == ("INFO", "shop", str(datetime), 3)
+    assert said["exception"].endswith(f"KeyError: {'ключ' + chr(10)!r}")
+    assert said["time"] == datetime.fromtimestamp(made.created, UTC).isoformat(timespec="microseconds")
+    assert said["time"].endswith("+00:00")
+
+
+def test_a_formatter_of_ones_own_may_add_fields():
+    class Shop(JSONFormatter):
+        def fields(self, record):
+            return super().fields(record) | {"shop": 7}
+
+    assert json.loads(Shop().format(record("x")))["shop"] == 7

@@ -1,0 +1,168 @@
+"""How long dead and completed jobs stay."""
+
+import threading
+
+import pytest
+
+from queue_db import ArgumentError, JobNotFoundError
+from queue_db.testing import drain
+from queue_db.worker import Worker
+from queue_db.worker.keeper import PURGE_AGAIN, PURGE_LIMIT, purger
+
+PATIENCE = 20.0
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@pytest.fixture
+def timed(open_db, clock, name):
+    """The queue by a clock that the test sets."""
+    return open_db(clock=clock).queue(name)
+
+
+def bury(queue, *kinds):
+    """One after the other, a second apart by the queue's clock."""
+    ids = []
+    for kind in kinds:
+        ids.append(queue.enqueue(kind))
+        (job,) = queue.claim()
+        assert job.bury("no")
+        queue.db.store.clock.advance(1)
+    return ids
+
+
+def left(queue):
+    return [job.id for job in queue.db.dead.list(queue.name)]
+
+
+def test_all_but_the_last_dead_jobs_are_purged(timed, db):
+    ids = bury(timed, *"abcde")
+    other = db.queue(f"{timed.name}-other")
+    other.enqueue("n")
+    (job,) = other.claim()
+    assert job.bury("no")
+    purge = timed.db.dead.purge
+    assert purge(timed.name, keep=5) == 0
+    assert purge(timed.name, keep=3) == 2
+    assert left(timed) == ids[2:]
+    assert purge(timed.name, kind="c", keep=1) == 0
+    assert purge(timed.name, keep=1, older_than=2) == 1, "both say what stays: e is kept, d is too young"
+    assert left(timed) == ids[3:]
+    assert purge(timed.name, keep=0, limit=1) == 1
+    assert left(timed) == ids[4:]
+    assert purge(timed.name, keep=0) == 1
+    assert len(left(other)) == 1
+
+
+def test_those_that_died_at_the_same_moment_go_by_their_ids(timed, clock):
+    ids = timed.enqueue_many([("n", None)] * 4)
+    assert all(timed.bury_many(timed.claim(4), "no"))
+    assert timed.db.dead.purge(timed.name, keep=3) == 1
+    assert left(timed) == ids[1:]
+    assert timed.db.dead.purge(timed.name, older_than=0) == 0, "not even a microsecond"
+    clock.advance(1)
+    assert timed.db.dead.purge(timed.name, older_than=1) == 0
+    assert timed.db.dead.purge(timed.name, older_than=0.5) == 3
+
+
+def test_a_worker_deletes_what_has_been_dead_for_long_and_what_is_too_much(timed, clock, log):
+    ids = bury(timed, *"abcdef")
+    other = bury(timed.db.queue(f"{timed.name}-other"), "n")
+    purger(timed.db, [timed.name], None, None)()
+    assert left(timed) == ids
+    purger(timed.db, [timed.name], 5.5, None)()
+    assert left(timed) == ids[2:]
+    purger(timed.db, [timed.name], None, 3)()
+    assert left(timed) == ids[3:]
+    clock.advance(10)
+    purger(timed.db, [timed.name], 13.5, 1)()
+    assert left(timed) == ids[5:]
+    assert left(timed.db.queue(f"{timed.name}-other")) == other, "the queue is not this worker's"
+    assert log.has(f"deleted 2 dead jobs of '{timed.name}'")
+
+
+@SQLITE
+def test_many_dead_jobs_are_deleted_a_part_at_a_time(queue):
+    queue.enqueue_many([("n", None)] * (PURGE_LIMIT + 1))
+    assert all(queue.bury_many(queue.claim(PURGE_LIMIT + 1), "no"))
+    chore = purger(queue.db, [queue.name], None, 0)
+    assert chore() == PURGE_AGAIN, "so that leases are extended in between"
+    assert len(left(queue)) == 1
+    assert chore() > PURGE_AGAIN
+    assert left(queue) == []
+
+
+@SQLITE
+def test_a_worker_does_it_from_its_start_and_only_if_it_is_told_to(timed, running, log):
+    ids = bury(timed, "a", "b")
+    started = threading.Event()
+
+    def wait_for_the_start(worker):
+        worker.handles(None)(lambda job: started.set())
+        timed.enqueue("n")
+        return worker
+
+    with running(wait_for_the_start(Worker(timed.db, timed.name))):
+        assert started.wait(PATIENCE)
+    assert left(timed) == ids
+    with running(Worker(timed.db, timed.name, dead_at_most=1)):
+        log.wait("deleted 1 dead jobs")
+    assert left(timed) == ids[1:]
+    bury(timed, "c")
+    with running(Worker(timed.db, timed.name).changed(dead_for=0.5)):
+        log.wait("deleted 2 dead jobs")
+    assert left(timed) == []
+
+
+@SQLITE
+@pytest.mark.parametrize("wrong", [{"dead_for": 0}, {"dead_for": "x"}, {"dead_at_most": -1}, {"keep": 0}, {"keep": -1}])
+def test_a_retention_that_cannot_be_meant_is_refused(queue, wrong):
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        Worker(queue.db, queue.name, **wrong)
+
+
+@SQLITE
+def test_a_workers_keep_is_for_handlers_that_say_nothing(timed):
+    db = timed.db
+
+    def handled(worker):
+        for kind, options in {"as the worker": {}, "longer": {"keep": 200}, "not at all": {"keep": 0}}.items():
+            worker.handles(kind, **options)(lambda job: job.kind)
+        return worker
+
+    def kept(work):
+        ids = [timed.enqueue(kind) for kind in ("as the worker", "longer", "not at all")]
+        work()
+        found = {}
+        for job_id in ids:
+            try:
+                one = db.finished(job_id)
+            except JobNotFoundError:
+                continue
+            found[one.result] = (one.expires_at - one.finished_at).total_seconds()
+        return found
+
+    plain = handled(Worker(db, timed.name))
+    assert kept(lambda: plain.run(until_empty=True)) == {"longer": 200}
+    changed = plain.changed(keep=100)
+    assert kept(lambda: changed.run(until_empty=True)) == {"as the worker": 100, "longer": 200}
+    assert kept(lambda: drain(changed)) == {"as the worker": 100, "longer": 200}
+
+
+def test_what_is_kept_is_listed_page_by_page(timed, clock):
+    db = timed.db
+    worker = Worker(db, timed.name, keep=100)
+    worker.handles("a")(lambda job: job.payload)
+    worker.handles("b", keep=10)(lambda job: None)
+    ids = timed.enqueue_many([("a", 0), ("b", 1), ("a", 2), ("a", 3)])
+    drain(worker)
+    first = db.finished_jobs(timed.name, limit=2)
+    assert [(job.id, job.kind, job.payload, job.result) for job in first] == [(ids[0], "a", 0, 0), (ids[1], "b", 1, None)]
+    assert first[0] == db.finished(ids[0])
+    assert [job.id for job in db.finished_jobs(timed.name, after=first[-1])] == ids[2:]
+    assert [job.id for job in db.finished_jobs(timed.name, kind="b")] == [ids[1]]
+    assert {job.id for job in db.finished_jobs(limit=100_000)} >= set(ids)
+    clock.advance(50)
+    assert [job.id for job in db.finished_jobs(timed.name)] == [ids[0], *ids[2:]], "one has expired"
+    for wrong in ({"limit": 0}, {"queue": ""}, {"kind": " "}):
+        with pytest.raises(ArgumentError):
+            db.finished_jobs(**wrong)
