@@ -225,6 +225,24 @@ def test_duplicates_among_lines(ask, queue):
 # --- look ---------------------------------------------------------------------------------------------------------------
 
 
+def test_a_group_waits_for_its_first(ask, queue):
+    first, second = (ask("enqueue", queue.name, "n", "--group", "g", "--json").record["id"] for _ in range(2))
+    assert ask("show", second, "--json").record["state"] == "blocked"
+    assert [job.id for job in queue.claim(5)] == [first]
+    ask("limit", queue.name, "--per-group", 2)
+    assert [job.id for job in queue.claim(5)] == [second]
+
+
+def test_keys_for_a_time_and_debounce(ask, queue):
+    once = ("--unique-key", "k", "--unique-for", 60)
+    ask("enqueue", queue.name, "n", *once)
+    assert queue.purge() == 1
+    assert "unique_key 'k'" in ask("enqueue", queue.name, "n", *once, status=1).err
+    ids = {ask("enqueue", queue.name, "n", str(n), "--unique-key", "d", "--on-duplicate", "debounce").out for n in range(3)}
+    assert len(ids) == 1
+    assert [job.payload for job in queue.claim(5)] == [2]
+
+
 def test_stats_of_one_queue_and_of_all(ask, queue):
     queue.enqueue_many([("a", None), ("a", None), ("b", None, {"delay": 1000})])
     queue.enqueue("gone", priority=-5)
@@ -239,13 +257,13 @@ def test_stats_of_one_queue_and_of_all(ask, queue):
         "running": 1,
         "dead": 1,
     }
-    assert found["by_kind"]["a"] == {"available": 1, "scheduled": 0, "running": 1, "dead": 0}
+    assert found["by_kind"]["a"] == {"available": 1, "scheduled": 0, "running": 1, "dead": 0, "blocked": 0}
     assert found["oldest_available_age"] >= 0
     assert found in [record | {"oldest_available_age": found["oldest_available_age"]} for record in ask("stats", "--json").records]
     rows = [line.split() for line in ask("stats", queue.name).out.splitlines()]
-    assert rows[0] == ["queue", "kind", "available", "scheduled", "running", "held", "dead", "waiting", "progress"]
-    assert rows[1][:6] == [queue.name, "1", "1", "1", "0", "1"]
-    assert rows[2] == ["a", "1", "0", "1", "0"]
+    assert rows[0] == ["queue", "kind", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "progress"]
+    assert rows[1][:6] == [queue.name, "1", "1", "0", "1", "0", "1"]
+    assert rows[2] == ["a", "1", "0", "0", "1", "0"]
 
 
 def test_peek_in_claim_order(ask, queue):
@@ -273,6 +291,7 @@ JOB_KEYS = [
     "attempts",
     "max_attempts",
     "unique_key",
+    "group",
     "worker",
     "version",
     "fence",

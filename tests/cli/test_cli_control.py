@@ -12,8 +12,9 @@ def test_what_is_said_about_a_queue(ask, queue):
     assert ask("pause", queue.name).out == f"{queue.name}: paused, any number at once, at any rate\n"
     assert queue.controls().paused
     limited = ask("limit", queue.name, "--concurrency", 3, "--rate", 50, "--per", 60, "--json").record
-    assert limited == {"queue": queue.name, "paused": True, "concurrency": 3, "rate": 50, "per": 60.0}
+    assert limited == {"queue": queue.name, "paused": True, "concurrency": 3, "rate": 50, "per": 60.0, "per_group": 1}
     assert ask("resume", queue.name).out == f"{queue.name}: not paused, at most 3 at once, at most 50 in 60 s\n"
+    assert "2 of each group at once" in ask("limit", queue.name, "--per-group", 2).out
     ask("limit", queue.name)
     assert queue.controls() == Controls()
     assert "--concurrency" in ask("limit", queue.name, "--concurrency", 0, status=2).err
