@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -95,6 +95,8 @@ class QueueDB:
     :raises StorageError: the server does not answer or refuses the login.
     """
 
+    _opens: ClassVar[type[Database]] = Database
+
     def __init__(
         self,
         url_or_engine: str | URL | Engine,
@@ -117,7 +119,7 @@ class QueueDB:
         self.retry_after = retry_after or backoff.exponential()
         self.max_payload = arguments.whole("max_payload", max_payload, 1)
         named = tables(table, schema)
-        self.database = Database(url_or_engine, pool_size=pool_size)
+        self.database = self._opens(url_or_engine, pool_size=pool_size)
         try:
             self.database.require(self.strategy.needs, f"strategy {self.strategy.name!r}")
             self.database.require(self.removal.needs, f"removal {self.removal.name!r}")
@@ -328,7 +330,7 @@ class QueueDB:
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"job {job_id} is still {state.value} after {timeout:g} s")
-            time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
+            self.database.pause(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_WAIT)
 
     def forget(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
@@ -486,7 +488,8 @@ class Queue:
             # In the caller's transaction a savepoint makes it all or none.
             with self.db.database.joined(using, "enqueue_many") as connection, savepoint(connection):
                 return insert(connection)
-        work = insert_meanwhile if second is not None and store.dialect.served else insert
+        meanwhile = second is not None and store.dialect.served and not self.db.database.asynchronous
+        work = insert_meanwhile if meanwhile else insert
         # A second chunk means that the iterable is being used up: it cannot be run again.
         ids = self.db.database.run(work, name="enqueue_many", attempts=ATTEMPTS if second is None else 1)
         if due:
@@ -632,7 +635,7 @@ class Queue:
                 return True
             if now >= until:
                 return False
-            time.sleep(_BETWEEN_LOOKS)
+            self.db.database.pause(_BETWEEN_LOOKS)
 
     def resume(self) -> None:
         """Let workers claim again."""

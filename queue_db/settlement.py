@@ -51,10 +51,11 @@ class Settlement:
             return []
         # In one order (two leases of one job too), so that two threads that settle overlapping lists cannot wait for each other in
         # a circle.
-        held = sorted(jobs, key=_in_one_order)
-        for job in held:
-            job.lock.acquire()
+        held: list[LeasedJob] = []
         try:
+            for job in sorted(jobs, key=_in_one_order):
+                job.lock.acquire()
+                held.append(job)
             changed = self._settle(jobs, using, applied)
         finally:
             for job in held:

@@ -26,6 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from queue_db.clock import now_us
 from queue_db.dialects import transactions
@@ -47,6 +48,8 @@ class SQLite(ReturningDialect):
 
     names: ClassVar[tuple[str, ...]] = ("sqlite",)
     title: ClassVar[str] = "SQLite"
+    async_driver: ClassVar[str | None] = "aiosqlite"
+    async_extra: ClassVar[str] = "async-sqlite"
     autocommits: ClassVar[bool] = True
     served: ClassVar[bool] = False
     # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
@@ -87,8 +90,10 @@ class SQLite(ReturningDialect):
         return {"connect_args": {} if "timeout" in url.query else {"timeout": 30.0}}
 
     def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
-        # A database in memory is one connection; SQLAlchemy chooses a pool that knows.
-        return {} if url.database in (None, "", ":memory:") else super().pool_options(url, size, overflow)
+        if url.database not in (None, "", ":memory:"):
+            return super().pool_options(url, size, overflow)
+        # A database in memory is one connection: SQLAlchemy chooses a pool that has one for each thread. Tasks take turns.
+        return {"poolclass": AsyncAdaptedQueuePool, **super().pool_options(url, 1, 0)} if url.get_dialect().is_async else {}
 
     def from_anywhere(self, url: URL) -> URL:
         if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
@@ -98,7 +103,7 @@ class SQLite(ReturningDialect):
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:
             # A commit is on the disk when it returns; some builds default to less under WAL.
-            event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = FULL"))
+            event.listen(engine, "connect", lambda connection, _: _told(connection, "PRAGMA synchronous = FULL"))
         with engine.connect() as connection:
             # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
             _run(connection, "PRAGMA journal_mode = WAL")
@@ -109,7 +114,7 @@ class SQLite(ReturningDialect):
         # be no transaction around it, and its release would commit.
         if transactions.own(connection) is not None:
             super().begin(connection)
-        elif not _raw(connection).in_transaction:
+        elif not _in_transaction(connection):
             _run(connection, self.begins_writing)
 
     def random(self) -> ColumnElement[float]:
@@ -171,14 +176,21 @@ def _hold(jobs: Table, *, one: bool) -> Select[Any]:
     return select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one))
 
 
-def _raw(connection: Connection) -> sqlite3.Connection:
-    raw: Any = connection.connection.driver_connection
-    return raw  # type: ignore[no-any-return]
+def _in_transaction(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.in_transaction)
+
+
+def _told(driver: Any, statement: str) -> None:
+    cursor = driver.cursor()
+    cursor.execute(statement)
+    cursor.fetchall()
+    cursor.close()
 
 
 def _run(connection: Connection, statement: str) -> None:
     """Run a statement beside SQLAlchemy, which would count it as one of ours and begin a transaction for it."""
     try:
-        _raw(connection).execute(statement).fetchall()
+        _told(connection.connection, statement)
     except sqlite3.Error as error:
         raise OperationalError(statement, None, error) from error
