@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
 from sqlalchemy import URL, Engine
@@ -100,8 +99,6 @@ class AsyncQueueDB:
         :raises UnsupportedError: the server is too old, or lacks what the strategy or removal needs.
         :raises StorageError: the server does not answer or refuses the login.
         """
-        if find_spec("greenlet") is None:
-            raise ConfigurationError('greenlet is not installed, which asyncio needs here: pip install "sqlalchemy[asyncio]"')
         async with self._opening:
             if self._opened is None:
                 self._opened = await run(self._make)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 from sqlalchemy import (
     URL,
@@ -87,7 +88,8 @@ class SQLite(ReturningDialect):
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # Seconds to wait for the other writers.
-        return {"connect_args": {} if "timeout" in url.query else {"timeout": 30.0}}
+        waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
+        return {"connect_args": waits | ({"factory": _Finishing} if url.get_driver_name() == "aiosqlite" else {})}
 
     def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
         if url.database not in (None, "", ":memory:"):
@@ -174,6 +176,26 @@ def _take(taking: Taking) -> Any:
 @lru_cache(maxsize=64)
 def _hold(jobs: Table, *, one: bool) -> Select[Any]:
     return select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one))
+
+
+class _Finishing(sqlite3.Connection):
+    """Ends its statements when it is closed. One that a cancelled task has left half read would keep SQLite from closing, and the
+    lock with it, until Python forgets the last frame that knows of it.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+
+    def cursor(self, *arguments: Any, **options: Any) -> Any:
+        made: sqlite3.Cursor = super().cursor(*arguments, **options)
+        self._cursors.add(made)
+        return made
+
+    def close(self) -> None:
+        for cursor in list(self._cursors):
+            cursor.close()
+        super().close()
 
 
 def _in_transaction(connection: Connection) -> bool:

@@ -6,7 +6,7 @@ Tests that are coroutine functions run on it. Tests with the mark ``greenlet`` a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,8 @@ from queue_db import QueueDB
 from queue_db.aio import AsyncQueue, AsyncQueueDB
 from tests.aio import loop
 from tests.aio.loop import for_asyncio, on_the_loop, spawned
+
+OpenAsync = Callable[..., Coroutine[Any, Any, AsyncQueueDB]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,12 +48,12 @@ def async_url(url: str, db: QueueDB) -> str:
 
 
 @pytest.fixture
-def open_async(async_url: str) -> Iterator[Callable[..., AsyncQueueDB]]:
-    """Open the shared database, as often as wanted; closed after the test."""
+def open_async(async_url: str) -> Iterator[OpenAsync]:
+    """``await open_async(strategy="skip_locked")``: the shared database, as often as wanted; closed after the test."""
     opened: list[AsyncQueueDB] = []
 
-    def open_it(**options: Any) -> AsyncQueueDB:
-        opened.append(on_the_loop(AsyncQueueDB(async_url, **options).open()))
+    async def open_it(**options: Any) -> AsyncQueueDB:
+        opened.append(await AsyncQueueDB(async_url, **options).open())
         return opened[-1]
 
     yield open_it
@@ -60,9 +62,9 @@ def open_async(async_url: str) -> Iterator[Callable[..., AsyncQueueDB]]:
 
 
 @pytest.fixture
-def adb(open_async: Callable[..., AsyncQueueDB]) -> AsyncQueueDB:
+def adb(open_async: OpenAsync) -> AsyncQueueDB:
     """The shared database with the default strategy and removal."""
-    return open_async()
+    return on_the_loop(open_async())
 
 
 @pytest.fixture
