@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.pool import StaticPool
 
 from queue_db import backoff
 from queue_db.aio.database import AsyncDatabase
@@ -54,7 +55,7 @@ class AsyncQueueDB:
     :param retry_after: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
     :param max_payload: largest encoded payload, bytes.
     :param clock: for tests: microseconds since 1970, instead of the database's clock.
-    :raises ConfigurationError: an engine that is not for asyncio.
+    :raises ConfigurationError: an engine that is not for asyncio, or that lets tasks share a connection.
     """
 
     def __init__(
@@ -74,6 +75,10 @@ class AsyncQueueDB:
     ) -> None:
         if isinstance(url_or_engine, Engine):
             raise ConfigurationError(wrong_sort("an Engine", "an AsyncEngine", asynchronous=True))
+        if isinstance(url_or_engine, AsyncEngine) and isinstance(url_or_engine.pool, StaticPool):
+            raise ConfigurationError(
+                "this engine has one connection for all tasks at once: use a file, or AsyncQueueDB('sqlite://')"
+            )
         self._make = partial(
             InGreenlets,
             url_or_engine.sync_engine if isinstance(url_or_engine, AsyncEngine) else url_or_engine,

@@ -105,7 +105,7 @@ class SQLite(ReturningDialect):
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:
             # A commit is on the disk when it returns; some builds default to less under WAL.
-            event.listen(engine, "connect", lambda connection, _: _told(connection, "PRAGMA synchronous = FULL"))
+            event.listen(engine, "connect", lambda connection, _: _tell(connection, "PRAGMA synchronous = FULL"))
         with engine.connect() as connection:
             # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
             _run(connection, "PRAGMA journal_mode = WAL")
@@ -203,7 +203,7 @@ def _in_transaction(connection: Connection) -> bool:
     return bool(driver.in_transaction)
 
 
-def _told(driver: Any, statement: str) -> None:
+def _tell(driver: Any, statement: str) -> None:
     cursor = driver.cursor()
     cursor.execute(statement)
     cursor.fetchall()
@@ -213,6 +213,6 @@ def _told(driver: Any, statement: str) -> None:
 def _run(connection: Connection, statement: str) -> None:
     """Run a statement beside SQLAlchemy, which would count it as one of ours and begin a transaction for it."""
     try:
-        _told(connection.connection, statement)
+        _tell(connection.connection, statement)
     except sqlite3.Error as error:
         raise OperationalError(statement, None, error) from error

@@ -67,6 +67,8 @@ async def test_an_engine_of_the_other_sort() -> None:
             QueueDB(wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="this engine is not for asyncio"):
         InGreenlets(engine)
+    with pytest.raises(ConfigurationError, match="one connection for all tasks at once"):
+        AsyncQueueDB(async_engine)
     await async_engine.dispose()
 
 
