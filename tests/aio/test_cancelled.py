@@ -121,6 +121,28 @@ async def test_what_a_cancelled_claim_has_won_is_given_back_by_the_next(mail: As
     assert [job.attempts for job in jobs] == [1, 1, 1]
 
 
+async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(mail: AsyncQueue) -> None:
+    await mail.enqueue_many([("k", number) for number in range(6)])
+    claiming = mail._queue._claiming
+    (first,) = await mail.claim()
+    claiming._unheard.append((first.leased.token, set()))  # as if nobody had it in hand
+    database: Any = claiming._database
+    run = database.run
+
+    def stop_before(*arguments: Any, name: str, **named: Any) -> Any:
+        if name == "unheard":
+            raise asyncio.CancelledError
+        return run(*arguments, name=name, **named)
+
+    database.run = stop_before
+    with pytest.raises(asyncio.CancelledError):
+        await mail.claim(3)
+    del database.run
+    assert (await mail.stats()).running == 4
+    got = [job.id for _ in range(3) for job in await mail.claim(6)]
+    assert len(set(got)) == len(got) == 6
+
+
 @pytest.mark.parametrize("verb", ["complete", "fail", "release", "extend", "bury"])
 async def test_a_settlement(adb: AsyncQueueDB, mail: AsyncQueue, verb: str) -> None:
     verbs: dict[str, Callable[[AsyncLeasedJob], Awaitable[Verdict]]] = {
@@ -203,7 +225,8 @@ async def test_while_it_waits_for_the_turn_of_a_job(mail: AsyncQueue) -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     turn._free.release()
-    assert await mail.complete_many([second, first]) == [Verdict.APPLIED] * 2
+    async with asyncio.timeout(60):
+        assert await mail.complete_many([second, first]) == [Verdict.APPLIED] * 2
 
 
 async def test_the_opening(async_url: str) -> None:
