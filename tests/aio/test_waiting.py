@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from queue_db.aio import AsyncQueue, AsyncQueueDB
 from queue_db.aio.running import run
 from queue_db.model import Claim, Kept
 from queue_db.strategies import Adaptive
+from queue_db.strategies.optimistic import Slots
 from tests.aio.conftest import OpenAsync
 
 
@@ -151,6 +153,33 @@ async def test_no_two_tasks_get_the_same_job(adb: AsyncQueueDB, mail: AsyncQueue
     assert len(got) == len(set(got))
     assert set(got) == set(ids)
     assert adb.counters.applied >= len(set(got)) - 300
+
+
+async def test_each_task_keeps_a_place_of_its_own_in_the_window() -> None:
+    """Tasks that share a place, as they share a thread, would lose half of what they try."""
+    slots = Slots(random.Random(7))
+
+    async def place() -> int:
+        found = await run(slots.slot, "q", 1000)
+        await asyncio.sleep(0)
+        assert await run(slots.slot, "q", 1000) == found
+        return found
+
+    places = await asyncio.gather(*[place() for _ in range(20)])
+    assert len(set(places)) > 15
+
+
+async def test_a_task_that_loses_its_place_leaves_those_of_others() -> None:
+    slots = Slots(random.Random(7))
+    here = await run(slots.slot, "q", 1000)
+
+    async def lose() -> int:
+        assert await run(slots.slot, "q", 1000) == here
+        slots.tell(Claim(queue="q", limit=1, missed=1))
+        return await run(slots.slot, "q", 1000)
+
+    assert await asyncio.create_task(lose()) != here
+    assert await run(slots.slot, "q", 1000) == here
 
 
 async def test_more_tasks_than_connections_are_served(open_async: OpenAsync, name: str) -> None:
