@@ -62,6 +62,10 @@ class Claiming:
         except StorageError:
             if not won:
                 raise
+        except BaseException:
+            # Stopped between two rounds: nobody takes in hand what the first one won.
+            self._unheard.extend((token, set()) for token in {token for _, token in won})
+            raise
         with self._database.counting as counters:
             counters.claims += 1
             if not won:
@@ -103,7 +107,7 @@ class Claiming:
             rounds += 1
             if rounds >= _ROUNDS:
                 break
-            time.sleep(_PAUSE * 2**rounds * random.random())
+            self._database.pause(_PAUSE * 2**rounds * random.random())
         return missed
 
     def _round(self, limit: int, lease: int, won: list[Won], *, sweep: bool, pop: bool, lean: bool) -> Claim:
@@ -181,6 +185,9 @@ class Claiming:
             except StorageError:
                 self._unheard.append(doubtful)  # the next claim tries again; else the leases end
                 break
+            except BaseException:
+                self._unheard += [doubtful, (token, set())]  # stopped: what was just won is in nobody's hands either
+                raise
         return heard
 
     def _judge(self, doubtful: Claim, after: Claim) -> int:

@@ -7,8 +7,8 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import stamina
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
@@ -71,10 +71,12 @@ def masked(url: URL | str) -> str:
     return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
-def parse_url(url: str | URL) -> URL:
+def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
     """The URL with our driver where it names none.
 
-    :raises ConfigurationError: for text that is no URL, a scheme that nobody serves, or a driver that is not installed.
+    :param asynchronous: a driver for asyncio.
+    :raises ConfigurationError: for text that is no URL, a scheme that nobody serves, or a driver that is not installed or of the
+        other sort.
     """
     try:
         parsed = make_url(url)
@@ -91,21 +93,35 @@ def parse_url(url: str | URL) -> URL:
     if family not in known:
         raise ConfigurationError(
             f"unknown database scheme {parsed.drivername!r}; use one of: "
-            + ", ".join(f"{name}+{kind.default_driver}" if kind.default_driver else name for name, kind in sorted(known.items()))
+            + ", ".join(_with_driver(name, kind.driver(asynchronous=asynchronous)) for name, kind in sorted(known.items()))
         )
     kind = known[family]
-    if "+" not in parsed.drivername and kind.default_driver is not None:
-        parsed = parsed.set(drivername=f"{family}+{kind.default_driver}")
+    ours = _with_driver(family, kind.driver(asynchronous=asynchronous))
+    if "+" not in parsed.drivername:
+        parsed = parsed.set(drivername=ours)
     try:
-        parsed.get_dialect().import_dbapi()
+        dialect = parsed.get_dialect(_is_async=asynchronous)
+        if dialect.is_async is not asynchronous:
+            raise ConfigurationError(wrong_sort(parsed.drivername, f"{ours}://…", asynchronous=asynchronous))
+        dialect.import_dbapi()
     except NoSuchModuleError:
-        raise ConfigurationError(
-            f"unknown driver in {parsed.drivername!r}; use {family}" + (f"+{kind.default_driver}" if kind.default_driver else "")
-        ) from None
+        raise ConfigurationError(f"unknown driver in {parsed.drivername!r}; use {ours}") from None
     except ImportError:
-        wish = f'pip install "queue-db[{kind.extra}]"' if kind.extra else f"install the driver of {parsed.drivername}"
+        extra = kind.async_extra if asynchronous else kind.extra
+        wish = f'pip install "queue-db[{extra}]"' if extra else f"install the driver of {parsed.drivername}"
         raise ConfigurationError(f"the driver of {parsed.drivername!r} is not installed: {wish}") from None
     return parsed
+
+
+def wrong_sort(given: str, instead: str, *, asynchronous: bool) -> str:
+    """What to say to whoever brings a driver or an engine that waits in the other way."""
+    if asynchronous:
+        return f"{given} is not for asyncio: use {instead} here, or queue_db.QueueDB"
+    return f"{given} is for asyncio: use {instead} here, or queue_db.aio.AsyncQueueDB"
+
+
+def _with_driver(family: str, driver: str | None) -> str:
+    return family if driver is None else f"{family}+{driver}"
 
 
 class _Counting:
@@ -128,19 +144,26 @@ class _Counting:
 class Database:
     """An engine, its dialect, and transactions on it."""
 
+    #: Whether it waits on an event loop; then everything here runs in greenlets of SQLAlchemy's.
+    asynchronous: ClassVar[bool] = False
+
     def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
         self.made_here = not isinstance(target, Engine)
         if isinstance(target, Engine):
             engine = target
+            if engine.dialect.is_async is not self.asynchronous:
+                raise ConfigurationError(wrong_sort("this engine", "another", asynchronous=self.asynchronous))
             self.dialect: Dialect = dialect_for(engine.dialect.name)
+        elif hasattr(target, "sync_engine"):
+            raise ConfigurationError(wrong_sort("an AsyncEngine", "an Engine", asynchronous=False))
         else:
-            url = parse_url(target)
+            url = parse_url(target, asynchronous=self.asynchronous)
             self.dialect = dialect_for(url.get_backend_name())
             options = self.dialect.pool_options(url, pool_size, max_overflow) | self.dialect.engine_options(url)
             if self.dialect.autocommits:
                 options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
             # Payloads are the users' data: they have no place in tracebacks and logs.
-            engine = create_engine(url, hide_parameters=True, **options)
+            engine = self._engine(url, hide_parameters=True, **options)
         self.url = masked(engine.url)
         self.counters = Counters()
         #: To be used in a ``with`` block, which gets the counters to add to.
@@ -156,6 +179,11 @@ class Database:
             # Without a code nobody knows whether a refused connection is a wrong password or a server that is starting.
             kind = PermanentStorageError if error.sqlstate is None else type(error)
             raise kind(f"cannot open {self.url}: {error}", sqlstate=error.sqlstate, statement_name="connect") from error.__cause__
+        except OSError as error:
+            # How some drivers say that nobody is there.
+            self._dispose(engine)
+            told = str(error) or type(error).__name__
+            raise PermanentStorageError(f"cannot open {self.url}: {told}", statement_name="connect") from error
         except (TypeError, RuntimeError) as error:
             # How drivers say that they do not know a parameter of the URL, or lack a package for what the server asks of them.
             self._dispose(engine)
@@ -163,6 +191,17 @@ class Database:
         except BaseException:
             self._dispose(engine)
             raise
+
+    def _engine(self, url: URL, **options: Any) -> Engine:
+        return create_engine(url, **options)
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass. Whatever waits for anything but the database waits here."""
+        time.sleep(seconds)
+
+    def _tries(self, **options: Any) -> Iterator[AbstractContextManager[object]]:
+        """The attempts of stamina, with its pauses between them."""
+        return iter(stamina.retry_context(**options))
 
     def _keeps(self, pool_size: int) -> int:
         # Other pools give a thread its own connection; and a caller's engine may count those that are out.
@@ -222,8 +261,8 @@ class Database:
         except TransientStorageError as error:
             if attempts <= 1 or not again(error):
                 raise
-        time.sleep(random.uniform(0.0, _FIRST_WAIT))
-        for attempt in stamina.retry_context(
+        self.pause(random.uniform(0.0, _FIRST_WAIT))
+        for attempt in self._tries(
             on=again,
             attempts=attempts - 1,
             timeout=RETRY_SECONDS,
@@ -268,9 +307,9 @@ class Database:
     def _connected(self, name: str) -> Connection:
         try:
             return self.connections.take()
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             # It was open before, so the driver was good enough: a server that has restarted wants to see the password anew, and
-            # not without TLS. Somebody else may show it.
+            # not without TLS. Somebody else may show it. Or nobody answers, and the driver says so in the system's words.
             raise TransientStorageError(f"{name}: {error}", statement_name=name) from error
 
     def _direct(self, connection: Connection, work: Callable[[Connection], _T], name: str, *, write: bool) -> _T:
@@ -295,8 +334,13 @@ class Database:
     @contextmanager
     def begin(self, name: str = "begin", *, write: bool = True) -> Iterator[Connection]:
         """A connection in a transaction: committed at the end of the block, rolled back when it raises."""
-        with self._errors(name), self.connections.one() as connection, self._transaction(connection, name, write=write):
-            yield connection
+        with self._errors(name):
+            connection = self._connected(name)
+            try:
+                with self._transaction(connection, name, write=write):
+                    yield connection
+            finally:
+                self.connections.put_back(connection)
 
     @contextmanager
     def _transaction(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:

@@ -69,7 +69,7 @@ class Enqueuing:
         def insert(connection: Connection) -> list[int | None]:
             every = chain([first], () if second is None else chain([second], chunks))
             # Not in a transaction of the caller's, who may be doing anything with its connection.
-            aside = several and using is None and self.store.dialect.served
+            aside = several and using is None and self.store.dialect.served and not self.database.asynchronous
             ids = _meanwhile(connection, every, add) if aside else [job_id for chunk in every for job_id in add(connection, chunk)]
             if due:
                 self.hints.tell(connection, self.name)

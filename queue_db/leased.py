@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from queue_db import arguments
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _HEADERS = JSONCodec()
+
+
+class Lock(Protocol):
+    """Held by one at a time, who may take it again."""
+
+    def acquire(self) -> object: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> object: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /) -> None: ...
 
 
 class Settler(Protocol):
@@ -74,7 +84,7 @@ class LeasedJob:
         self.lease_ends = row.available_at
         self._claimed_at: int | None = None
         #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
-        self.lock = threading.RLock()
+        self.lock: Lock = threading.RLock()
         #: Whether a verb of this object has ended the lease, also in a caller's transaction.
         self.settled = False
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import random
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +109,7 @@ def _made_by_another(database: Database, tables: Tables) -> bool:
     for _ in range(_LOOKS):
         if found(database, tables) == HEAD:
             return True
-        time.sleep(random.uniform(0.5, 1.0) * _BETWEEN_LOOKS)
+        database.pause(random.uniform(0.5, 1.0) * _BETWEEN_LOOKS)
     return False
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
@@ -122,6 +122,8 @@ class QueueDB:
     :raises StorageError: the server does not answer or refuses the login.
     """
 
+    _opens: ClassVar[type[Database]] = Database
+
     def __init__(
         self,
         url_or_engine: str | URL | Engine,
@@ -144,7 +146,7 @@ class QueueDB:
         self.retry_after = retry_after or backoff.exponential()
         self.max_payload = arguments.whole("max_payload", max_payload, 1)
         named = tables(table, schema)
-        self.database = Database(url_or_engine, pool_size=pool_size)
+        self.database = self._opens(url_or_engine, pool_size=pool_size)
         try:
             self.database.require(self.strategy.needs, f"strategy {self.strategy.name!r}")
             self.database.require(self.removal.needs, f"removal {self.removal.name!r}")
@@ -375,7 +377,7 @@ class QueueDB:
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"job {job_id} is still {state.value} after {timeout:g} s")
-            time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
+            self.database.pause(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_WAIT)
 
     def batch(self, batch_id: int) -> Batch | None:
@@ -682,7 +684,7 @@ class Queue:
                 return True
             if now >= until:
                 return False
-            time.sleep(_BETWEEN_LOOKS)
+            self.db.database.pause(_BETWEEN_LOOKS)
 
     def resume(self) -> None:
         """Let workers claim again."""

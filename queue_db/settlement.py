@@ -132,10 +132,11 @@ class Settlement:
 def locked(jobs: Iterable[LeasedJob]) -> Iterator[None]:
     """No other verb runs on these jobs meanwhile: their versions stay."""
     # In one order (two leases of one job too), so that two threads with overlapping lists cannot wait for each other in a circle.
-    held = sorted(jobs, key=_in_one_order)
-    for job in held:
-        job.lock.acquire()
+    held: list[LeasedJob] = []
     try:
+        for job in sorted(jobs, key=_in_one_order):
+            job.lock.acquire()
+            held.append(job)
         yield
     finally:
         for job in held:

@@ -100,6 +100,9 @@ class Dialect:
     #: The extra and the driver to install when a URL names none.
     default_driver: ClassVar[str | None] = None
     extra: ClassVar[str] = ""
+    #: The same for asyncio.
+    async_driver: ClassVar[str | None] = None
+    async_extra: ClassVar[str] = ""
     #: The oldest server that works, as ``server_version_info`` tells it.
     minimum: ClassVar[tuple[int, ...]] = ()
     #: Whether connections that we make commit each statement by itself, so that one statement is one round trip.
@@ -123,6 +126,11 @@ class Dialect:
         super().__init_subclass__(**kw)
         for name in cls.names:
             _REGISTRY[name] = cls
+
+    @classmethod
+    def driver(cls, *, asynchronous: bool) -> str | None:
+        """The driver for a URL that names none; None: SQLAlchemy's own choice."""
+        return cls.async_driver if asynchronous else cls.default_driver
 
     # --- what it is -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""MySQL 8.0 and MariaDB 10.6 and later, through PyMySQL."""
+"""MySQL 8.0 and MariaDB 10.6 and later, through PyMySQL, and aiomysql or asyncmy for asyncio."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects import jdbc
+from queue_db.dialects import asynchronous, jdbc
 from queue_db.dialects.base import Dialect, Rows, Statement
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.statements import Pairs, matching, wanted
@@ -59,6 +59,8 @@ class MySQL(Dialect):
     title: ClassVar[str] = "MySQL"
     default_driver: ClassVar[str | None] = "pymysql"
     extra: ClassVar[str] = "mysql"
+    async_driver: ClassVar[str | None] = "aiomysql"
+    async_extra: ClassVar[str] = "async-mysql"
     autocommits: ClassVar[bool] = True
     shows_unflushed: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
@@ -126,7 +128,8 @@ class MySQL(Dialect):
             # Seconds; the default of 50 is longer than most leases.
             "init_command": "SET SESSION innodb_lock_wait_timeout = 10",
         }
-        return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
+        unknown = _LACKING.get(url.get_driver_name(), ())
+        return {"connect_args": {name: value for name, value in waits.items() if name not in url.query and name not in unknown}}
 
     def visiting_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # A publication of millions of jobs is one statement, and whoever publishes the same waits for it.
@@ -165,6 +168,8 @@ class MySQL(Dialect):
         if not made_here:
             return engine.execution_options(isolation_level="READ COMMITTED")
         event.listen(engine, "connect", _read_committed)
+        if "read_timeout" in _LACKING.get(engine.dialect.driver, ()):
+            event.listen(engine, "connect", asynchronous.limit_waits)
         return engine
 
     def random(self) -> ColumnElement[float]:
@@ -279,6 +284,10 @@ class MySQL(Dialect):
     def detail(self, error: DBAPIError) -> str:
         args: tuple[Any, ...] = getattr(error.orig, "args", ())
         return str(args[1]) if len(args) > 1 else str(error.orig)
+
+
+# Options that some drivers do not have.
+_LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_timeout"), "asyncmy": ("write_timeout",)}
 
 
 class _Connector(NamedTuple):

@@ -1,4 +1,4 @@
-"""PostgreSQL 12 and later, through psycopg2."""
+"""PostgreSQL 12 and later, through psycopg2, and asyncpg for asyncio."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects import direct, jdbc, prepared, transactions
+from queue_db.dialects import asynchronous, direct, jdbc, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.listening import PostgreSQLListener
@@ -85,6 +85,20 @@ _JDBC_NAMES: dict[str, str | None] = {
     "tcp_user_timeout": None,
 }
 
+# The same for asyncpg. It prepares all that it sends and keeps that with the connection, so each execution gets a plan of its own:
+# one that was made while the table was empty would stay.
+_ASYNCPG: dict[str, Any] = {
+    "timeout": 10,
+    "server_settings": {
+        "application_name": "queue_db",
+        "lock_timeout": "10000",
+        "default_transaction_isolation": "read committed",
+        "plan_cache_mode": "force_custom_plan",
+        "enable_seqscan": "off",
+        "jit": "off",
+    },
+}
+
 # The prepared statement does not exist, or exists already.
 _NOT_MY_SESSION = frozenset({"26000", "42P05"})
 
@@ -96,6 +110,8 @@ class PostgreSQL(ReturningDialect):
     title: ClassVar[str] = "PostgreSQL"
     default_driver: ClassVar[str | None] = "psycopg2"
     extra: ClassVar[str] = "postgresql"
+    async_driver: ClassVar[str | None] = "asyncpg"
+    async_extra: ClassVar[str] = "async-postgresql"
     autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
     takes_out: ClassVar[bool] = True
@@ -142,6 +158,8 @@ class PostgreSQL(ReturningDialect):
     def engine_options(self, url: URL) -> dict[str, Any]:
         # Without these a query on a connection whose network was cut hung for 25 s and more; with them 20 s is the limit.
         # They give way to what the URL says.
+        if url.get_driver_name() == "asyncpg":
+            return {"connect_args": {name: value for name, value in _ASYNCPG.items() if name not in url.query}}
         waits = {
             "connect_timeout": 10,
             "keepalives": 1,
@@ -186,7 +204,11 @@ class PostgreSQL(ReturningDialect):
 
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         self._prepares = made_here and engine.dialect.driver == "psycopg2"
-        return engine if made_here else engine.execution_options(isolation_level="READ COMMITTED")
+        if not made_here:
+            return engine.execution_options(isolation_level="READ COMMITTED")
+        if engine.dialect.driver == "asyncpg":
+            event.listen(engine, "connect", asynchronous.limit_waits)
+        return engine
 
     def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
         if len(pairs) == 1:

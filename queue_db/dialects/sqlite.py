@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 from sqlalchemy import (
     URL,
@@ -26,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from queue_db.clock import now_us
 from queue_db.dialects import transactions
@@ -47,6 +49,8 @@ class SQLite(ReturningDialect):
 
     names: ClassVar[tuple[str, ...]] = ("sqlite",)
     title: ClassVar[str] = "SQLite"
+    async_driver: ClassVar[str | None] = "aiosqlite"
+    async_extra: ClassVar[str] = "async-sqlite"
     autocommits: ClassVar[bool] = True
     served: ClassVar[bool] = False
     # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
@@ -84,11 +88,14 @@ class SQLite(ReturningDialect):
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         # Seconds to wait for the other writers.
-        return {"connect_args": {} if "timeout" in url.query else {"timeout": 30.0}}
+        waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
+        return {"connect_args": waits | ({"factory": _Finishing} if url.get_driver_name() == "aiosqlite" else {})}
 
     def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
-        # A database in memory is one connection; SQLAlchemy chooses a pool that knows.
-        return {} if url.database in (None, "", ":memory:") else super().pool_options(url, size, overflow)
+        if url.database not in (None, "", ":memory:"):
+            return super().pool_options(url, size, overflow)
+        # A database in memory is one connection: SQLAlchemy chooses a pool that has one for each thread. Tasks take turns.
+        return {"poolclass": AsyncAdaptedQueuePool, **super().pool_options(url, 1, 0)} if url.get_dialect().is_async else {}
 
     def from_anywhere(self, url: URL) -> URL:
         if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
@@ -98,7 +105,7 @@ class SQLite(ReturningDialect):
     def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
         if made_here:
             # A commit is on the disk when it returns; some builds default to less under WAL.
-            event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = FULL"))
+            event.listen(engine, "connect", lambda connection, _: _tell(connection, "PRAGMA synchronous = FULL"))
         with engine.connect() as connection:
             # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
             _run(connection, "PRAGMA journal_mode = WAL")
@@ -109,7 +116,7 @@ class SQLite(ReturningDialect):
         # be no transaction around it, and its release would commit.
         if transactions.own(connection) is not None:
             super().begin(connection)
-        elif not _raw(connection).in_transaction:
+        elif not _in_transaction(connection):
             _run(connection, self.begins_writing)
 
     def random(self) -> ColumnElement[float]:
@@ -171,14 +178,41 @@ def _hold(jobs: Table, *, one: bool) -> Select[Any]:
     return select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one))
 
 
-def _raw(connection: Connection) -> sqlite3.Connection:
-    raw: Any = connection.connection.driver_connection
-    return raw  # type: ignore[no-any-return]
+class _Finishing(sqlite3.Connection):
+    """Ends its statements when it is closed. One that a cancelled task has left half read would keep SQLite from closing, and the
+    lock with it, until Python forgets the last frame that knows of it.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+
+    def cursor(self, *arguments: Any, **options: Any) -> Any:
+        made: sqlite3.Cursor = super().cursor(*arguments, **options)
+        self._cursors.add(made)
+        return made
+
+    def close(self) -> None:
+        for cursor in list(self._cursors):
+            cursor.close()
+        super().close()
+
+
+def _in_transaction(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.in_transaction)
+
+
+def _tell(driver: Any, statement: str) -> None:
+    cursor = driver.cursor()
+    cursor.execute(statement)
+    cursor.fetchall()
+    cursor.close()
 
 
 def _run(connection: Connection, statement: str) -> None:
     """Run a statement beside SQLAlchemy, which would count it as one of ours and begin a transaction for it."""
     try:
-        _raw(connection).execute(statement).fetchall()
+        _tell(connection.connection, statement)
     except sqlite3.Error as error:
         raise OperationalError(statement, None, error) from error

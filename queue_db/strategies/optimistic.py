@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from sqlalchemy import Connection
@@ -31,24 +32,29 @@ _CROWDED = 0.3
 
 
 class Slots:
-    """The place in the window that each thread keeps for as long as nobody else is there: workers get out of each other's way."""
+    """The place in the window that each thread keeps for as long as nobody else is there: workers get out of each other's way.
+
+    So does each task of an event loop, which begins with the place of the task that made it.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._local = threading.local()
+        # Not changed but made anew: tasks begin with their maker's.
+        self._slots: ContextVar[Mapping[str, int]] = ContextVar("slots", default=MappingProxyType({}))
 
     def slot(self, queue: str, window: int) -> int:
-        """The place of the calling thread in a window of so many batches."""
-        slots: dict[str, int] = self._local.__dict__.setdefault("slots", {})
+        """The place of the calling thread or task in a window of so many batches."""
+        slots = self._slots.get()
         slot = slots.get(queue)
         if slot is None or slot >= window:
-            slot = slots[queue] = self._rng.randrange(window)
+            slot = self._rng.randrange(window)
+            self._slots.set({**slots, queue: slot})
         return slot
 
     def tell(self, claim: Claim) -> None:
         """What came of it: a place where much was lost is somebody else's too."""
         if claim.missed > _CROWDED * (claim.missed + len(claim.rows)):
-            self._local.__dict__.get("slots", {}).pop(claim.queue, None)
+            self._slots.set({queue: slot for queue, slot in self._slots.get().items() if queue != claim.queue})
 
 
 def draw(pick: Pick, window: int, want: Want, rng: random.Random, slots: Slots) -> lease.Draw:

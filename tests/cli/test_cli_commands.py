@@ -262,7 +262,7 @@ def test_stats_of_one_queue_and_of_all(ask, queue):
     assert found in [record | {"oldest_available_age": found["oldest_available_age"]} for record in ask("stats", "--json").records]
     rows = [line.split() for line in ask("stats", queue.name).out.splitlines()]
     assert rows[0] == ["queue", "kind", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "progress"]
-    assert rows[1][:6] == [queue.name, "1", "1", "0", "1", "0", "1"]
+    assert rows[1][:7] == [queue.name, "1", "1", "0", "1", "0", "1"]
     assert rows[2] == ["a", "1", "0", "0", "1", "0"]
 
 

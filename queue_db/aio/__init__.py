@@ -1,0 +1,13 @@
+"""The queue for asyncio programs: the same verbs, awaited, on asyncpg, aiomysql (or asyncmy) and aiosqlite.
+
+Nothing is done twice: each verb runs its synchronous namesake in a greenlet of SQLAlchemy's, which lets the event loop go on
+wherever the other would wait.
+"""
+
+from queue_db.aio.dead import AsyncDeadJobs
+from queue_db.aio.leased import AsyncLeasedJob
+from queue_db.aio.queue import AsyncQueue, AsyncQueueDB
+from queue_db.aio.schedules import AsyncSchedules
+from queue_db.aio.streams import AsyncStreams
+
+__all__ = ["AsyncDeadJobs", "AsyncLeasedJob", "AsyncQueue", "AsyncQueueDB", "AsyncSchedules", "AsyncStreams"]

@@ -1,0 +1,196 @@
+"""A job in a task's hands."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from queue_db.aio.database import Turn
+from queue_db.aio.running import joined, run, within
+from queue_db.leased import LeasedJob
+from queue_db.model import Verdict
+from queue_db.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from queue_db.aio.queue import AsyncQueue
+
+
+class AsyncLeasedJob:
+    """A claimed job: its data, and the verbs that settle it.
+
+    Each verb answers with a :class:`Verdict`: APPLIED, or LOST when the lease ran out and the job is no longer this worker's. A
+    lost lease is a normal outcome: stop, another worker has the job.
+    """
+
+    __slots__ = ("leased", "source")
+
+    def __init__(self, leased: LeasedJob, source: AsyncQueue) -> None:
+        #: The queue object that it was claimed from.
+        self.source = source
+        #: The same job, for synchronous code in a greenlet.
+        self.leased = leased
+        # Verbs of one job in two tasks, a heartbeat's extend and the handler's complete, take turns as threads do.
+        leased.lock = Turn()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self.leased)[1:]}"
+
+    @property
+    def version(self) -> int:
+        """The fencing token; goes up when the lease is extended."""
+        return self.leased.version
+
+    @property
+    def id(self) -> int:
+        """The job's number; never used again."""
+        return self.leased.id
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.leased.queue
+
+    @property
+    def kind(self) -> str:
+        """What is to be done."""
+        return self.leased.kind
+
+    @property
+    def payload(self) -> Any:
+        """With what it is to be done, decoded at the first look.
+
+        :raises PayloadError: when the stored text is not the codec's (an INSERT by hand); ``payload_text`` has it as it is.
+        """
+        return self.leased.payload
+
+    @property
+    def payload_text(self) -> str:
+        """The payload as it is stored."""
+        return self.leased.payload_text
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """The headers given at enqueue; empty when there were none."""
+        return self.leased.headers
+
+    @property
+    def priority(self) -> int:
+        """Lower number first."""
+        return self.leased.priority
+
+    @property
+    def attempts(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.leased.attempts
+
+    @property
+    def max_attempts(self) -> int:
+        """After this many failed attempts the job is dead."""
+        return self.leased.max_attempts
+
+    @property
+    def unique_key(self) -> str | None:
+        """The key that keeps a second live job out."""
+        return self.leased.unique_key
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was enqueued; aware, UTC."""
+        return self.leased.created_at
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it was due; aware, UTC."""
+        return self.leased.due_at
+
+    @property
+    def lease_expires(self) -> datetime:
+        """End of the lease by the database's clock; aware, UTC."""
+        return self.leased.lease_expires
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the attempt before failed."""
+        return self.leased.last_error
+
+    @property
+    def fence(self) -> str:
+        """``id:version`` for outside systems: refuse what comes with a lower version than you have seen for this id."""
+        return self.leased.fence
+
+    @property
+    def group(self) -> str | None:
+        """Of the jobs of one group so many run at once as the queue says, by default one."""
+        return self.leased.group
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that it was enqueued in, as ``db.batch`` takes it."""
+        return self.leased.batch
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction for the handler's own SQL that completes the job with it: both or neither, *exactly-once effect*.
+
+        At the end of the block the job leaves the queue and all is committed. An exception rolls it all back.
+
+        :raises LeaseLostError: the lease was lost; what the block wrote is rolled back.
+        """
+        async with within(self.leased.transaction()) as connection:
+            yield connection
+
+    async def complete(self, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
+        """The work is done: the job leaves the queue.
+
+        With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Call
+        ``.require()`` on the verdict there, so that a lost lease rolls the writes back.
+        """
+        return await run(self.leased.complete, joined(using))
+
+    async def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
+        """The attempt failed: try again after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
+        return await run(self.leased.fail, error, retry_in)
+
+    async def snooze(self, seconds: float) -> Verdict:
+        """Come back in ``seconds``; this does not count as an attempt."""
+        return await run(self.leased.snooze, seconds)
+
+    async def release(self) -> Verdict:
+        """Give the job back at once, unworked; this does not count as an attempt."""
+        return await run(self.leased.release)
+
+    async def extend(self, seconds: float) -> Verdict:
+        """Hold the lease for ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
+        return await run(self.leased.extend, seconds)
+
+    async def progress(self, fraction: float, note: str | None = None) -> Verdict:
+        """Say how far the work is: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt has the job.
+
+        In a worker it costs no statement: what was said last is written once a second, for all its jobs together, and the verdict
+        is what the worker knows. Elsewhere it is written at once.
+
+        :param fraction: 0 to 1.
+        :param note: a few words, cut at 200 characters.
+        """
+        return await run(self.leased.progress, fraction, note)
+
+    async def cancel(self) -> Verdict:
+        """The work is no longer wanted: the job leaves the queue."""
+        return await run(self.leased.cancel)
+
+    async def bury(self, error: BaseException | str) -> Verdict:
+        """Trying again is pointless: send the job to the dead table."""
+        return await run(self.leased.bury, error)
+
+    async def settle(self, outcome: Outcome) -> Verdict:
+        """Do what a handler returned: nothing completes the job, :class:`Snooze`, :class:`Retry` and so on do as they say."""
+        return await run(self.leased.settle, outcome)
+
+
+def settled(jobs: Sequence[AsyncLeasedJob]) -> list[LeasedJob]:
+    """The jobs that synchronous verbs settle; what is no job is left for them to refuse."""
+    return [job.leased if isinstance(job, AsyncLeasedJob) else job for job in jobs]

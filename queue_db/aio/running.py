@@ -1,0 +1,56 @@
+"""How synchronous code is run for a task."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session
+from sqlalchemy.util import greenlet_spawn
+
+from queue_db.errors import ConfigurationError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+async def run(verb: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+    """Call ``verb`` in a greenlet of its own."""
+    return await greenlet_spawn(partial(verb, *arguments, **named))
+
+
+@asynccontextmanager
+async def within(block: AbstractContextManager[Connection]) -> AsyncIterator[AsyncConnection]:
+    """``async with`` for a synchronous ``with`` block that has a connection."""
+    connection = await run(block.__enter__)
+    try:
+        yield AsyncConnection(AsyncEngine(connection.engine), connection)
+    except BaseException:
+        if not await run(block.__exit__, *sys.exc_info()):
+            raise
+    else:
+        await run(block.__exit__, None, None, None)
+
+
+def joined(using: AsyncConnection | AsyncSession | None) -> Connection | Session | None:
+    """What ``using`` stands for.
+
+    :raises ConfigurationError: when it is something else, or a connection that is not open.
+    """
+    return using.sync_session if isinstance(using, AsyncSession) else opened(using)
+
+
+def opened(connection: AsyncConnection | None) -> Connection | None:
+    """The same, where it can only be a connection."""
+    if connection is None:
+        return None
+    if not isinstance(connection, AsyncConnection):
+        raise ConfigurationError(f"using= takes a SQLAlchemy AsyncConnection or AsyncSession, not {type(connection).__name__}")
+    if connection.sync_connection is None:
+        raise ConfigurationError("this AsyncConnection is not open: async with engine.begin() as connection")
+    return connection.sync_connection

@@ -1,0 +1,271 @@
+"""A task that is cancelled at any point of a verb leaves it done or not done, and the pool as good as before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from queue_db import State, TransientStorageError, Verdict
+from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
+from queue_db.testing import SettableClock
+from tests.aio.conftest import OpenAsync
+
+
+class CancelledAt:
+    """Awaits ``verb`` and cancels its task where it waits for the n-th time."""
+
+    def __init__(self, verb: Awaitable[Any], at: int) -> None:
+        self._verb, self._at = verb, at
+        self.happened = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waits = self._verb.__await__()
+        answer: Any = None
+        raised: BaseException | None = None
+        for turn in range(1, 1_000_000):
+            try:
+                wait = waits.send(answer) if raised is None else waits.throw(raised)
+            except StopIteration as end:
+                return end.value
+            if turn == self._at:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                self.happened = True
+            answer, raised = None, None
+            try:
+                answer = yield wait
+            except BaseException as error:  # noqa: BLE001 - goes to the verb
+                raised = error
+        raise AssertionError("it waits for ever")
+
+
+async def cancel_everywhere(
+    make: Callable[[int], Awaitable[Any]], check: Callable[[int, bool], Awaitable[None]], most: int = 200
+) -> int:
+    """Run what ``make`` makes again and again, cancelled one wait later each time, until it comes to its end; return how often."""
+    for at in range(1, most):
+        point = CancelledAt(make(at), at)
+
+        async def verb(point: CancelledAt = point) -> Any:
+            return await point
+
+        task = asyncio.create_task(verb())
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        assert outcome is None or not isinstance(outcome, Exception), f"cancelled at wait {at}: {outcome!r}"
+        await check(at, isinstance(outcome, asyncio.CancelledError))
+        if not point.happened:
+            return at
+    raise AssertionError(f"still waiting after {most} waits")
+
+
+async def idle(db: AsyncQueueDB) -> bool:
+    """Whether all connections are back."""
+    pool: Any = db._db.database.engine.pool
+    return pool.checkedout() == 0
+
+
+async def test_an_enqueue(adb: AsyncQueueDB, mail: AsyncQueue) -> None:
+    async def check(at: int, cancelled: bool) -> None:
+        assert await mail.purge() in ((0, 1) if cancelled else (1,))
+        assert await idle(adb)
+
+    assert await cancel_everywhere(lambda at: mail.enqueue("k", at), check) > 1
+
+
+async def test_an_enqueue_of_many(adb: AsyncQueueDB, mail: AsyncQueue) -> None:
+    async def check(at: int, cancelled: bool) -> None:
+        assert await mail.purge() in ((0, 2100) if cancelled else (2100,))
+        assert await idle(adb)
+
+    assert await cancel_everywhere(lambda at: mail.enqueue_many([("k", at)] * 2100), check) > 1
+
+
+async def test_a_claim(open_async: OpenAsync, name: str) -> None:
+    clock = SettableClock()
+    db = await open_async(clock=clock)
+    queue = db.queue(name)
+    ids = set(await queue.enqueue_many([("k", number) for number in range(3)]))
+
+    async def check(at: int, cancelled: bool) -> None:
+        assert await idle(db)
+        clock.advance(100)
+        jobs = await queue.claim(10)
+        assert {job.id for job in jobs} == ids
+        assert all(await queue.release_many(jobs))
+
+    assert await cancel_everywhere(lambda at: queue.claim(3, lease=60), check) > 1
+
+
+async def test_what_a_cancelled_claim_has_won_is_given_back_by_the_next(mail: AsyncQueue) -> None:
+    """Cancelled where the answer has come, but the verb is not at its end."""
+    await mail.enqueue_many([("k", number) for number in range(3)])
+    claiming = mail._queue._claiming
+    claim = claiming._round
+
+    def stop_after(*arguments: Any, **named: Any) -> Any:
+        claim(*arguments, **named)
+        raise asyncio.CancelledError
+
+    claiming._round = stop_after  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        await mail.claim(3)
+    claiming._round = claim  # type: ignore[method-assign]
+    assert (await mail.stats()).running == 3
+    # It gives back what is unheard of after its first look, so where one look is enough the jobs are there for the one after.
+    jobs = await mail.claim(3) or await mail.claim(3)
+    assert [job.attempts for job in jobs] == [1, 1, 1]
+
+
+async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(mail: AsyncQueue) -> None:
+    await mail.enqueue_many([("k", number) for number in range(6)])
+    claiming = mail._queue._claiming
+    (first,) = await mail.claim()
+    claiming._unheard.append((first.leased.token, set()))  # as if nobody had it in hand
+    database: Any = claiming._database
+    run = database.run
+
+    def stop_before(*arguments: Any, name: str, **named: Any) -> Any:
+        if name == "unheard":
+            raise asyncio.CancelledError
+        return run(*arguments, name=name, **named)
+
+    database.run = stop_before
+    with pytest.raises(asyncio.CancelledError):
+        await mail.claim(3)
+    del database.run
+    assert (await mail.stats()).running == 4
+    got = [job.id for _ in range(3) for job in await mail.claim(6)]
+    assert len(set(got)) == len(got) == 6
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail", "release", "extend", "bury"])
+async def test_a_settlement(adb: AsyncQueueDB, mail: AsyncQueue, verb: str) -> None:
+    verbs: dict[str, Callable[[AsyncLeasedJob], Awaitable[Verdict]]] = {
+        "complete": lambda job: job.complete(),
+        "fail": lambda job: job.fail("no", 60),
+        "release": lambda job: job.release(),
+        "extend": lambda job: job.extend(600),
+        "bury": lambda job: job.bury("no use"),
+    }
+    done = {"fail": State.SCHEDULED, "release": State.AVAILABLE, "extend": State.RUNNING, "bury": State.DEAD}
+    held: list[AsyncLeasedJob] = []
+
+    async def settle() -> Verdict:
+        return await verbs[verb](held[-1])
+
+    async def check(at: int, cancelled: bool) -> None:
+        job = held[-1]
+        (stored,) = (
+            [*await mail.peek(), *await adb.dead.list(mail.name), *[await adb.get(job.id)]][:1] if await there(job) else [None]
+        )
+        if stored is None:
+            assert verb == "complete"
+        elif stored.version == job.version and stored.state is State.RUNNING:
+            # Not done, or done and told: it is ours still.
+            assert cancelled or verb == "extend"
+            assert await job.complete() is Verdict.APPLIED
+        else:
+            assert stored.state is done[verb]
+            assert await job.complete() is Verdict.LOST
+        assert await idle(adb)
+        await clean()
+        await another()
+
+    async def there(job: AsyncLeasedJob) -> bool:
+        stats = await mail.stats()
+        return bool(stats.running + stats.available + stats.scheduled + stats.dead)
+
+    async def another() -> None:
+        await mail.enqueue("k")
+        (job,) = await mail.claim()
+        held.append(job)
+
+    async def clean() -> None:
+        async with mail.transaction() as connection:
+            await connection.execute(text("DELETE FROM jobs WHERE queue = :queue"), {"queue": mail.name})
+            await connection.execute(text("DELETE FROM jobs_dead WHERE queue = :queue"), {"queue": mail.name})
+
+    await another()
+    assert await cancel_everywhere(lambda at: settle(), check) > 1
+
+
+async def test_a_transaction(adb: AsyncQueueDB, mail: AsyncQueue) -> None:
+    """Two queues and one transaction: both have the job or neither."""
+    other = adb.queue(f"{mail.name}-2")
+
+    async def both() -> None:
+        async with mail.transaction() as connection:
+            await mail.enqueue("k", using=connection)
+            await connection.execute(text("SELECT 1"))
+            await other.enqueue("k", using=connection)
+
+    async def check(at: int, cancelled: bool) -> None:
+        gone = await mail.purge(), await other.purge()
+        assert gone in (((0, 0), (1, 1)) if cancelled else ((1, 1),))
+        assert await idle(adb)
+
+    assert await cancel_everywhere(lambda at: both(), check) > 1
+
+
+async def test_while_it_waits_for_the_turn_of_a_job(mail: AsyncQueue) -> None:
+    """The turns that it had already are given back."""
+    await mail.enqueue_many([("k", number) for number in range(2)])
+    first, second = sorted(await mail.claim(2), key=lambda job: job.id)
+    turn: Any = second.leased.lock
+    await turn._free.acquire()
+    waiting = asyncio.create_task(mail.extend_many([first, second], 60))
+    await asyncio.sleep(0)
+    assert turn._free._waiters
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    turn._free.release()
+    async with asyncio.timeout(60):
+        assert await mail.complete_many([second, first]) == [Verdict.APPLIED] * 2
+
+
+async def test_the_opening(async_url: str) -> None:
+    opened: list[AsyncQueueDB] = []
+
+    async def make() -> None:
+        opened.append(AsyncQueueDB(async_url))
+        await opened[-1].open()
+
+    async def check(at: int, cancelled: bool) -> None:
+        db = opened[-1]
+        await db.open()
+        await db.check()
+        await db.close()
+
+    assert await cancel_everywhere(lambda at: make(), check) > 1
+
+
+async def test_a_wait_and_a_timeout(adb: AsyncQueueDB, mail: AsyncQueue) -> None:
+    await mail.enqueue("k")
+    (job,) = await mail.claim()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await adb.wait(job.id, timeout=600)
+    assert await job.complete() is Verdict.APPLIED
+    assert await idle(adb)
+
+
+async def test_a_task_that_waits_for_a_lock(adb: AsyncQueueDB, mail: AsyncQueue, differs: Callable[[str], None]) -> None:
+    differs("one writer")
+    await mail.enqueue("k")
+    (job,) = await mail.claim()
+    async with mail.transaction() as connection:
+        await job.complete(using=connection)
+        waiting = asyncio.create_task(mail.cancel(job.id))
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        with pytest.raises((asyncio.CancelledError, TransientStorageError)):
+            await waiting
+    assert (await mail.stats()).running == 0
+    assert await idle(adb)

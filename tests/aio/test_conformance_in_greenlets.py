@@ -1,0 +1,87 @@
+"""The whole conformance suite on the drivers for asyncio: its synchronous tests run in greenlets on an event loop.
+
+What :mod:`queue_db.aio` adds to that are verbs of one line each; ``test_verbs.py`` goes through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from queue_db import QueueDB
+from queue_db.aio.queue import InGreenlets
+from queue_db.testing.suite import *  # noqa: F403
+from queue_db.testing.suite import Notes, OpenDB, Statements, fixtures
+from tests.aio.loop import for_asyncio, spawned
+from tests.conformance.combinations import KINDS, Combination
+
+pytestmark = pytest.mark.greenlet
+
+#: Each strategy and each removal somewhere; the ways of the databases are proved by the synchronous suite.
+SHOWN = [
+    *(Combination(kind, "adaptive", "delete") for kind in KINDS),
+    *(Combination(kind, "optimistic_slice", "delete_mark") for kind in KINDS),
+    *(Combination(kind, "skip_locked", "lock_then_delete") for kind in KINDS if kind != "sqlite"),
+    Combination("sqlite", "pessimistic", "lock_then_delete"),
+]
+
+
+@pytest.fixture(scope="session", params=SHOWN, ids=str)
+def combination(request: pytest.FixtureRequest) -> Combination:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def pools(shared_urls: Callable[[str], str]) -> Iterator[Callable[[str], QueueDB]]:
+    """One pool of connections for each database."""
+    opened: dict[str, QueueDB] = {}
+
+    def pool_of(kind: str) -> QueueDB:
+        if kind not in opened:
+            with QueueDB(shared_urls(kind)):  # MySQL lets a password in without TLS only once it has seen it with TLS
+                opened[kind] = spawned(lambda: InGreenlets(for_asyncio(shared_urls(kind))))
+        return opened[kind]
+
+    yield pool_of
+    for db in opened.values():
+        spawned(db.close)
+
+
+@pytest.fixture
+def open_db(combination: Combination, pools: Callable[[str], QueueDB]) -> OpenDB:
+    pool = pools(combination.kind).database
+
+    def open_it(**options: Any) -> QueueDB:
+        given = {"strategy": combination.new_strategy(), "removal": combination.removal} | options
+        db = spawned(lambda: InGreenlets(pool.engine, **given))
+        # It is one that we made, and not a caller's.
+        db.database.engine, db.database.made_here, db.database.connections = pool.engine, True, pool.connections
+        return db
+
+    return open_it
+
+
+@pytest.fixture
+def name(db: QueueDB) -> Iterator[str]:
+    within = fixtures.name.__wrapped__(db)
+    yield next(within)
+    spawned(lambda: next(within, None))
+
+
+@pytest.fixture
+def notes(db: QueueDB, name: str) -> Iterator[Notes]:
+    found = spawned(lambda: Notes(db, name))
+    yield found
+    spawned(found.close)
+
+
+@pytest.fixture
+def most_statements(combination: Combination) -> Statements:
+    return combination.costs
+
+
+@pytest.fixture
+def displacement(combination: Combination) -> int:
+    return combination.displacement

@@ -1,0 +1,142 @@
+"""Every public verb has its namesake for asyncio, with the same arguments and words: one cannot change without the other."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from queue_db import ConfigurationError, LeasedJob, Queue, QueueDB
+from queue_db.aio import AsyncDeadJobs, AsyncLeasedJob, AsyncQueue, AsyncQueueDB, AsyncSchedules, AsyncStreams
+from queue_db.dead import DeadJobs
+from queue_db.schedules import Schedules
+from queue_db.streams import Streams
+
+PAIRS: dict[type, type] = {
+    QueueDB: AsyncQueueDB,
+    Queue: AsyncQueue,
+    LeasedJob: AsyncLeasedJob,
+    DeadJobs: AsyncDeadJobs,
+    Schedules: AsyncSchedules,
+    Streams: AsyncStreams,
+}
+
+#: What has no namesake, and why.
+WITHOUT = {
+    "QueueDB.ready": "for the package's own use",
+    "QueueDB.look": "for the package's own use",
+    "Queue.marks": "for the package's own use",
+    "Queue.progress_of": "for the package's own use",
+    "LeasedJob.tie": "for the package's own use",
+    "LeasedJob.noted_by": "for the worker, which is synchronous",
+    "LeasedJob.leased_for": "for the worker, which is synchronous",
+    "LeasedJob.understood": "for the worker, which is synchronous",
+    "LeasedJob.lost": "set by the worker, which is synchronous",
+    "LeasedJob.waited": "known to the worker, which is synchronous",
+    "LeasedJob.source": "an attribute there",
+}
+
+#: What is there for asyncio alone, or is an attribute of the other.
+MORE = {
+    "AsyncQueueDB.open": "the other one is opened when it is made",
+    "AsyncQueueDB.dead": "an attribute",
+    "AsyncQueueDB.schedules": "an attribute",
+    "AsyncQueueDB.streams": "an attribute",
+    "AsyncQueueDB.stamp": "an attribute",
+    "AsyncQueueDB.schemas": "an attribute",
+    "AsyncLeasedJob.version": "an attribute",
+}
+
+#: What waits for nothing.
+NOT_AWAITED = {"QueueDB.queue", "QueueDB.migration_sql", "Queue.transaction", "LeasedJob.transaction"}
+
+WORDS = [
+    (r"\ba Connection or Session\b", "an AsyncConnection or AsyncSession"),
+    (r"\bIterator\b", "AsyncIterator"),
+    (r"\bConnection\b(?! or)", "AsyncConnection"),
+    (r"\bSession\b", "AsyncSession"),
+    (r"\bEngine\b", "AsyncEngine"),
+    (r"(?<![`.])\bLeasedJob\b", "AsyncLeasedJob"),
+    (r"-> 'Queue'", "-> 'AsyncQueue'"),
+]
+
+
+def for_asyncio(text: str) -> str:
+    for word, namesake in WORDS:
+        text = re.sub(word, namesake, text)
+    return text
+
+
+def public(owner: type) -> dict[str, Any]:
+    return {
+        name: member
+        for name, member in vars(owner).items()
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
+    }
+
+
+def told(member: Any) -> tuple[str, str]:
+    """Signature and docstring."""
+    called = member.fget if isinstance(member, property) else member
+    return str(inspect.signature(called)), inspect.getdoc(called) or ""
+
+
+BOTH = [(owner, name) for owner in PAIRS for name in public(owner) if f"{owner.__name__}.{name}" not in WITHOUT]
+
+
+@pytest.mark.parametrize(("owner", "name"), BOTH, ids=lambda part: getattr(part, "__name__", part))
+def test_a_verb_and_its_namesake_are_told_in_the_same_words(owner: type, name: str) -> None:
+    here, there = public(owner)[name], public(PAIRS[owner]).get(name)
+    assert there is not None, f"{PAIRS[owner].__name__} has no {name}"
+    signature, words = told(here)
+    assert told(there) == (for_asyncio(signature), words.replace("a Connection or Session", "an AsyncConnection or AsyncSession"))
+    awaited = not isinstance(here, property) and f"{owner.__name__}.{name}" not in NOT_AWAITED
+    assert inspect.iscoroutinefunction(there) is awaited
+
+
+def test_nothing_is_there_for_asyncio_alone() -> None:
+    more = {
+        f"{namesake.__name__}.{name}" for owner, namesake in PAIRS.items() for name in set(public(namesake)) - set(public(owner))
+    }
+    assert more == set(MORE)
+
+
+def test_it_is_made_with_the_same_options() -> None:
+    assert str(inspect.signature(AsyncQueueDB.__init__)) == for_asyncio(str(inspect.signature(QueueDB.__init__)))
+
+
+def test_the_library_knows_nothing_of_asyncio_drivers_until_it_is_asked() -> None:
+    program = (
+        "import sys, queue_db, queue_db.worker\n"
+        "print(*[name for name in sys.modules if name.startswith(('asyncpg', 'aiomysql', 'asyncmy', 'aiosqlite', 'greenlet',\n"
+        "                                                         'sqlalchemy.ext.asyncio', 'queue_db.aio'))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_without_greenlet_there_is_a_way_out() -> None:
+    program = "import sys; sys.modules['greenlet'] = None; import queue_db; import queue_db.aio"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "pip install sqlalchemy[asyncio]" in done.stderr
+
+
+async def test_it_must_be_opened_and_opens_once(tmp_path: Any) -> None:
+    db = AsyncQueueDB(f"sqlite:///{tmp_path}/queue.db")
+    with pytest.raises(ConfigurationError, match="not open"):
+        db.queue("mail")
+    opened = await asyncio.gather(*[db.open() for _ in range(5)])
+    assert opened == [db] * 5
+    first = db._db
+    await db.open()
+    assert db._db is first
+    await db.migrate()
+    await db.close()
+    await db.close()
+    with pytest.raises(ConfigurationError, match="not open"):
+        await db.queues()
