@@ -27,7 +27,7 @@ compare: environment ## Compare the locking strategies on every server that can 
 	@$(PY) -m tests.servers compare sqlite $(KINDS) -- --quick $(ARGS)
 
 test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"
-	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: environment ## Check style, types and who imports whom
 	@$(VENV)/bin/ruff check

@@ -23,6 +23,19 @@ from tests.servers import Server, provide
 
 KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
+#: Each file runs in one process. The longest ones go first, or one process would be at them alone in the end.
+LONGEST = (
+    "tests/spark/test_spark_kills.py",
+    "tests/conformance/test_every_combination.py",
+    "tests/spark/test_spark_cluster.py",
+    "tests/aio/test_conformance_in_greenlets.py",
+    "tests/compare/test_comparison.py",
+    "tests/properties/test_interleavings.py",
+    "tests/spark/test_spark_demo.py",
+    "tests/worker/test_worker_storms.py",
+    "tests/crash/test_killed_workers.py",
+)
+
 _SERVERS: dict[tuple[str, ...], Server] = {}
 _DESCRIBED: list[str] = []
 
@@ -42,6 +55,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "kind" in str(mark.args[0]).replace(" ", "").split(",") for mark in metafunc.definition.iter_markers("parametrize")
     ):
         metafunc.parametrize("kind", KINDS, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {path: number for number, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
 def server_of(kind: str, *options: str) -> Server:
