@@ -22,9 +22,10 @@ pytestmark = pytest.mark.greenlet
 #: Each strategy and each removal somewhere; the ways of the databases are proved by the synchronous suite.
 SHOWN = [
     *(Combination(kind, "adaptive", "delete") for kind in KINDS),
-    *(Combination(kind, "optimistic_slice", "delete_mark") for kind in KINDS),
-    *(Combination(kind, "skip_locked", "lock_then_delete") for kind in KINDS if kind != "sqlite"),
-    Combination("sqlite", "pessimistic", "lock_then_delete"),
+    Combination("postgresql", "skip_locked", "lock_then_delete"),
+    Combination("mysql", "optimistic_slice", "delete_mark"),
+    Combination("mariadb", "skip_locked", "lock_then_delete"),
+    Combination("sqlite", "pessimistic", "delete_mark"),
 ]
 
 
