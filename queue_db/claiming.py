@@ -141,8 +141,6 @@ class Claiming:
         # popped does not come back, so that must be said.
         claim = self._run(work, token, repeatable=not pop)
         rows = claim.rows
-        if claim.out:
-            self._part(rows)
         self._winning = len(rows) >= limit
         now = rows[0].available_at - lease if rows else None
         if claim.heads or claim.unseen or sweep:
@@ -230,15 +228,6 @@ class Claiming:
             leave(connection, self._store, ties, change)
         else:
             change()
-
-    def _part(self, rows: Sequence[ClaimedRow]) -> None:
-        """Do what hangs on jobs that one statement has taken out of the table; it did not know, and did not commit with this.
-
-        If this process dies in between, :func:`queue_db.store.groups.mend` goes on with their groups.
-        """
-        if ties := self._ties(rows):
-            fates = dict.fromkeys(ties, Fate.COMPLETED)
-            self._database.run(partial(leave, store=self._store, ties=ties, change=lambda: fates), name="pop")
 
     def _ties(self, rows: Sequence[ClaimedRow]) -> dict[int, Tie]:
         return {row.id: tie for row in rows if (tie := tie_of(self._queue, row)) is not None}

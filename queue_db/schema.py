@@ -407,6 +407,8 @@ def _worker_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -
     )
     # DELETE FROM jobs_finished WHERE expires_at < ?
     Index(f"{name}_finished_age", finished.c.expires_at)
+    # SELECT … FROM jobs_finished WHERE queue = ? AND id > ? ORDER BY id LIMIT ?
+    Index(f"{name}_finished_queue", finished.c.queue, finished.c.id)
     return queues, shares, workers, schedules, errors, finished
 
 

@@ -71,6 +71,9 @@ def upgrade() -> None:
             postgresql_where=grouped,
             sqlite_where=grouped,
         )
+    # SELECT … FROM jobs_finished WHERE queue = ? AND id > ? ORDER BY id LIMIT ?
+    if lacks_index(f"{jobs}_finished", f"{jobs}_finished_queue", schema):
+        op.create_index(f"{jobs}_finished_queue", f"{jobs}_finished", ["queue", "id"], schema=schema)
     stripes = op.create_table(
         f"{jobs}_stripes",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
@@ -113,6 +116,7 @@ def downgrade() -> None:
     jobs, schema = names()
     for table in ("windows", "callbacks", "stripes"):
         op.drop_table(f"{jobs}_{table}", schema=schema)
+    op.drop_index(f"{jobs}_finished_queue", f"{jobs}_finished", schema=schema)
     op.drop_index(f"{jobs}_group", jobs, schema=schema)
     for table, columns in (
         (f"{jobs}_queues", ["per_group"]),

@@ -29,6 +29,7 @@ from sqlalchemy import (
     column,
     delete,
     event,
+    exists,
     func,
     literal,
     literal_column,
@@ -50,7 +51,7 @@ from queue_db.dialects import asynchronous, direct, jdbc, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.listening import PostgreSQLListener
-from queue_db.dialects.statements import COPIED, Pairs, stays
+from queue_db.dialects.statements import COPIED, Pairs, stays, tied
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.taking import DUE, ID, PRIORITY, Taken, Taking
 from queue_db.errors import PermanentStorageError
@@ -423,15 +424,17 @@ _HEAD = _TRIED + 1
 def _lean(taking: Taking, *, one: bool, out: bool) -> Any:
     """Take what the lean candidates show: nothing goes through a temporary table, and for one job nothing through an array.
 
-    ``out``: out of the table, for good, save jobs whose attempts are used up: those go another way.
+    ``out``: out of the table, for good, save jobs whose attempts are used up: those go another way. So do all of them if anything
+    hangs on one: it must be done in the same transaction.
     """
     jobs = taking.jobs
     assert taking.lean is not None  # noqa: S101 - or nobody would have asked
     assert taking.before is not None  # noqa: S101
     limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
-    rows: Any = taking.lean.limit(limit)
+    lean = taking.lean.add_columns(tied(jobs).label("tied")) if out else taking.lean
+    rows: Any = lean.limit(limit)
     if taking.slices:
-        slice_, head = taking.lean.offset(start).limit(limit), taking.lean.limit(front)
+        slice_, head = lean.offset(start).limit(limit), lean.limit(front)
         rows = union_all(select(slice_.subquery("slice")), select(head.subquery("head"))).limit(limit)
     elif taking.locks:
         rows = rows.with_for_update(skip_locked=True)
@@ -450,6 +453,7 @@ def _lean(taking: Taking, *, one: bool, out: bool) -> Any:
         change = change.where(patience.is_not(None))
     told: list[Any] = list(taking.returning)
     if out:
+        change = change.where(~exists().where(window.c.tied))
         # A DELETE tells what was there: the rows are told as the claim would have left them.
         left = {column.name: value for column, value in taking.values}
         told = [left[column.name].label(column.name) if column.name in left else column for column in told]

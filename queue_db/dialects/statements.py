@@ -26,12 +26,17 @@ DATED = (*COPIED, "available_at", "created_at")
 NEW = [f"new_{name}" for name in DATED]
 
 
+def tied(table: Table) -> ColumnElement[bool]:
+    """Which jobs have more hanging on them than their work, that is done when they leave."""
+    return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))
+
+
 def stays(table: Table) -> ColumnElement[bool]:
     """Which jobs keep their row in ``jobs`` while a stream holds them: those on which more hangs than their work.
 
     :param table: ``jobs`` or ``held``.
     """
-    return or_(table.c.unique_key.is_not(None), table.c.group_key.is_not(None), table.c.callback_id.is_not(None))
+    return or_(table.c.unique_key.is_not(None), tied(table))
 
 
 @lru_cache(maxsize=64)

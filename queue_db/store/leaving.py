@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, select
 
-from queue_db.dialects.statements import Pairs
+from queue_db.dialects.statements import Pairs, tied
 from queue_db.model import Tie, tie_of
 from queue_db.schema import BLOCKED
 from queue_db.store import callbacks, groups, settle
@@ -71,7 +71,7 @@ def known(connection: Connection, store: Store, pairs: Pairs) -> dict[int, Tie]:
     ids = iter([job_id for job_id, _ in pairs])
     while some := list(islice(ids, _IDS)):
         query = select(jobs.c.id, jobs.c.queue, jobs.c.group_key, jobs.c.callback_id, jobs.c.available_at).where(
-            jobs.c.id.in_(some), or_(jobs.c.group_key.is_not(None), jobs.c.callback_id.is_not(None))
+            jobs.c.id.in_(some), tied(jobs)
         )
         for row in connection.execute(store.dialect.by_id(query, jobs)):
             tie = tie_of(row.queue, row)

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from sqlalchemy import create_engine
 
-from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, Verdict
+from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, Verdict, claiming
 from queue_db.store import groups
 from tests.races.interleaving import Loser, at_once, open_transaction
 
@@ -181,3 +181,27 @@ def test_enqueues_of_one_key_with_a_time_lose_but_one(open_db: OpenDB, name: str
         assert len([job_id for job_id in got if isinstance(job_id, int)]) == 1, got
         assert got.count(None) == len(producers) - 1, got
     assert producers[0].stats().available == 6
+
+
+def test_a_pop_that_is_cut_off_takes_no_job_without_what_hangs_on_it(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.enqueue_many([("mail", n) for n in range(3)])
+    queue.enqueue_batch([("mail", n, {"group": "g"}) for n in range(3, 6)], ("report", None))
+    seen = [job.payload for _ in range(3) for job in queue.pop()]  # from here on it expects to win, and asks for less
+
+    class Cut(Exception):
+        pass
+
+    def cut(*_: object, **__: object) -> set[str]:
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(claiming, "leave", cut)
+        with pytest.raises(Cut):
+            queue.pop()
+    assert queue.stats().available == 1
+    kinds = []
+    while popped := queue.pop():
+        kinds += [job.kind for job in popped]
+        seen += [job.payload for job in popped]
+    assert seen == [0, 1, 2, 3, 4, 5, None]
+    assert kinds == ["mail"] * 3 + ["report"]
