@@ -1,7 +1,7 @@
 """Workers as processes that are killed, restarted and stopped while they work, and the record of what they did.
 
 ``python -m tests.worker.storms kills --url URL --jobs 10000 --processes 20 --seconds 60`` is the long form of what the suite does
-for a few seconds.
+for a few seconds; so are ``rolling``, ``restarts --kind postgresql`` (of a server of its own) and ``endurance``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from queue_db import QueueDB
+from queue_db import QueueDB, StorageError
+from queue_db.worker import Worker
+from tests.servers import provide
 
 #: Longest wait for anything that must happen, seconds.
 PATIENCE = 60.0
@@ -172,6 +176,99 @@ def rolling(storm: Storm, db: QueueDB, ids: list[int], processes: int, seconds: 
     return account(storm, ids, set(), db)
 
 
+@dataclass
+class Restarts:
+    """What came of a server that was killed again and again."""
+
+    restarts: int
+    jobs: int
+    lost: int
+    repeated: int
+    away: float  #: seconds for which there was no server
+    tries: int  #: errors of the database meanwhile
+    busy: float  #: CPU seconds of the worker meanwhile
+
+    def __str__(self) -> str:
+        seen = f"{self.lost} lost, {self.repeated} repeated"
+        meanwhile = f"{self.tries / self.away:.1f} tries/s and {100 * self.busy / self.away:.1f} % of a core"
+        return f"{self.restarts} restarts, {self.jobs} jobs, {seen}; in {self.away:.0f} s without a server {meanwhile}"
+
+
+def restarts(kind: str, times: int, away: float) -> Restarts:
+    """Kill the server of a worker with a producer ``times`` times, and leave it dead for ``away`` seconds."""
+    server = provide(kind)
+    begun: Counter[int] = Counter()
+    ids: list[int] = []
+    told = Restarts(times, 0, 0, 0, 0.0, 0, 0.0)
+    try:
+        with QueueDB(server.create_database()) as db:
+            db.migrate()
+            queue = db.queue("storm")
+            worker = Worker(db, "storm", concurrency=8, lease=5.0)
+            worker.handles(None)(lambda job: begun.update([job.id]))
+            ended = threading.Event()
+
+            def produce() -> None:
+                while not ended.wait(0.02):
+                    try:
+                        ids.extend(queue.enqueue_many([("n", None)] * 10))  # type: ignore[arg-type]
+                    except StorageError:
+                        continue  # of these nobody knows whether they are there
+
+            producer = threading.Thread(target=produce)
+            with worker:
+                producer.start()
+                for _ in range(times):
+                    before = len(begun)
+                    _until(lambda before=before: len(begun) > before + 200)
+                    server.kill()
+                    errors, busy, since = db.counters.other_errors, time.process_time(), time.monotonic()
+                    time.sleep(away)
+                    told.tries += db.counters.other_errors - errors
+                    told.busy += time.process_time() - busy
+                    told.away += time.monotonic() - since
+                    server.start()
+                ended.set()
+                producer.join()
+                _until(lambda: not _left(db, "storm"))
+    finally:
+        server.remove()
+    told.jobs, told.lost = len(ids), sum(1 for job_id in ids if not begun[job_id])
+    told.repeated = sum(count - 1 for count in begun.values())
+    return told
+
+
+def endurance(db: QueueDB, queue: str, seconds: float, rate: int) -> str:
+    """So many jobs a second through a worker; the memory of this process in ten parts of the time, MB."""
+    worker = Worker(db, queue, concurrency=10)
+    worker.handles(None)(lambda job: time.sleep(0.001) if job.payload % 100 else _fail())
+    sizes: list[float] = []
+    done = 0
+    with worker:
+        end = time.monotonic() + seconds
+        for part in range(10):
+            samples = []
+            while time.monotonic() < end - seconds * (9 - part) / 10:
+                db.queue(queue).enqueue_many([("n", number, {"max_attempts": 1}) for number in range(rate)])
+                done += rate
+                samples.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+                time.sleep(1.0)
+            sizes.append(sum(samples) / len(samples))
+            print(f"{sizes[-1]:.1f} MB", flush=True)
+    return f"{done} jobs in {seconds:.0f} s: {', '.join(f'{size:.1f}' for size in sizes)} MB; {worker.summary}"
+
+
+def _fail() -> None:
+    raise ValueError("now and then")
+
+
+def _until(what: Callable[[], object]) -> None:
+    limit = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < limit, "it did not come"
+        time.sleep(0.02)
+
+
 def _left(db: QueueDB, queue: str) -> int:
     stats = db.queue(queue).stats()
     return stats.available + stats.scheduled + stats.running
@@ -187,8 +284,9 @@ def _alive(process: int) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Kill or restart workers while they work, and count.")
-    parser.add_argument("storm", choices=["kills", "rolling"])
-    parser.add_argument("--url", required=True, help="a database for tests")
+    parser.add_argument("storm", choices=["kills", "rolling", "restarts", "endurance"])
+    parser.add_argument("--url", help="a database for tests")
+    parser.add_argument("--kind", default="postgresql", help="which server to kill")
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=20)
     parser.add_argument("--concurrency", type=int, default=4)
@@ -198,6 +296,16 @@ def main() -> None:
     parser.add_argument("--work", type=float, default=0.1, help="seconds that a job takes")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if options.storm == "restarts":
+        print(restarts(options.kind, times=10, away=options.every))
+        return
+    if options.url is None:
+        parser.error("which database? --url")
+    if options.storm == "endurance":
+        with QueueDB(options.url) as db:
+            db.migrate()
+            print(endurance(db, f"endurance-{os.getpid()}", options.seconds, rate=300))
+        return
     with tempfile.TemporaryDirectory() as folder, QueueDB(options.url) as db:
         db.migrate()
         queue = f"storm-{os.getpid()}"
