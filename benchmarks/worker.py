@@ -52,13 +52,18 @@ class Scene:
     mode: str = "at_least_once"
     concurrency: int = 10
     prefetch: int = 0
+    #: The jobs belong to so many groups, by turns.
+    groups: int = 0
+    executor: str = "thread"
     #: Jiggler's seconds for the same, whole process.
     jiggler: float | None = None
 
     @property
     def name(self) -> str:
         ahead = f", {self.prefetch} ahead" if self.prefetch else ""
-        return f"{self.work}, {self.mode.replace('_', ' ')}, {self.concurrency} at once{ahead}"
+        grouped = f", {self.groups:,} groups" if self.groups else ""
+        where = ", in processes" if self.executor == "process" else ""
+        return f"{self.work}, {self.mode.replace('_', ' ')}, {self.concurrency} at once{ahead}{grouped}{where}"
 
 
 _AMO = "at_most_once"
@@ -77,6 +82,11 @@ SCENES = (
     Scene("file", "a line into a file", 50_000, prefetch=500),
     Scene("fib", "fib(25)", 1000, _AMO, 10, 0, 35.48),
     Scene("fib", "fib(25)", 1000, concurrency=10, jiggler=35.45),
+    Scene("fib", "fib(25)", 1000, concurrency=2, executor="process"),
+    Scene("groups", "nothing", 20_000, prefetch=500),
+    Scene("groups", "nothing", 20_000, prefetch=500, groups=20_000),
+    Scene("groups", "nothing", 20_000, prefetch=500, groups=1000),
+    Scene("groups", "nothing", 20_000, prefetch=500, groups=20),
 )
 OTHERS = ("idle", "pickup", "delays")
 SECTIONS = (*dict.fromkeys(scene.section for scene in SCENES), *OTHERS)
@@ -128,15 +138,17 @@ def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float) -> list[
     jobs = max(1, round(scene.jobs * scale))
     queue = db.queue("race")
     queue.purge()
-    queue.enqueue_many(("job", None) for _ in range(jobs))
+    options = ({"group": f"g{number % scene.groups}"} if scene.groups else {} for number in range(jobs))
+    queue.enqueue_many(("job", None, given) for given in options)
     with db.database.engine.connect() as connection:
         db.database.dialect.analyze(connection, db.store.tables.jobs)
         connection.commit()
     began = time.monotonic()
-    told = _run(url, table, {"work": scene.work, "mode": scene.mode, "concurrency": scene.concurrency, "prefetch": scene.prefetch})
+    wishes = {name: getattr(scene, name) for name in ("work", "mode", "concurrency", "prefetch", "executor")}
+    told = _run(url, table, wishes)
     whole = time.monotonic() - began
     stats = queue.stats()
-    left = stats.available + stats.running + stats.scheduled + stats.dead
+    left = stats.available + stats.running + stats.scheduled + stats.blocked + stats.dead
     jiggler = "" if scene.jiggler is None or scale != 1 else f"{scene.jiggler:.2f}"
     figures = [f"{jobs / told['seconds']:,.0f}", f"{told['seconds']:.2f}", f"{whole:.2f}", jiggler]
     return [scene.name, *figures, f"{told['cpu'] / jobs * 1e6:.0f}", f"{told['peak'] / 1e6:.0f}", str(left)]

@@ -9,15 +9,11 @@ import threading
 import time
 from typing import Any
 
+from benchmarks.busy import fib_of_25
 from benchmarks.draining import peak_memory
 from queue_db import QueueDB
 from queue_db.events import Happening
 from queue_db.worker import Worker
-
-
-def fib(number: int) -> int:
-    """As slow as it is known for."""
-    return number if number < 2 else fib(number - 1) + fib(number - 2)
 
 
 def run(
@@ -28,6 +24,7 @@ def run(
     mode: str = "at_least_once",
     concurrency: int = 10,
     prefetch: int = 0,
+    executor: str = "thread",
     until_empty: bool = True,
     settle: float = 0.0,
 ) -> dict[str, Any]:
@@ -41,9 +38,9 @@ def run(
             "nothing": lambda job: None,
             "0.2 s asleep": lambda job: time.sleep(0.2),
             "a line into a file": lambda job: os.write(line, b"one more line\n") and None,
-            "fib(25)": lambda job: fib(25) and None,
+            "fib(25)": fib_of_25,
         }
-        worker.handles(None)(handlers[work])
+        worker.handles(None, executor=executor)(handlers[work])
         if not until_empty:
             worker.on(lambda event: waits.append(event.job.waited or 0.0) if event.what is Happening.STARTED else None)
         sent = [0]
