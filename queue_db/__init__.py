@@ -31,7 +31,8 @@ from queue_db.model import (
     WorkerInfo,
 )
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.queue import Queue, QueueDB
+from queue_db.queue import Queue
+from queue_db.queues import QueueDB
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
 
 __version__ = "0.1.0"

@@ -17,7 +17,7 @@ from queue_db.schema import KIND_LENGTH, QUEUE_LENGTH
 from queue_db.store import graveyard
 
 if TYPE_CHECKING:
-    from queue_db.queue import QueueDB
+    from queue_db.queues import QueueDB
 
 #: The class below has a method called ``list``.
 JobIds = list[int]

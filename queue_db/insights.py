@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from queue_db.model import Controls, WorkerInfo
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.store import controls, insight
 
 #: Seconds for which a due job may wait, or a slot of a schedule, before it is called stuck.

@@ -1,88 +1,41 @@
-"""The public face: :class:`QueueDB` opens a database, :class:`Queue` enqueues, claims and settles.
+"""One queue: enqueue, claim, settle, look, and what is said about it as a whole.
 
-Every transaction of the package begins here (through ``database.run``), save those of the migrations. The work itself is in
-``store/``, which takes a Connection; that is what lets the same verbs run on an asynchronous engine.
+Its transactions begin in ``database.run``. The work itself is in ``store/``, which takes a Connection: that is what lets the same
+verbs run on an asynchronous engine.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import Connection
 
-from queue_db import arguments, backoff, intake, migrate, progress, upcoming
+from queue_db import arguments, intake, progress
 from queue_db.claiming import Claiming, Won
-from queue_db.codecs import Codec, JSONCodec
-from queue_db.database import ATTEMPTS, Database
-from queue_db.dead import DeadJobs, job_from_row
+from queue_db.database import ATTEMPTS
+from queue_db.dead import job_from_row
 from queue_db.enqueuing import Enqueuing
 from queue_db.errors import ArgumentError, JobNotFoundError
-from queue_db.hints import Hints
 from queue_db.leased import LeasedJob
-from queue_db.model import (
-    Batch,
-    Controls,
-    Counters,
-    Finished,
-    Job,
-    JobError,
-    Kept,
-    NewJob,
-    QueueStats,
-    Said,
-    State,
-    Verdict,
-    WorkerInfo,
-    from_micros,
-)
-from queue_db.payloads import Schema
-from queue_db.removal import Removal, removal_for
-from queue_db.schedules import Schedules
-from queue_db.schema import DEFAULT_MAX_ATTEMPTS, KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
+from queue_db.model import Controls, Job, Kept, NewJob, QueueStats, Said, State, Verdict
+from queue_db.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.settling import Settling
-from queue_db.store import (
-    Marks,
-    Store,
-    callbacks,
-    controls,
-    groups,
-    history,
-    insight,
-    leaving,
-    presence,
-    settle,
-    sweep,
-    windows,
-)
+from queue_db.store import Marks, controls, groups, insight, leaving, sweep
 from queue_db.store.callbacks import Fate
-from queue_db.strategies import Strategy, strategy_for
-from queue_db.streams import Streams
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-#: Largest encoded payload, bytes. A job is a message; put files where files belong and enqueue their names.
-MAX_PAYLOAD = 4 * 1024 * 1024
+    from queue_db.queues import QueueDB
 
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
-
-#: Failed attempts are remembered for so many seconds.
-ERRORS_KEPT = 30 * 86_400.0
-
-# Seconds between two looks of a wait for a result: first, longest.
-_FIRST_WAIT = 0.005
-_LONGEST_WAIT = 0.25
 
 #: Within so many seconds workers heed what is said about a queue.
 HEED_WITHIN = 1.5
@@ -95,331 +48,6 @@ _LOOKS = 5
 
 # Microseconds; nobody ever sees such a lease.
 _POP_LEASE = 60_000_000
-
-_SWEEP_BATCH = 1000
-
-
-def process_name(pid: int) -> str:
-    """What a process of this machine is called as a worker, unless it says otherwise."""
-    return f"{socket.gethostname()[:80]}:{pid}"
-
-
-class QueueDB:
-    """The queues of one database.
-
-    :param url_or_engine: a database URL, or a SQLAlchemy Engine whose pool is to be shared.
-    :param strategy: how claims win jobs: ``adaptive``, ``optimistic``, ``skip_locked``, ``pessimistic``, or a Strategy object.
-    :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
-    :param table: name of the jobs table; the dead table is called ``<table>_dead``.
-    :param schema: schema prefix of the tables.
-    :param worker: the name that claimed jobs show; default host and process id.
-    :param codec: payload ↔ text, JSON by default.
-    :param retry_after: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
-    :param max_payload: largest encoded payload, bytes.
-    :param clock: for tests: microseconds since 1970, instead of the database's clock.
-    :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed.
-    :raises UnsupportedError: the server is too old, or lacks what the strategy or removal needs.
-    :raises StorageError: the server does not answer or refuses the login.
-    """
-
-    _opens: ClassVar[type[Database]] = Database
-
-    def __init__(
-        self,
-        url_or_engine: str | URL | Engine,
-        strategy: str | Strategy = "adaptive",
-        removal: str | Removal = "delete",
-        table: str = "jobs",
-        *,
-        schema: str | None = None,
-        worker: str | None = None,
-        codec: Codec | None = None,
-        retry_after: backoff.Backoff | None = None,
-        max_payload: int = MAX_PAYLOAD,
-        pool_size: int = 5,
-        clock: Callable[[], int] | None = None,
-    ) -> None:
-        self.strategy = strategy_for(strategy)
-        self.removal = removal_for(removal)
-        self.worker = arguments.name("worker", worker or process_name(os.getpid()), WORKER_LENGTH)
-        self.codec: Codec = codec or JSONCodec()
-        self.retry_after = retry_after or backoff.exponential()
-        self.max_payload = arguments.whole("max_payload", max_payload, 1)
-        named = tables(table, schema)
-        self.database = self._opens(url_or_engine, pool_size=pool_size)
-        try:
-            self.database.require(self.strategy.needs, f"strategy {self.strategy.name!r}")
-            self.database.require(self.removal.needs, f"removal {self.removal.name!r}")
-            self.store = Store(named, self.database.dialect, self.database.capabilities, clock)
-            self._schema_seen = self._look()
-        except BaseException:
-            self.database.close()
-            raise
-        self.hints = Hints(self.store)
-        self.dead = DeadJobs(self)
-        self.streams = Streams(self)
-        self.schedules = Schedules(self)
-        self._queues: dict[str, Queue] = {}
-        #: Called at each enqueue; what it returns is added to the headers of the jobs: for traces.
-        self.stamp: Callable[[], Mapping[str, Any]] | None = None
-        #: What payloads of a kind must look like; a worker's handlers add theirs.
-        self.schemas: dict[str, Schema] = {}
-
-    # --- the database -----------------------------------------------------------------------------------------------
-
-    @property
-    def url(self) -> str:
-        """The database's URL, passwords masked."""
-        return self.database.url
-
-    @property
-    def counters(self) -> Counters:
-        """What happened since this object was made."""
-        return self.database.counters
-
-    def migrate(self, connection: Connection | None = None, *, revision: str = "head") -> None:
-        """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
-
-        On a ``connection`` it runs in the caller's transaction, which the caller commits.
-
-        :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
-        """
-        migrate.run(self.database, self.store.tables, connection, revision)
-        self._schema_seen = None
-
-    def migration_sql(self, revision: str = "head") -> str:
-        """The statements of :meth:`migrate` on an empty database, as text; nothing is executed."""
-        return migrate.offline_sql(self.database.engine.dialect, self.store.tables, revision)
-
-    def check(self) -> None:
-        """Make sure that the tables are there and of this version.
-
-        :raises SchemaOutOfDateError: with the command that fixes it.
-        """
-        self._schema_seen = QueueDB._look(self)
-        migrate.require(self._schema_seen, self.store.tables, self.url)
-
-    def _look(self) -> str | None:
-        """The revision that the tables are at, read when the database is opened, so that no verb has to."""
-        return migrate.found(self.database, self.store.tables)
-
-    def ready(self) -> None:
-        """:meth:`check` once: every verb calls it before its first statement."""
-        if self._schema_seen != migrate.HEAD:
-            self.check()
-
-    def close(self) -> None:
-        """Close the connections; those of an engine that was passed in stay with their owner."""
-        self.database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return (
-            f"<QueueDB {self.url} table={self.store.tables.name!r} strategy={self.strategy.name!r} removal={self.removal.name!r}>"
-        )
-
-    # --- queues -----------------------------------------------------------------------------------------------------
-
-    def queue(self, name: str) -> Queue:
-        """The queue of that name; it needs no creation. The same object for the same name."""
-        arguments.name("queue", name, QUEUE_LENGTH)
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues.setdefault(name, Queue(self, name))
-        return queue
-
-    def queues(self) -> list[str]:
-        """Names of the queues that have live or dead jobs."""
-        self.ready()
-        return self.database.run(lambda connection: insight.queues(connection, self.store), name="queues", write=False)
-
-    def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
-        """Seconds until the next job of each queue is due: 0 or less where one is, None where there is no job.
-
-        One statement for all of them, that reads one index entry for each priority. A running job counts at the end of its lease.
-        """
-        marks = {name: self.queue(name).marks for name in queues}
-        self.ready()
-        return upcoming.look(self.database, self.store, marks) if marks else {}
-
-    def get(self, job_id: int) -> Job:
-        """The job of that id, in whatever queue, live or dead.
-
-        :raises JobNotFoundError: completed, cancelled, purged, or never there.
-        """
-        return self.look(None, job_id)
-
-    def cancel(self, job_id: int) -> Verdict:
-        """:meth:`Queue.cancel`, in whatever queue the job is."""
-        return self.queue(self.get(job_id).queue).cancel(job_id)
-
-    def look(self, queue: str | None, job_id: int) -> Job:
-        """The job of that id in ``queue``, or in any."""
-        arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        self.ready()
-        found = self.database.run(partial(insight.find, store=self.store, queue=queue, job_id=job_id), name="get", write=False)
-        if found is None:
-            raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
-        row, state = found
-        return job_from_row(row, state, self.codec)
-
-    def rescue(self, worker: str) -> int:
-        """Give back at once what a worker has in hand that is known to be dead; return how many jobs.
-
-        Without this they come back when their leases run out. These attempts count. Should it live after all, its leases are lost.
-        """
-        arguments.name("worker", worker, WORKER_LENGTH)
-        self.ready()
-
-        def give_back(connection: Connection) -> int:
-            self.store.dialect.begin(connection)
-            controls.drop_shares(connection, self.store, worker)
-            return settle.rescue(connection, self.store, worker)
-
-        return self.database.run(give_back, name="rescue")
-
-    def workers(self) -> list[WorkerInfo]:
-        """The workers that have told of themselves within the last hour and have not left, by name."""
-        self.ready()
-        rows = self.database.run(partial(presence.everybody, store=self.store), name="workers", write=False)
-        return [
-            WorkerInfo(
-                name=row.name,
-                host=row.host.partition("/")[0],
-                pid=row.pid,
-                queues=json.loads(row.queues),
-                state=row.state,
-                in_hand=row.in_hand,
-                counters=json.loads(row.counters),
-                started_at=from_micros(row.started_at),
-                seen_at=from_micros(row.seen_at),
-                silent=max(0.0, (row.now - row.seen_at) / 1_000_000),
-            )
-            for row in rows
-        ]
-
-    def errors(self, job_id: int) -> list[JobError]:
-        """The latest failed attempts of a job, live, dead or gone, first to last; at most ten."""
-        arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        self.ready()
-        rows = self.database.run(partial(history.errors_of, store=self.store, job_id=job_id), name="errors", write=False)
-        return [
-            JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace) for row in rows
-        ]
-
-    def finished(self, job_id: int) -> Finished:
-        """What is kept of a completed job: its result, until it expires.
-
-        :raises JobNotFoundError: it is not completed, nothing of it is kept, or it has expired.
-        """
-        arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        self.ready()
-        row = self.database.run(partial(history.finished, store=self.store, job_id=job_id), name="finished", write=False)
-        if row is None:
-            raise JobNotFoundError(job_id, "the finished jobs")
-        return self._finished(row)
-
-    def finished_jobs(
-        self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
-    ) -> list[Finished]:
-        """What is kept of completed jobs, by id; ``after``: the last one of the page before.
-
-        Looks through all that are kept, of whatever queue.
-        """
-        if queue is not None:
-            arguments.name("queue", queue, QUEUE_LENGTH)
-        if kind is not None:
-            arguments.name("kind", kind, KIND_LENGTH)
-        arguments.whole("limit", limit, 1)
-        self.ready()
-        above = -1 if after is None else after.id
-        page = partial(history.finished_page, store=self.store, queue=queue, kind=kind, above=above, limit=limit)
-        return [self._finished(row) for row in self.database.run(page, name="finished jobs", write=False)]
-
-    def _finished(self, row: Any) -> Finished:
-        return Finished(
-            id=row.id,
-            queue=row.queue,
-            kind=row.kind,
-            payload=None if row.payload is None else self.codec.decode(row.payload),
-            result=None if row.result is None else self.codec.decode(row.result),
-            attempts=row.attempts,
-            worker=row.worker,
-            created_at=from_micros(row.created_at),
-            finished_at=from_micros(row.finished_at),
-            expires_at=from_micros(row.expires_at),
-        )
-
-    def wait(self, job_id: int, timeout: float) -> Finished:
-        """Wait until a job is completed, and return its result, which its handler must keep (``handles(…, keep=seconds)``).
-
-        :param timeout: seconds.
-        :raises JobNotFoundError: it is gone and nothing of it is kept, or it is dead.
-        :raises TimeoutError: it is still there.
-        """
-        until = time.monotonic() + arguments.seconds("timeout", timeout) / 1_000_000
-        pause = _FIRST_WAIT
-        while True:
-            try:
-                return self.finished(job_id)
-            except JobNotFoundError:
-                try:
-                    state = self.get(job_id).state
-                except JobNotFoundError:
-                    return self.finished(job_id)  # between the two looks it may have been completed
-            if state is State.DEAD:
-                raise JobNotFoundError(job_id, "the live jobs", state=state.value)
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"job {job_id} is still {state.value} after {timeout:g} s")
-            self.database.pause(min(left, pause * random.uniform(0.5, 1.0)))
-            pause = min(2 * pause, _LONGEST_WAIT)
-
-    def batch(self, batch_id: int) -> Batch | None:
-        """How far a batch is that :meth:`Queue.enqueue_batch` made; None: all of it has left, and the job after it was enqueued."""
-        arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
-        self.ready()
-        row = self.database.run(partial(callbacks.find, store=self.store, callback=batch_id), name="batch", write=False)
-        if row is None:
-            return None
-        return Batch(row.id, row.queue, row.jobs, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
-
-    def forget(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
-        """Delete results and keys that have expired, and failed attempts from longer than so many seconds ago; return how many.
-
-        Workers do this once a minute.
-        """
-        age = arguments.seconds("errors_older_than", errors_older_than)
-        self.ready()
-        gone = 0
-        for work in (
-            partial(history.forget_finished, store=self.store, limit=_SWEEP_BATCH),
-            partial(history.forget_errors, store=self.store, age=age, limit=_SWEEP_BATCH),
-            partial(windows.forget, store=self.store, limit=_SWEEP_BATCH),
-        ):
-            while True:
-                batch = self.database.run(work, name="forget")
-                gone += batch
-                if batch < _SWEEP_BATCH:
-                    break
-        return gone
-
-    def sweep(self, limit: int | None = None) -> int:
-        """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many."""
-        self.ready()
-        swept = 0
-        while limit is None or swept < limit:
-            batch = _SWEEP_BATCH if limit is None else min(_SWEEP_BATCH, limit - swept)
-            gone = self.database.run(partial(sweep.delete_marked, store=self.store, limit=batch), name="sweep")
-            swept += gone
-            if gone < batch:
-                break
-        return swept
 
 
 class Queue:
@@ -770,7 +398,7 @@ class Queue:
         upto = self.db.database.run(partial(sweep.highest, store=self.db.store), name="purge", write=False)
         deleted, above = 0, -1
         while True:
-            batch = partial(sweep.delete_waiting, store=self.db.store, queue=self.name, above=above, upto=upto, limit=_SWEEP_BATCH)
+            batch = partial(sweep.delete_waiting, store=self.db.store, queue=self.name, above=above, upto=upto, limit=sweep.BATCH)
             gone, last, fed = self.db.database.run(batch, name="purge")
             deleted += gone
             self._ring(fed)

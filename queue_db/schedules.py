@@ -21,7 +21,7 @@ from queue_db.store import schedules as stored
 from queue_db.store.enqueue import OnDuplicate
 
 if TYPE_CHECKING:
-    from queue_db.queue import QueueDB
+    from queue_db.queues import QueueDB
 
 #: What becomes of slots that passed while nobody looked.
 CATCH_UP = ("one", "all", "none")

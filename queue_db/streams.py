@@ -14,7 +14,7 @@ from queue_db.schema import STREAM_LENGTH
 from queue_db.store import streams
 
 if TYPE_CHECKING:
-    from queue_db.queue import QueueDB
+    from queue_db.queues import QueueDB
 
 #: The class below has a method called ``list``.
 Names = list[str]

@@ -25,7 +25,8 @@ from queue_db.database import Database, wrong_sort
 from queue_db.errors import ConfigurationError
 from queue_db.model import Batch, Controls, Counters, Finished, Job, JobError, Kept, QueueStats, Verdict, WorkerInfo
 from queue_db.payloads import Schema
-from queue_db.queue import ERRORS_KEPT, MAX_PAYLOAD, Queue, QueueDB
+from queue_db.queue import Queue
+from queue_db.queues import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
 from queue_db.removal import Removal
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.strategies import Strategy

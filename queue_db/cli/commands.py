@@ -16,7 +16,8 @@ from queue_db.cli import output, statuses
 from queue_db.cli.masking import mask, secrets_in
 from queue_db.errors import ConfigurationError, QueueDBError
 from queue_db.instrumentation.logging import JSONFormatter
-from queue_db.queue import Queue, QueueDB
+from queue_db.queue import Queue
+from queue_db.queues import QueueDB
 
 URL_VARIABLE = "QUEUE_DB_URL"
 

@@ -18,7 +18,7 @@ from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOpti
 from queue_db.errors import SchemaOutOfDateError
 from queue_db.insights import stuck
 from queue_db.model import Capability
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.removal import known_removals, removal_for
 from queue_db.strategies import known_strategies, strategy_for
 

@@ -10,7 +10,7 @@ from queue_db import migrate as migrations
 from queue_db.cli import output, statuses
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, YesOption, command, confirm, opened
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 
 
 def add_to(app: typer.Typer) -> None:

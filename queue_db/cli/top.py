@@ -16,7 +16,7 @@ from rich.text import Text
 from queue_db.cli import output
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened, queues
 from queue_db.model import Controls, QueueStats, WorkerInfo
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 
 
 def add_to(app: typer.Typer) -> None:

@@ -28,7 +28,7 @@ from queue_db.cli.commands import (
     opened,
 )
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.queue import process_name
+from queue_db.queues import process_name
 from queue_db.worker import Processes, Program, Summary, Worker
 
 # Set for the processes of --processes: each is one of them, and starts no more.

@@ -14,7 +14,7 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from queue_db.leased import LeasedJob
 from queue_db.outcomes import Dead, Retry
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.worker import Worker
 
 _NAME = "queue_db"

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from queue_db.errors import QueueDBError
 from queue_db.events import Happening, JobEvent
 from queue_db.model import Counters
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.worker import Worker
 
 #: Upper bounds, seconds: from a job that does nothing to one that runs for an hour.

@@ -9,6 +9,9 @@ from queue_db.store import leaving
 from queue_db.store.base import Store
 from queue_db.store.callbacks import Fate
 
+#: Rows in one deletion.
+BATCH = 1000
+
 
 def delete_marked(connection: Connection, store: Store, limit: int) -> int:
     """Delete up to ``limit`` jobs that were completed under ``delete_mark``, oldest ids first; return how many."""

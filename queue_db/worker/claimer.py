@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from queue_db import arguments
 from queue_db.errors import ArgumentError, QueueDBError
 from queue_db.leased import LeasedJob
-from queue_db.queue import MAX_CLAIM, QueueDB
+from queue_db.queue import MAX_CLAIM
+from queue_db.queues import QueueDB
 from queue_db.worker.bell import Bell
 from queue_db.worker.controls import Allowance
 from queue_db.worker.pauses import Idle, Pause

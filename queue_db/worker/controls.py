@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from queue_db.model import Controls
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.store import controls
 
 #: Seconds between two looks at what is said about the queues.

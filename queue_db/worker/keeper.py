@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from queue_db.errors import QueueDBError
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from queue_db.errors import QueueDBError
-from queue_db.queue import QueueDB, process_name
+from queue_db.queues import QueueDB, process_name
 from queue_db.store import presence
 from queue_db.worker.keeper import Chore
 

@@ -8,7 +8,7 @@ from queue_db import progress
 from queue_db.errors import QueueDBError
 from queue_db.leased import LeasedJob
 from queue_db.model import Said, Verdict
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.worker.held import Held
 
 log = logging.getLogger("queue_db.worker")

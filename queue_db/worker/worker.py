@@ -13,7 +13,7 @@ from queue_db.backoff import Backoff
 from queue_db.errors import ArgumentError
 from queue_db.events import Hook
 from queue_db.payloads import Schema
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.worker.claimer import shares_of
 from queue_db.worker.handlers import Handlers, Handling, Wrapper
 from queue_db.worker.run import Run, Summary

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from queue_db import Finished, State
 from queue_db.model import Kept
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.schema import HEAD
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])

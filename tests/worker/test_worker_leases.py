@@ -6,7 +6,7 @@ import time
 import pytest
 
 from queue_db import State
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import keep
 from tests.worker.serving import serving

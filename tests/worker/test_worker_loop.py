@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from queue_db import ArgumentError, Cancel, Dead, JobNotFoundError, Retry, SchemaOutOfDateError, Snooze, State, StorageError
-from queue_db.queue import QueueDB
+from queue_db.queues import QueueDB
 from queue_db.worker import Worker
 from queue_db.worker.pauses import Idle, Pause
 from tests.worker.serving import serving
