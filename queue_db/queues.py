@@ -328,7 +328,7 @@ class QueueDB:
         row = self.database.run(partial(callbacks.find, store=self.store, callback=batch_id), name="batch", write=False)
         if row is None:
             return None
-        return Batch(row.id, row.queue, row.jobs, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
+        return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
 
     def forget(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete results and keys that have expired, and failed attempts from longer than so many seconds ago; return how many.

@@ -433,7 +433,7 @@ def _tables_around(name: str, metadata: MetaData, big_id: Any, long_text: Any) -
         Column("headers", long_text),
         Column("priority", Integer, nullable=False, server_default=text("0")),
         Column("max_attempts", Integer, nullable=False, server_default=text(str(DEFAULT_MAX_ATTEMPTS))),
-        Column("jobs", Integer, nullable=False),
+        Column("size", Integer, nullable=False),
         Column("pending", Integer, nullable=False),
         Column("dead", Integer, nullable=False, server_default=text("0")),
         Column("cancelled", Integer, nullable=False, server_default=text("0")),

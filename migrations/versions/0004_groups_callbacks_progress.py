@@ -91,7 +91,7 @@ def upgrade() -> None:
         sa.Column("headers", long_text),
         sa.Column("priority", sa.Integer, nullable=False, server_default=sa.text("0")),
         sa.Column("max_attempts", sa.Integer, nullable=False, server_default=sa.text("25")),
-        sa.Column("jobs", sa.Integer, nullable=False),
+        sa.Column("size", sa.Integer, nullable=False),
         sa.Column("pending", sa.Integer, nullable=False),
         sa.Column("dead", sa.Integer, nullable=False, server_default=sa.text("0")),
         sa.Column("cancelled", sa.Integer, nullable=False, server_default=sa.text("0")),

@@ -27,7 +27,7 @@ def make(connection: Connection, store: Store, job: NewJob) -> int:
     """A callback that enqueues ``job``, for jobs that are yet to be counted; its id."""
     table = store.tables.callbacks
     same = ("queue", "kind", "payload", "headers", "priority", "max_attempts")
-    values = {name: getattr(job, name) for name in same} | {"jobs": 0, "pending": 0, "created_at": moment(store.clock is not None)}
+    values = {name: getattr(job, name) for name in same} | {"size": 0, "pending": 0, "created_at": moment(store.clock is not None)}
     made = connection.execute(insert(table).values(values), store.time())
     assert made.inserted_primary_key is not None  # noqa: S101 - of one row it is known
     return int(made.inserted_primary_key[0])
@@ -36,7 +36,7 @@ def make(connection: Connection, store: Store, job: NewJob) -> int:
 def expect(connection: Connection, store: Store, callback: int, jobs: int) -> list[NewJob]:
     """Say how many jobs it waits for; what is due when that is none."""
     table = store.tables.callbacks
-    connection.execute(update(table).where(table.c.id == callback).values(jobs=jobs, pending=jobs))
+    connection.execute(update(table).where(table.c.id == callback).values(size=jobs, pending=jobs))
     return _over(connection, store, [callback])
 
 
@@ -73,7 +73,7 @@ def _over(connection: Connection, store: Store, callbacks: list[int]) -> list[Ne
 def _job(row: Row[Any]) -> NewJob:
     """The job to enqueue; its headers say what became of the others."""
     headers: Mapping[str, Any] = json.loads(row.headers) if row.headers else {}
-    became = {"id": row.id, "jobs": row.jobs, "dead": row.dead, "cancelled": row.cancelled}
+    became = {"id": row.id, "jobs": row.size, "dead": row.dead, "cancelled": row.cancelled}
     return NewJob(
         queue=row.queue,
         kind=row.kind,

@@ -19,7 +19,22 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, and_, case, delete, func, insert, literal, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    and_,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.clock import moment
@@ -364,7 +379,7 @@ def _parts(
     held = store.tables.held
     mine = and_(held.c.stream == stream, held.c.batch == batch)
     low, high = connection.execute(select(func.min(held.c.id), func.max(held.c.id)).where(mine)).one()
-    keyed = case((stays(held), 1), else_=0).label("keyed")
+    keyed = cast(stays(held), Integer).label("keyed")
     width = max(1, -(-(high - low + 1) // (partitions * _FINENESS)))
     counted = _counted(
         connection,

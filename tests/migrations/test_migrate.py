@@ -17,7 +17,8 @@ from tests.migrations.conftest import ask, describe, run
 
 BULK = {"jobs_staged", "jobs_published", "jobs_streams", "jobs_batches", "jobs_held"}
 SERVICE = {"jobs_queues", "jobs_shares", "jobs_workers", "jobs_schedules", "jobs_errors", "jobs_finished"}
-OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK | SERVICE
+AROUND = {"jobs_stripes", "jobs_callbacks", "jobs_windows"}
+OURS = {"jobs", "jobs_dead", "jobs_schema_version"} | BULK | SERVICE | AROUND
 
 
 def names(db: QueueDB, schema: str | None = None) -> set[str]:

@@ -162,12 +162,14 @@ def rolling(storm: Storm, db: QueueDB, ids: list[int], processes: int, seconds: 
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             oldest = workers.pop(0)
-            storm.wait(f"work by {oldest.pid}", lambda pid=oldest.pid: pid in storm.begun_by() or not _left(db, storm.queue))
+            # Not before it listens to signals.
+            storm.wait(f"work by {oldest.pid}", lambda pid=oldest.pid: pid in storm.begun_by() or _there(db, pid))
             oldest.send_signal(signal.SIGTERM)
             assert oldest.wait(PATIENCE) == 0
             workers.append(storm.start())
             time.sleep(every)
         storm.wait("the end of all jobs", lambda: not _left(db, storm.queue))
+        storm.wait("the last workers", lambda: all(_there(db, worker.pid) for worker in workers))
     finally:
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
@@ -272,6 +274,11 @@ def _until(what: Callable[[], object]) -> None:
 def _left(db: QueueDB, queue: str) -> int:
     stats = db.queue(queue).stats()
     return stats.available + stats.scheduled + stats.running
+
+
+def _there(db: QueueDB, process: int) -> bool:
+    """Whether a worker has told of itself, as it does when it has begun to run."""
+    return any(worker.pid == process for worker in db.workers())
 
 
 def _alive(process: int) -> bool:
