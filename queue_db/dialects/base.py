@@ -37,7 +37,18 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 from queue_db.clock import now_us
 from queue_db.dialects import direct, transactions
 from queue_db.dialects.chunks import Unpacked
-from queue_db.dialects.statements import COPIED, DATED, NEW, Pairs, delete_of, delete_returning, hold_of, insert_into, stays, wanted
+from queue_db.dialects.statements import (
+    Columns,
+    Pairs,
+    copied,
+    delete_of,
+    delete_returning,
+    hold_of,
+    insert_into,
+    new,
+    stays,
+    wanted,
+)
 from queue_db.dialects.tabbed import Value
 from queue_db.dialects.taking import (
     ASSIGNED,
@@ -448,34 +459,38 @@ class Dialect:
         """Insert all of ``rows`` in one statement where the database can, and return their ids by position."""
         if len(rows) == 1:
             return [connection.execute(insert(jobs).values(self.single(rows[0], now)).returning(jobs.c.id)).scalar_one()]
-        full = [dict(zip(DATED, row, strict=True)) for row in self.dated(connection, rows, now)]
+        columns, values = self.dated(connection, rows, now)
+        full = [dict(zip(columns, row, strict=True)) for row in values]
         statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
         return list(connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
 
     def single(self, row: NewJob, now: int | None) -> dict[str, Any]:
         """``row`` as it stands in the table; the clock is read in the statement."""
         clock: Any = now_us() if now is None else now
-        given = {name: getattr(row, name) for name in COPIED}
+        given = {name: getattr(row, name) for name in copied([row])}
         return given | {"available_at": due_time(clock, row.after, row.not_before), "created_at": clock}
 
-    def dated(self, connection: Connection, rows: Rows, now: int | None) -> list[tuple[Any, ...]]:
-        """The columns :data:`DATED` of ``rows``.
+    def dated(self, connection: Connection, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
+        """The columns of ``rows`` that are inserted, when they are due and were made among them, and their values.
 
         Drivers and SQLAlchemy join many rows into one statement only if their values are plain, so the clock is read before.
         """
         clock: int = now if now is not None else connection.execute(self.clock_query()).scalar_one()
-        return [(*row[: len(COPIED)], max(clock + row.after, row.not_before), clock) for row in rows]
+        columns = copied(rows)
+        width = len(columns)
+        values = [(*row[:width], max(clock + row.after, row.not_before), clock) for row in rows]
+        return (*columns, "available_at", "created_at"), values
 
-    def load(self, connection: Connection, jobs: Table, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Insert rows of :data:`DATED` as the driver does it fastest; return its ``lastrowid``."""
-        statement = insert_into(jobs)
+    def load(self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows of these columns as the driver does it fastest; return its ``lastrowid``."""
+        statement, names = insert_into(jobs, columns), new(columns)
         transaction = transactions.own(connection)
         if transaction is None or not self.hands_over(connection.dialect):
-            named = [dict(zip(NEW, row, strict=True)) for row in rows]
+            named = [dict(zip(names, row, strict=True)) for row in rows]
             return int(connection.execute(statement, named).lastrowid or 0)
         transaction.sent += 1
         written = direct.written(statement, connection.dialect)
-        return direct.load(connection, written.text, [*map(itemgetter(*map(NEW.index, written.order)), rows)])
+        return direct.load(connection, written.text, [*map(itemgetter(*map(names.index, written.order)), rows)])
 
     def append(
         self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None

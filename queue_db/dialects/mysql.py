@@ -221,11 +221,12 @@ class MySQL(Dialect):
             return [connection.execute(insert(jobs).values(self.single(rows[0], now))).lastrowid]
         ids: list[int] = []
         step = _increment(connection)
-        parts = _parts(self.dated(connection, rows, now))
+        columns, values = self.dated(connection, rows, now)
+        parts = _parts(values)
         # A part that meets a key which somebody else enqueued meanwhile must undo the parts before it too.
         with savepoint(connection) if len(parts) > 1 else nullcontext():
             for part in parts:
-                first = self.load(connection, jobs, part)
+                first = self.load(connection, jobs, columns, part)
                 ids.extend(range(first, first + step * len(part), step))
         return ids
 

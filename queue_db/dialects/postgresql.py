@@ -51,7 +51,7 @@ from queue_db.dialects import asynchronous, direct, jdbc, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.listening import PostgreSQLListener
-from queue_db.dialects.statements import COPIED, Pairs, stays, tied
+from queue_db.dialects.statements import Pairs, copied, stays, tied
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.taking import DUE, ID, PRIORITY, Taken, Taking
 from queue_db.errors import PermanentStorageError
@@ -333,8 +333,9 @@ class PostgreSQL(ReturningDialect):
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists. What is
         # the same in all rows, as most is in most cases, needs no array.
         columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))
+        names = copied(rows)
         same = {name for name, values in columns.items() if name != "payload" and values.count(values[0]) == len(values)}
-        kinds = {name: jobs.c[name].type if name in _NUMBERS else Text() for name in COPIED}
+        kinds = {name: jobs.c[name].type if name in _NUMBERS else Text() for name in names}
         kinds |= {"after": BigInteger(), "not_before": BigInteger()}
         arrays = {name: kind for name, kind in kinds.items() if name not in same}
         given = (
@@ -344,10 +345,10 @@ class PostgreSQL(ReturningDialect):
         )
         value = {name: literal(columns[name][0], kind) if name in same else given.c[name] for name, kind in kinds.items()}
         clock = now_us() if now is None else literal(now, BigInteger)
-        source = select(*(value[name] for name in COPIED), due_time(clock, value["after"], value["not_before"]), clock).order_by(
+        source = select(*(value[name] for name in names), due_time(clock, value["after"], value["not_before"]), clock).order_by(
             given.c.place
         )
-        statement = insert(jobs).from_select([*COPIED, "available_at", "created_at"], source)
+        statement = insert(jobs).from_select([*names, "available_at", "created_at"], source)
         # Ids come from the sequence in the order of the sorted rows; rows without a key are never skipped.
         if "unique_key" in same and columns["unique_key"][0] is None:
             # To be ready for a conflict costs a third more.

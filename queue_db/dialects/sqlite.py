@@ -147,7 +147,7 @@ class SQLite(ReturningDialect):
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         if len(rows) == 1:
             return super().bulk_load(connection, jobs, rows, now)
-        self.load(connection, jobs, self.dated(connection, rows, now))
+        self.load(connection, jobs, *self.dated(connection, rows, now))
         # The only writer gets ids one after the other.
         last = connection.execute(select(func.last_insert_rowid())).scalar_one()
         return list(range(last - len(rows) + 1, last + 1))
