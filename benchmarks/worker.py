@@ -52,11 +52,11 @@ class Scene:
     mode: str = "at_least_once"
     concurrency: int = 10
     prefetch: int = 0
+    #: Jiggler's seconds for the same, whole process.
+    jiggler: float | None = None
     #: The jobs belong to so many groups, by turns.
     groups: int = 0
     executor: str = "thread"
-    #: Jiggler's seconds for the same, whole process.
-    jiggler: float | None = None
 
     @property
     def name(self) -> str:

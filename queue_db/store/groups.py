@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import BigInteger, Connection, Row, Select, bindparam, case, func, select, union_all, update
+from sqlalchemy import BigInteger, Connection, Integer, Table, bindparam, case, func, literal, select, union_all, update
 
 from queue_db.clock import moment
-from queue_db.dialects.base import due_time
+from queue_db.dialects.base import Dialect, due_time
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, NewJob
 from queue_db.schema import BLOCKED, STRIPES
@@ -27,8 +28,18 @@ from queue_db.store.base import Store, each
 
 _T = TypeVar("_T")
 
-# Groups in one statement.
-_GROUPS = 50
+# Groups that one statement asks for, one of these numbers: each is a statement of its own, made once.
+_ARMS = (1, 8, 64)
+
+_GROUPS = max(_ARMS)
+
+
+class _Place(NamedTuple):
+    """A job in its group."""
+
+    id: int
+    version: int
+    available_at: int
 
 
 class Group(NamedTuple):
@@ -151,37 +162,46 @@ def _room(connection: Connection, store: Store, groups: Collection[Group], limit
     return room
 
 
-def _first(
-    connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]
-) -> dict[Group, list[Row[Any]]]:
-    """``id, version, available_at`` of the first jobs of each group, as many as may run."""
-    jobs = store.tables.jobs
-    found: dict[Group, list[Row[Any]]] = {group: [] for group in groups}
+def _first(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, list[_Place]]:
+    """The first jobs of each group, as many as may run."""
+    # A caller's transaction may see an old state; what it locks it sees as it is.
+    locks = own(connection) is None
+    found: dict[Group, list[_Place]] = {group: [] for group in groups}
     for some in _some(sorted(groups)):
-        arms: list[Select[Any]] = []
+        arms = next(size for size in _ARMS if size >= len(some))
         values: dict[str, Any] = {}
-        for number, group in enumerate(some):
+        for number in range(arms):
+            group = some[min(number, len(some) - 1)]  # those that are too many ask for the last one again
             values |= {f"queue_{number}": group.queue, f"group_{number}": group.key, f"limit_{number}": limits[group.queue]}
-            query = (
-                select(jobs.c.id, jobs.c.version, jobs.c.available_at, jobs.c.queue, jobs.c.group_key)
-                .where(jobs.c.queue == bindparam(f"queue_{number}"), jobs.c.group_key == bindparam(f"group_{number}"))
-                .order_by(jobs.c.id)
-                .limit(bindparam(f"limit_{number}"))
-            )
-            if own(connection) is None:
-                # A caller's transaction may see an old state; what it locks it sees as it is.
-                query = store.dialect.lock_rows(query, skip=False)
-            arms.append(query)
-        # Arms in subqueries: not every database takes a LIMIT in an arm of a UNION.
-        every = union_all(*(select(arm.subquery(f"group_{number}")) for number, arm in enumerate(arms)))
-        for row in connection.execute(every, values):
-            found[Group(row.queue, row.group_key)].append(row)
-    for rows in found.values():
-        rows.sort(key=lambda row: row.id)
+        for number, *place in store.dialect.fetch(connection, _places(store.dialect, store.tables.jobs, arms, locks=locks), values):
+            if number < len(some):
+                found[some[number]].append(_Place(*place))
+    for places in found.values():
+        places.sort()
     return found
 
 
-def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, Row[Any]]]) -> set[str]:
+@lru_cache(maxsize=64)
+def _places(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> Any:
+    """``number, id, version, available_at`` of the first jobs of so many groups."""
+    queries = []
+    for number in range(arms):
+        query = (
+            select(literal(number, Integer).label("number"), jobs.c.id, jobs.c.version, jobs.c.available_at)
+            .where(
+                jobs.c.queue == bindparam(f"queue_{number}", type_=jobs.c.queue.type),
+                jobs.c.group_key == bindparam(f"group_{number}", type_=jobs.c.group_key.type),
+            )
+            .order_by(jobs.c.id)
+            .limit(bindparam(f"limit_{number}", type_=Integer))
+        )
+        # In subqueries: not every database takes a LIMIT, or a lock, in an arm of a UNION.
+        arm = dialect.lock_rows(query, skip=False) if locks else query
+        queries.append(select(arm.subquery(f"group_{number}")))
+    return queries[0] if arms == 1 else union_all(*queries)
+
+
+def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, _Place]]) -> set[str]:
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
     # Never before now, so that claims may remember where the due jobs begin.
