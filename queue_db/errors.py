@@ -62,11 +62,11 @@ class EnqueueError(QueueDBError):
 
 
 class DuplicateJobError(EnqueueError):
-    """A live job with this unique key is in the queue already."""
+    """A live job of the queue has this unique key, or one has taken it for a time that is not over."""
 
     def __init__(self, *, unique_key: str, existing_id: int | None) -> None:
         super().__init__(
-            f"a live job with unique_key {unique_key!r} is in the queue already (id {existing_id}); "
+            f"unique_key {unique_key!r} is taken by a job that is in the queue, or whose unique_for is not over (id {existing_id}); "
             'pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place'
         )
         self.unique_key = unique_key

@@ -96,8 +96,8 @@ class Intake:
             not_before=arguments.moment("run_at", options.get("run_at")) or 0,
         )
 
-    def callback(self, then: Any) -> NewJob:
-        """The job that comes after others.
+    def callback(self, then: Any, stamp: Mapping[str, Any] | None = None) -> NewJob:
+        """The job that comes after others; ``stamp``: headers that it gets if it has not got them.
 
         :raises ArgumentError, PayloadError: naming what is wrong.
         """
@@ -106,7 +106,8 @@ class Intake:
         options = then[2] if len(then) == _TRIPLE else {}
         if not isinstance(options, Mapping) or set(options) - CALLBACK_OPTIONS:
             raise ArgumentError(f"then={then!r:.80}: its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
-        return self.job(then[0], then[1], options)
+        kind, payload, *rest = _stamped(then, stamp) if stamp else then
+        return self.job(kind, payload, rest[0] if rest else {})
 
     def chunks(self, jobs: Iterable[Any], stamp: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
         """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time; ``stamp``: headers of all of them."""

@@ -161,12 +161,15 @@ class Queue:
         policy = intake.policy(on_duplicate)
         if policy.last_wins:
             raise ArgumentError(f"on_duplicate={on_duplicate!r}: a job that replaces another cannot be counted; use raise or skip")
-        callback = self._intake.callback(then)
+        callback = self._intake.callback(then, self._stamp())
         self.db.ready()
         return self._enqueuing.batch(self._chunks(jobs), callback, policy, using)
 
     def _chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
-        return self._intake.chunks(jobs, None if self.db.stamp is None else self.db.stamp())
+        return self._intake.chunks(jobs, self._stamp())
+
+    def _stamp(self) -> Mapping[str, Any] | None:
+        return None if self.db.stamp is None else self.db.stamp()
 
     # --- claim ------------------------------------------------------------------------------------------------------
 

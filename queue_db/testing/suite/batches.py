@@ -119,6 +119,15 @@ class TestBatches:
         assert queue.purge() == 2500
         assert [job.kind for job in queue.claim(2)] == ["report"]
 
+    def test_the_callback_is_stamped_as_its_jobs_are(self, queue: Queue) -> None:
+        queue.db.stamp = lambda: {"trace": "00-1"}
+        queue.enqueue_batch([("mail", 1)], ("report", None, {"headers": {"for": "ann"}}))
+        (job,) = queue.claim()
+        assert job.headers["trace"] == "00-1"
+        assert job.complete()
+        (callback,) = queue.claim()
+        assert (callback.headers["trace"], callback.headers["for"]) == ("00-1", "ann")
+
     def test_impossible_callbacks_are_refused(self, queue: Queue) -> None:
         for then in ("report", ("report",), ("report", None, {"delay": 3}), ("", None)):
             with pytest.raises(ArgumentError):
