@@ -66,7 +66,7 @@ class DuplicateJobError(EnqueueError):
 
     def __init__(self, *, unique_key: str, existing_id: int | None) -> None:
         super().__init__(
-            f"unique_key {unique_key!r} is taken by a job that is in the queue, or whose unique_for is not over (id {existing_id}); "
+            f"unique_key {unique_key!r} is taken by a job in the queue, or one whose unique_for is not over (id {existing_id}); "
             'pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place'
         )
         self.unique_key = unique_key
