@@ -48,7 +48,10 @@ class Enqueuing:
 
         if using is not None:
             with self.database.joined(using, "enqueue") as connection:
-                return insert(connection)
+                if not job.unique_for:
+                    return insert(connection)
+                with savepoint(connection):  # a refused one must not leave its key taken
+                    return insert(connection)
         job_id = self.database.run(insert, name="enqueue")
         if due:
             self.hints.ring(self.name)

@@ -39,7 +39,7 @@ def policy(on_duplicate: str) -> OnDuplicate:
     try:
         return OnDuplicate(on_duplicate)
     except ValueError:
-        raise ArgumentError(f"on_duplicate={on_duplicate!r}: must be raise, skip or replace") from None
+        raise ArgumentError(f"on_duplicate={on_duplicate!r}: must be raise, skip, replace or debounce") from None
 
 
 def due_at_once(job: NewJob) -> bool:

@@ -180,6 +180,8 @@ class Tie(NamedTuple):
     queue: str
     group: str | None
     callback: int | None
+    #: It waits in its group, and makes no room when it leaves.
+    blocked: bool = False
 
 
 def tie_of(queue: str, row: Any) -> Tie | None:

@@ -324,13 +324,13 @@ class Queue:
     def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
     ) -> None:
-        """What all workers together may do; without arguments: whatever they can.
+        """What all workers together may do; what is not given is not limited any more.
 
         It holds for workers, in all processes, within a second; :meth:`claim` by itself does not ask.
 
         :param concurrency: most jobs of this queue in hand at once.
         :param rate: most jobs begun in ``per`` seconds. After a rest so many may be begun at once.
-        :param per_group: most jobs of one group in hand at once; default: one. This holds for every claim.
+        :param per_group: most jobs of one group in hand at once; not given: one. This holds for every claim.
         """
         self._control(
             concurrency=None if concurrency is None else arguments.whole("concurrency", concurrency, 1),
@@ -347,12 +347,12 @@ class Queue:
         Workers do this once a minute.
         """
         self.db.ready()
-        store = self.db.store
-
-        def look_and_mend(connection: Connection) -> set[str]:
-            return groups.mend(connection, store, groups.incomplete(connection, store, self.name))
-
-        self._ring(self.db.database.run(look_and_mend, name="mend"))
+        database, store = self.db.database, self.db.store
+        found = database.run(partial(groups.incomplete, store=store, queue=self.name), name="mend", write=False)
+        # A few at a time, since others wait for them meanwhile.
+        for start in range(0, len(found), groups.AT_ONCE):
+            some = found[start : start + groups.AT_ONCE]
+            self._ring(database.run(partial(groups.mend, store=store, groups=some), name="mend"))
 
     def controls(self) -> Controls:
         """What is said about this queue."""

@@ -21,6 +21,8 @@ mysql = {
 
 STRIPES = 64
 
+BLOCKED = 253_355_317_443_020_110
+
 
 def names() -> tuple[str, str | None]:
     """The user's choice of names; all else is written out here and does not follow later changes of queue_db.schema."""
@@ -116,6 +118,10 @@ def downgrade() -> None:
     jobs, schema = names()
     for table in ("windows", "callbacks", "stripes"):
         op.drop_table(f"{jobs}_{table}", schema=schema)
+    # What waits in a group stands in the year 9998: nothing would ever bring it back from there.
+    table = sa.table(jobs, *map(sa.column, ("available_at", "due_at", "created_at")), schema=schema)
+    due = sa.func.coalesce(table.c.due_at, table.c.created_at)
+    op.execute(sa.update(table).where(table.c.available_at == BLOCKED).values(available_at=due))
     op.drop_index(f"{jobs}_finished_queue", f"{jobs}_finished", schema=schema)
     op.drop_index(f"{jobs}_group", jobs, schema=schema)
     for table, columns in (

@@ -478,13 +478,13 @@ class AsyncQueue:
     async def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
     ) -> None:
-        """What all workers together may do; without arguments: whatever they can.
+        """What all workers together may do; what is not given is not limited any more.
 
         It holds for workers, in all processes, within a second; :meth:`claim` by itself does not ask.
 
         :param concurrency: most jobs of this queue in hand at once.
         :param rate: most jobs begun in ``per`` seconds. After a rest so many may be begun at once.
-        :param per_group: most jobs of one group in hand at once; default: one. This holds for every claim.
+        :param per_group: most jobs of one group in hand at once; not given: one. This holds for every claim.
         """
         await run(self._queue.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 

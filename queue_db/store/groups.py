@@ -31,7 +31,9 @@ _T = TypeVar("_T")
 # Groups that one statement asks for, one of these numbers: each is a statement of its own, made once.
 _ARMS = (1, 8, 64)
 
-_GROUPS = max(_ARMS)
+
+#: Groups in one statement, and in one transaction that mends them.
+AT_ONCE = max(_ARMS)
 
 
 class _Place(NamedTuple):
@@ -122,10 +124,8 @@ def mend(connection: Connection, store: Store, groups: Collection[Group]) -> set
 
     For groups whose jobs were deleted by others, and whose limit has changed.
     """
-    if not groups:
-        return set()
     limits = lock(connection, store, groups)
-    return admit(connection, store, _room(connection, store, groups, limits), limits)
+    return settled(connection, store, groups, limits)
 
 
 def settled(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> set[str]:
@@ -151,21 +151,26 @@ def incomplete(connection: Connection, store: Store, queue: str) -> list[Group]:
 def _room(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, int]:
     """How many more of each group may be admitted. Reads all jobs of these groups."""
     jobs = store.tables.jobs
-    room = {}
-    for group in sorted(groups):
-        admitted = select(func.count()).where(
-            jobs.c.queue == group.queue, jobs.c.group_key == group.key, jobs.c.available_at != BLOCKED
+    room = {group: limits[group.queue] for group in groups}
+    for queue in limits:
+        query = (
+            select(jobs.c.group_key, func.count().label("admitted"))
+            .where(
+                jobs.c.queue == queue,
+                jobs.c.group_key.in_([group.key for group in groups if group.queue == queue]),
+                jobs.c.available_at != BLOCKED,
+            )
+            .group_by(jobs.c.group_key)
         )
-        free = limits[group.queue] - int(connection.execute(admitted).scalar_one())
-        if free > 0:
-            room[group] = free
-    return room
+        for row in connection.execute(query):
+            room[Group(queue, row.group_key)] -= int(row.admitted)
+    return {group: free for group, free in room.items() if free > 0}
 
 
 def _first(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, list[_Place]]:
     """The first jobs of each group, as many as may run."""
-    # A caller's transaction may see an old state; what it locks it sees as it is.
-    locks = own(connection) is None
+    # A caller's transaction may see an old state; what it locks it sees as it is. InnoDB then keeps others out of the gaps too.
+    locks = own(connection) is None and connection.get_isolation_level() != "READ COMMITTED"
     found: dict[Group, list[_Place]] = {group: [] for group in groups}
     for some in _some(sorted(groups)):
         arms = next(size for size in _ARMS if size >= len(some))
@@ -216,5 +221,5 @@ def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, _
 
 def _some(items: Iterable[_T]) -> Iterator[list[_T]]:
     rest = iter(items)
-    while some := list(islice(rest, _GROUPS)):
+    while some := list(islice(rest, AT_ONCE)):
         yield some

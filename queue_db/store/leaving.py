@@ -38,7 +38,7 @@ def leave(connection: Connection, store: Store, ties: Mapping[int, Tie], change:
     limits = groups.lock(connection, store, waiting, every=every) if waiting else {}
     left = [(ties[job_id], fate) for job_id, fate in change().items() if job_id in ties]
     fed: set[str] = set()
-    if free := Counter(Group(tie.queue, tie.group) for tie, _ in left if tie.group is not None):
+    if free := Counter(Group(tie.queue, tie.group) for tie, _ in left if tie.group is not None and not tie.blocked):
         fed |= groups.admit(connection, store, free, limits)
     if called := [(tie.callback, fate) for tie, fate in left if tie.callback is not None]:
         due = callbacks.count_down(connection, store, called)
@@ -76,6 +76,5 @@ def known(connection: Connection, store: Store, pairs: Pairs) -> dict[int, Tie]:
         for row in connection.execute(store.dialect.by_id(query, jobs)):
             tie = tie_of(row.queue, row)
             if tie is not None:
-                # A blocked job makes no room when it leaves.
-                ties[row.id] = tie._replace(group=None) if row.available_at == BLOCKED else tie
+                ties[row.id] = tie._replace(blocked=row.available_at == BLOCKED)
     return ties

@@ -28,12 +28,16 @@ def take(connection: Connection, store: Store, jobs: Sequence[NewJob]) -> dict[K
     """
     windows = store.tables.windows
     queues, keys = sorted({job.queue for job in jobs}), [str(job.unique_key) for job in jobs]
-    among = windows.c.queue.in_(queues), windows.c.unique_key.in_(keys)
-    for _ in range(_RACES):
+    query = select(windows).where(windows.c.queue.in_(queues), windows.c.unique_key.in_(keys))
+    for race in range(_RACES):
         now = store.read_clock(connection)
-        connection.execute(delete(windows).where(*among, windows.c.ends_at <= now))
-        found = connection.execute(select(windows.c.queue, windows.c.unique_key, windows.c.job_id).where(*among))
-        taken = {(row.queue, row.unique_key): int(row.job_id) for row in found}
+        # A caller's old snapshot does not show who was faster; a locking read does.
+        found = connection.execute(store.dialect.lock_rows(query, skip=False) if race else query).all()
+        over = [row for row in found if row.ends_at <= now]
+        for row in over:  # by its whole key: InnoDB locks the gaps between those that it looks for in vain
+            mine = windows.c.queue == row.queue, windows.c.unique_key == row.unique_key, windows.c.ends_at <= now
+            connection.execute(delete(windows).where(*mine))
+        taken = {(row.queue, row.unique_key): int(row.job_id) for row in found if row.ends_at > now}
         fresh = [job for job in jobs if job.key not in taken]
         rows = [
             {"queue": job.queue, "unique_key": job.unique_key, "job_id": 0, "ends_at": now + job.unique_for}

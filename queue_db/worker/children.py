@@ -82,6 +82,9 @@ class Children:
                 answer = child.call(message, handling, job)
             except _DeadBefore:
                 continue
+            except BaseException:
+                child.unwanted = True  # whatever it is at, its answer must not come to another job
+                raise
             finally:
                 self._put_back(job, child)
             return _opened(answer, job)
@@ -168,17 +171,19 @@ class _Child:
             if isinstance(answer, Returned | Raised):
                 self._used = True
                 return answer
+            if isinstance(answer, Said | Logged):
+                if isinstance(answer, Said):
+                    job.progress(*answer)
+                else:
+                    _log(answer, job)
+                if time.monotonic() < until:
+                    continue
+                answer = None  # it talks without end
             if answer is None:
                 self.end()
                 if begun:
                     raise late(handling)
                 raise HandlerProcessError(f"the process of this handler has not begun within {START:g} s")
-            if isinstance(answer, Said):
-                job.progress(*answer)
-                continue
-            if isinstance(answer, Logged):
-                _log(answer, job)
-                continue
             begun = True
             until = math.inf if handling.timeout is None else time.monotonic() + handling.timeout
 

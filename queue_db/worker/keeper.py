@@ -74,14 +74,26 @@ def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:
     return tick
 
 
-def forgetter(db: QueueDB, queues: Iterable[str]) -> Chore:
-    """Deletes what has expired, releases streams that nobody reads any more, and lets groups go on that nobody lets go on."""
+def mender(db: QueueDB, queues: Iterable[str]) -> Chore:
+    """Lets groups go on that nobody lets go on, because their jobs were deleted by hand."""
+
+    def mend() -> float:
+        try:
+            for queue in queues:
+                db.queue(queue).mend()
+        except Exception as error:  # noqa: BLE001 - the next time finds the same groups
+            log.warning("mending groups failed: %s", error)
+        return FORGET_EVERY * random.uniform(0.75, 1.25)
+
+    return mend
+
+
+def forgetter(db: QueueDB) -> Chore:
+    """Deletes results that have expired and errors of long ago, and releases streams that nobody reads any more."""
 
     def forget() -> float:
         try:
             db.forget()
-            for queue in queues:
-                db.queue(queue).mend()
             for name in db.streams.expire():
                 log.warning("stream %r has had no reader for longer than it keeps jobs: they are back in their queue", name)
         except Exception as error:  # noqa: BLE001 - the next time finds the same rows

@@ -25,7 +25,7 @@ from queue_db.worker.claimer import Claimer
 from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.held import Heartbeat, Held
-from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, purger, scheduler, sweeper
+from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, mender, purger, scheduler, sweeper
 from queue_db.worker.logs import about
 from queue_db.worker.presence import Presence, watcher
 from queue_db.worker.progress import TELL_EVERY, Progress
@@ -120,7 +120,8 @@ class Run:
         if worker.schedules:
             chores.append((0.0, scheduler(worker.db, TROUBLE)))
         chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
-        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db, worker.shares.queues)))
+        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db)))
+        chores.append((FORGET_EVERY * random.random(), mender(worker.db, worker.shares.queues)))
         if worker.dead_for is not None or worker.dead_at_most is not None:
             chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most)))
         if worker.db.removal.name == "delete_mark":

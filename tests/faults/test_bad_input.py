@@ -34,7 +34,10 @@ REFUSED: dict[str, tuple[Act, str]] = {
     "priority NaN": (lambda queue: queue.enqueue("k", priority=NAN), "priority=nan: must be a whole"),  # type: ignore[arg-type]
     "priority too large": (lambda queue: queue.enqueue("k", priority=2**31), "priority=2147483648: must be"),
     "no attempts": (lambda queue: queue.enqueue("k", max_attempts=0), "max_attempts=0: must be 1 to"),
-    "policy": (lambda queue: queue.enqueue("k", on_duplicate="ignore"), "on_duplicate='ignore': must be raise, skip or replace"),
+    "policy": (
+        lambda queue: queue.enqueue("k", on_duplicate="ignore"),
+        "on_duplicate='ignore': must be raise, skip, replace or debounce",
+    ),
     "headers no mapping": (lambda queue: queue.enqueue("k", headers=["a"]), "headers=.*must be a mapping"),  # type: ignore[arg-type]
     "claim of 0": (lambda queue: queue.claim(0), "limit=0: must be 1 to 10,000"),
     "claim of -1": (lambda queue: queue.claim(-1), "limit=-1: must be"),

@@ -57,6 +57,14 @@ def test_the_check_for_drift_can_fail(empty: QueueDB) -> None:
         check_drift(empty)
 
 
+def test_what_waits_in_a_group_is_due_when_there_are_no_groups_any_more(empty: QueueDB) -> None:
+    empty.migrate()
+    empty.queue("q").enqueue_many([("n", number, {"group": "g"}) for number in range(3)])
+    empty.migrate(revision="0003")
+    empty.migrate()
+    assert len(empty.queue("q").claim(5)) == 3
+
+
 def test_head_is_what_the_package_was_written_for() -> None:
     directory = ScriptDirectory.from_config(configuration(tables()))
     assert directory.get_heads() == [HEAD]

@@ -10,8 +10,9 @@ from functools import partial
 import pytest
 from sqlalchemy import create_engine
 
-from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, Verdict, claiming
-from queue_db.store import groups
+from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB, State, StorageError, Verdict, claiming
+from queue_db.store import groups, leaving
+from queue_db.store.callbacks import Fate
 from tests.races.interleaving import Loser, at_once, open_transaction
 
 OpenDB = Callable[..., QueueDB]
@@ -61,7 +62,28 @@ def enqueue_loses_to_another(kind: str, ours: Queue, theirs: Queue) -> None:
     assert (ours.get(first).state, ours.get(second).state) == (State.AVAILABLE, State.BLOCKED)
 
 
-RACES = [enqueue_loses_to_a_completion, completion_loses_to_an_enqueue, enqueue_loses_to_another]
+def completion_loses_to_the_cancelling_of_the_next(kind: str, ours: Queue, theirs: Queue) -> None:
+    enqueue(ours, 1)
+    second, third = enqueue(ours, 2), enqueue(ours, 3)
+    (held,) = theirs.claim()
+    with open_transaction(ours.db) as connection:
+        pair = (second, ours.get(second).version)
+        gone, _ = leaving.delete(connection, ours.db.store, [pair], lambda _: Fate.CANCELLED)
+        assert gone == {second}
+        late = Loser(kind, theirs.db, held.complete)
+        waited = late.until_it_waits()
+        connection.commit()
+        assert late.result() is Verdict.APPLIED
+    assert waited
+    assert theirs.get(third).state is State.AVAILABLE
+
+
+RACES = [
+    completion_loses_to_the_cancelling_of_the_next,
+    enqueue_loses_to_a_completion,
+    completion_loses_to_an_enqueue,
+    enqueue_loses_to_another,
+]
 
 
 @pytest.mark.parametrize("race", RACES)
@@ -205,3 +227,12 @@ def test_a_pop_that_is_cut_off_takes_no_job_without_what_hangs_on_it(queue: Queu
         seen += [job.payload for job in popped]
     assert seen == [0, 1, 2, 3, 4, 5, None]
     assert kinds == ["mail"] * 3 + ["report"]
+
+
+def test_a_refused_enqueue_in_a_callers_transaction_leaves_no_key_taken(queue: Queue) -> None:
+    live = queue.enqueue("mail", 1, unique_key="k")
+    with queue.transaction() as connection, pytest.raises(DuplicateJobError) as caught:
+        queue.enqueue("mail", 2, unique_key="k", unique_for=60, using=connection)
+    assert caught.value.existing_id == live
+    assert queue.purge() == 1
+    assert queue.enqueue("mail", 3, unique_key="k", unique_for=60) is not None

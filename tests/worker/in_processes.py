@@ -167,3 +167,9 @@ part = functools.partial(returns_by_kind)
 
 async def coroutine(job: Any) -> None:
     """Belongs on a loop."""
+
+
+def talks_without_end(job: Any) -> None:
+    """Something is always to be read from it."""
+    while True:
+        job.progress(0.5)

@@ -199,6 +199,14 @@ def test_a_process_that_dies_between_two_jobs_fails_neither(queue, meeting, runn
     assert (worker.summary.completed, worker.summary.failed) == (2, 0)
 
 
+def test_one_that_talks_without_end_has_no_more_time_than_others(queue):
+    queue.enqueue("k", max_attempts=1)
+    summary = apart(queue, in_processes.talks_without_end, concurrency=1, handling={"timeout": 0.5}).run(until_empty=True)
+    assert summary.failed == 1
+    (dead,) = queue.db.dead.list(queue.name)
+    assert dead.last_error == "TimeoutError: no result after 0.5 s"
+
+
 @SQLITE
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_at_a_timeout_the_process_has_ended_before_the_job_comes_back(queue, meeting, running, stubborn):

@@ -102,7 +102,7 @@ def test_a_worker_mends_the_groups_of_its_queues(queue):
     with queue.db.database.engine.begin() as connection:
         connection.execute(jobs.delete().where(jobs.c.id == first))
     assert queue.claim() == []
-    keeper.forgetter(queue.db, [queue.name])()
+    keeper.mender(queue.db, [queue.name])()
     assert [job.payload for job in queue.claim()] == [1]
 
 
