@@ -268,10 +268,7 @@ class QueueDB:
     def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
     ) -> list[Finished]:
-        """What is kept of completed jobs, by id; ``after``: the last one of the page before.
-
-        Looks through all that are kept, of whatever queue.
-        """
+        """What is kept of completed jobs, by id; ``after``: the last one of the page before."""
         if queue is not None:
             arguments.name("queue", queue, QUEUE_LENGTH)
         if kind is not None:

@@ -249,10 +249,7 @@ class AsyncQueueDB:
     async def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
     ) -> list[Finished]:
-        """What is kept of completed jobs, by id; ``after``: the last one of the page before.
-
-        Looks through all that are kept, of whatever queue.
-        """
+        """What is kept of completed jobs, by id; ``after``: the last one of the page before."""
         return await run(self._db.finished_jobs, queue, kind=kind, limit=limit, after=after)
 
     async def wait(self, job_id: int, timeout: float) -> Finished:  # noqa: ASYNC109 - as the other one has it

@@ -31,7 +31,7 @@ def add_to(app: typer.Typer) -> None:
         schema: SchemaOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """List completed jobs that are kept, by id. Looks through all that are kept."""
+        """List completed jobs that are kept, by id."""
         with opened(url, table, schema) as db:
             jobs = db.finished_jobs(queue, kind=kind, limit=limit)
         if as_json:

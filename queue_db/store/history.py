@@ -54,7 +54,7 @@ def finished(connection: Connection, store: Store, job_id: int) -> Row[Any] | No
 def finished_page(
     connection: Connection, store: Store, *, queue: str | None, kind: str | None, above: int, limit: int
 ) -> list[Row[Any]]:
-    """What is kept of finished jobs with ids above ``above`` and has not expired, by id; reads them all."""
+    """What is kept of finished jobs with ids above ``above`` and has not expired, by id."""
     table = store.tables.finished
     query = select(table).where(table.c.id > above, table.c.expires_at > moment(store.clock is not None))
     if queue is not None:
