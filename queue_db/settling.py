@@ -142,11 +142,36 @@ class Settling:
 
     def extend(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Their leases end ``seconds`` from now."""
+
+        def extend(connection: Connection, pairs: Pairs, micros: int) -> dict[int, int]:
+            return settle.extend(connection, self._store, pairs, micros)
+
+        return self._extend(jobs, seconds, extend)
+
+    def extend_unlocked(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict | None]:
+        """:meth:`extend`, tried once and without a wait for locked rows; None: the row of this job is locked."""
+        locked: set[int] = set()
+
+        def extend(connection: Connection, pairs: Pairs, micros: int) -> dict[int, int]:
+            nonlocal locked
+            ends, locked = settle.extend_unlocked(connection, self._store, pairs, micros)
+            return ends
+
+        verdicts = self._extend(jobs, seconds, extend, attempts=1)
+        return [None if not verdict and job.id in locked else verdict for job, verdict in zip(jobs, verdicts, strict=True)]
+
+    def _extend(
+        self,
+        jobs: Sequence[LeasedJob],
+        seconds: float,
+        extend: Callable[[Connection, Pairs, int], dict[int, int]],
+        attempts: int = ATTEMPTS,
+    ) -> list[Verdict]:
         micros = arguments.seconds("seconds", seconds, zero=False)
         ends: dict[int, int] = {}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
-            found = settle.extend(connection, self._store, pairs, micros)
+            found = extend(connection, pairs, micros)
             ends.update(found)
             return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
 
@@ -154,7 +179,7 @@ class Settling:
             job.version += 1
             job.lease_ends = ends[job.id]
 
-        return self._settle(jobs, "extend", work, settle.Change.KEPT, applied=applied)
+        return self._settle(jobs, "extend", work, settle.Change.KEPT, applied=applied, attempts=attempts)
 
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""

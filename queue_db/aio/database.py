@@ -47,13 +47,16 @@ class Turn:
         self._holder: object = None
         self._times = 0
 
-    def acquire(self) -> None:
-        """Wait for it."""
+    def acquire(self, blocking: bool = True) -> bool:
+        """Wait for it; not ``blocking``: take it if it is free. Return whether it was taken."""
         me = asyncio.current_task()
         if self._holder is not me:
+            if not blocking and self._free.locked():
+                return False
             await_(self._free.acquire())
             self._holder = me
         self._times += 1
+        return True
 
     def release(self) -> None:
         """Let the next one have it."""

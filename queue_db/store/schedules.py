@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from queue_db.model import Capability
 from queue_db.store.base import Store
 
 
@@ -46,9 +47,14 @@ def due(connection: Connection, store: Store) -> tuple[int, list[Row[Any]], int 
 
 
 def advance(connection: Connection, store: Store, name: str, version: int, *, last_at: int | None, next_at: int) -> bool:
-    """Go on to the next slot; False if somebody else did, or changed the schedule."""
+    """Go on to the next slot; False if another transaction did, or changed the schedule, or has locked its row."""
     table = store.tables.schedules
     store.dialect.begin(connection)
+    if Capability.SKIP_LOCKED in store.capabilities:
+        # The transaction that has locked the row may be frozen: the other schedules must not wait for it.
+        mine = select(table.c.name).where(table.c.name == name, table.c.version == version)
+        if connection.execute(store.dialect.lock_rows(mine, skip=True)).first() is None:
+            return False
     values: dict[str, Any] = {"version": version + 1, "next_at": next_at}
     if last_at is not None:
         values["last_at"] = last_at

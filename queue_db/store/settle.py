@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Text, case, insert, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Text, case, insert, select
 
 from queue_db.clock import moment
 from queue_db.dialects.statements import Pairs
+from queue_db.model import Capability
 from queue_db.store.base import Store, each
 
 
@@ -34,6 +35,27 @@ def extend(connection: Connection, store: Store, pairs: Pairs, lease: int) -> di
     values = {"available_at": moment(store.clock is not None) + lease, "version": jobs.c.version + 1}
     rows = store.dialect.update_returning(connection, jobs, pairs, values, [jobs.c.id, jobs.c.available_at], store.time())
     return {row.id: row.available_at for row in rows}
+
+
+def extend_unlocked(connection: Connection, store: Store, pairs: Pairs, lease: int) -> tuple[dict[int, int], set[int]]:
+    """:func:`extend` without a wait for rows that other transactions have locked; also return the ids of those.
+
+    Where rows cannot be stepped over it waits.
+    """
+    if Capability.SKIP_LOCKED not in store.capabilities:
+        return extend(connection, store, pairs, lease), set()
+    jobs, dialect = store.tables.jobs, store.dialect
+    dialect.begin(connection)
+
+    def matching(wanted: Pairs) -> Select[Any]:
+        return select(jobs.c.id, jobs.c.version).where(dialect.match(jobs, wanted)).order_by(jobs.c.id)
+
+    found = connection.execute(dialect.by_id(dialect.lock_rows(matching(pairs), skip=True), jobs))
+    free_now = [(row.id, row.version) for row in found]
+    ends = extend(connection, store, free_now, lease) if free_now else {}
+    rest = [pair for pair in pairs if pair[0] not in ends]
+    # A row that was stepped over and still has its version is locked, or was a moment ago; any other lease is lost.
+    return ends, {row.id for row in connection.execute(dialect.by_id(matching(rest), jobs))} if rest else set()
 
 
 def free(

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from queue_db.errors import QueueDBError
 from queue_db.leased import LeasedJob
+from queue_db.model import Verdict
 from queue_db.queue import Queue
 from queue_db.worker.pauses import Pause
 
@@ -68,6 +69,9 @@ class Held:
 class Heartbeat:
     """Extends the leases of all held jobs every third of a lease, so that two beats may fail before one runs out.
 
+    It waits for nothing but the database: not for locked rows, and not for verbs that handlers run on their jobs. A queue that
+    fails is tried again soon; the others are extended all the same.
+
     :param lost: called with a job whose lease was lost and that is no longer held.
     """
 
@@ -75,27 +79,42 @@ class Heartbeat:
         self._held = held
         self._lease = lease
         self._lost = lost
-        self._trouble = Pause(lease / 60, lease / 6)
+        self._trouble: dict[Queue, Pause] = {}
 
     def beat(self) -> float:
         """Extend once; return how many seconds to wait for the next beat."""
+        wait = self._lease / 3
         for queue, jobs in groupby(self._held.jobs(), key=_queue_of):
-            batch = list(jobs)
-            try:
-                verdicts = queue.extend_many(batch, self._lease)
-            except QueueDBError as error:
-                wait = self._trouble.next()
-                log.warning("extending %d leases failed, next try in %.1f s: %s", len(batch), wait, error)
-                return wait
-            except Exception:
-                log.exception("extending %d leases failed", len(batch))
-                return self._trouble.next()
-            for job, verdict in zip(batch, verdicts, strict=True):
-                # A job that was settled between the look and the beat is no longer held: nothing was lost.
-                if not verdict and self._held.give_up(job):
-                    self._lost(job)
-        self._trouble.reset()
-        return self._lease / 3
+            trouble = self._trouble.setdefault(queue, Pause(self._lease / 60, self._lease / 6))
+            if self._extend(queue, list(jobs)):
+                trouble.reset()
+            else:
+                wait = min(wait, trouble.next())
+        return wait
+
+    def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
+        """Extend the leases of one queue; False: not all of them could be extended, try again soon."""
+        # A verb that runs on a job may wait for a lock in the database. It ends the lease, or fails.
+        batch = [job for job in jobs if job.lock.acquire(blocking=False)]
+        try:
+            verdicts = queue.extend_unlocked(batch, self._lease)
+        except QueueDBError as error:
+            log.warning("extending %d leases of %r failed: %s", len(batch), queue.name, error)
+            return False
+        except Exception:
+            log.exception("extending %d leases of %r failed", len(batch), queue.name)
+            return False
+        finally:
+            for job in batch:
+                job.lock.release()
+        for job, verdict in zip(batch, verdicts, strict=True):
+            # A job that was settled between the look and the beat is no longer held: nothing was lost.
+            if verdict is Verdict.LOST and self._held.give_up(job):
+                self._lost(job)
+        waiting = len(jobs) - len(batch) + verdicts.count(None)
+        if waiting:
+            log.debug("%d leases of %r are not extended yet: their rows are locked", waiting, queue.name)
+        return not waiting
 
 
 def _queue_of(job: LeasedJob) -> Queue:

@@ -1,4 +1,4 @@
-"""What must be done now and then beside the jobs: one thread and one connection for all of it."""
+"""What must be done now and then beside the jobs: one thread and one connection for it. The heartbeat has a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("queue_db.worker")
 Chore = Callable[[], float]
 """Does its work and returns how many seconds to wait until it is to be done again."""
 
-# Seconds until a chore is done again that has failed in a way that nobody foresaw: the others, such as the heartbeat, must go on.
+# Seconds until a chore is done again that has failed in a way that nobody foresaw: the others must go on.
 _AFTER_A_MISTAKE = 5.0
 
 #: Seconds between two looks at the schedules: where there are some, and where there are none.
@@ -30,7 +30,7 @@ FORGET_EVERY = 60.0
 SWEEP_EVERY = 5.0
 SWEEP_LIMIT = 10_000
 
-#: The most dead jobs of a queue deleted at a time, and seconds until it goes on if there are more: meanwhile leases are extended.
+#: The most dead jobs of a queue deleted at a time, and seconds until it goes on if there are more, so that other chores get a turn.
 PURGE_LIMIT = 1000
 PURGE_AGAIN = 0.1
 

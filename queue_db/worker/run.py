@@ -115,7 +115,9 @@ class Run:
         self._reporting = self._thread("acknowledger", self._acknowledger.run)
         chores: list[tuple[float, Chore]] = []
         if not self._at_most_once:
-            chores.append((worker.lease / 3, Heartbeat(self.held, worker.lease, self._lost).beat))
+            # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
+            beat = Heartbeat(self.held, worker.lease, self._lost).beat
+            self._helpers.append(self._thread("heartbeat", keep, [(worker.lease / 3, beat)], self._ended))
             chores.append((TELL_EVERY, self._progress.tell))
         if worker.schedules:
             chores.append((0.0, scheduler(worker.db, TROUBLE)))

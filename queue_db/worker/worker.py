@@ -28,9 +28,9 @@ class Worker:
     """Works on the jobs of some queues until it is stopped.
 
     One thread claims for all queues, as many jobs as there are free slots; handlers run on threads, or if they are ``async def`` on
-    one event loop; one thread reports what they returned, many jobs in one statement; one extends the leases of all jobs in hand,
-    and enqueues what schedules say. With the connection that hears of new jobs where there is one, these are all that it uses:
-    four.
+    one event loop; one thread reports what they returned, many jobs in one statement; one extends the leases of all jobs in hand;
+    one enqueues what schedules say and keeps house. With the connection that hears of new jobs where there is one, these are all
+    that it uses: five.
 
     :param queues: a queue's name; a list of names, asked in this order; or how many jobs of each may be in hand at once.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.

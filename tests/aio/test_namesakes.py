@@ -32,6 +32,7 @@ WITHOUT = {
     "QueueDB.look": "for the package's own use",
     "Queue.marks": "for the package's own use",
     "Queue.progress_of": "for the package's own use",
+    "Queue.extend_unlocked": "for the worker, which is synchronous",
     "LeasedJob.tie": "for the package's own use",
     "LeasedJob.noted_by": "for the worker, which is synchronous",
     "LeasedJob.leased_for": "for the worker, which is synchronous",

@@ -2,10 +2,12 @@
 
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
+from sqlalchemy import select, update
 
-from queue_db import State
+from queue_db import State, TransientStorageError
 from queue_db.queues import QueueDB
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import keep
@@ -17,7 +19,7 @@ PATIENCE = 20.0
 def test_a_handler_may_run_longer_than_its_lease(queue, open_db, running, monkeypatch):
     job_id = queue.enqueue("slow")
     beats = threading.Semaphore(0)
-    extend = queue.extend_many
+    extend = queue.extend_unlocked
 
     def counted(jobs, seconds):
         verdicts = extend(jobs, seconds)
@@ -25,7 +27,7 @@ def test_a_handler_may_run_longer_than_its_lease(queue, open_db, running, monkey
         beats.release()
         return verdicts
 
-    monkeypatch.setattr(queue, "extend_many", counted)
+    monkeypatch.setattr(queue, "extend_unlocked", counted)
     rival = open_db().queue(queue.name)
     began = time.monotonic()
     versions = []
@@ -142,3 +144,146 @@ def test_a_handler_that_comes_back_while_its_job_is_given_up_frees_its_slot(queu
     held.drop = dropped
     assert held.give_up(jobs[0]) == (moment == "after")
     assert held.in_use(None) == held.in_use(queue.name) == 0
+
+
+@contextmanager
+def locked(queue, table, column, value):
+    """Another transaction holds this row until the end of the block."""
+    with queue.transaction() as connection:
+        assert connection.execute(select(table).where(column == value).with_for_update()).all()
+        yield
+
+
+def test_a_locked_schedule_stops_no_heartbeat_and_no_other_schedule(fresh_url, name, differs, running, monkeypatch):
+    differs("one writer")
+    with QueueDB(fresh_url) as rival, QueueDB(fresh_url) as db:
+        db.migrate()
+        queue = db.queue(name)
+        beats, started, ticked, go = threading.Semaphore(0), threading.Event(), threading.Event(), threading.Event()
+        extend = queue.extend_unlocked
+
+        def counted(jobs, seconds):
+            verdicts = extend(jobs, seconds)
+            for verdict in verdicts:
+                assert verdict
+                beats.release()
+            return verdicts
+
+        monkeypatch.setattr(queue, "extend_unlocked", counted)
+
+        def slow(job):
+            started.set()
+            assert go.wait(PATIENCE)
+
+        queue.enqueue("slow")
+        for schedule in ("a-locked", "b-free"):
+            db.schedules.set(schedule, name, schedule, every=3600)
+        schedules = db.store.tables.schedules
+        with queue.transaction() as connection:
+            connection.execute(update(schedules).values(next_at=1))
+        worker = serving(queue, {"slow": slow, "b-free": lambda job: ticked.set()}, lease=3.0, concurrency=2)
+        with locked(rival.queue(name), schedules, schedules.c.name, "a-locked"), running(worker):
+            assert started.wait(PATIENCE)
+            assert ticked.wait(PATIENCE), "a schedule waits for the lock of another one"
+            for _ in range(3):
+                assert beats.acquire(timeout=PATIENCE), "no heartbeat while a schedule is locked"
+            go.set()
+        assert (worker.summary.completed, worker.summary.lost) == (2, 0)
+        assert db.schedules.tick()[0] == 1, "the locked one was left out for good"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_no_chore_stops_the_heartbeat(queue, running, monkeypatch):
+    """Whatever the other chores wait for."""
+    beats, waiting, go = threading.Semaphore(0), threading.Event(), threading.Event()
+    beat = Heartbeat.beat
+
+    def counted(heartbeat):
+        wait = beat(heartbeat)
+        beats.release()
+        return min(wait, 0.01)
+
+    def stuck():
+        waiting.set()
+        assert go.wait(PATIENCE)
+        return 0, None
+
+    monkeypatch.setattr(Heartbeat, "beat", counted)
+    monkeypatch.setattr(queue.db.schedules, "tick", stuck)
+    with running(serving(queue, print, lease=0.03)):
+        assert waiting.wait(PATIENCE)
+        while beats.acquire(blocking=False):
+            pass
+        for _ in range(3):
+            assert beats.acquire(timeout=PATIENCE)
+        go.set()
+
+
+def test_the_heartbeat_steps_over_a_locked_job(db, open_db, name, differs):
+    """Neither its fellows nor other queues lose their leases by it, and nor does it."""
+    differs("one writer")
+    queues = [db.queue(f"{name}-{number}") for number in range(2)]
+    held, lost = Held([queue.name for queue in queues]), []
+    for queue in queues:
+        queue.enqueue_many([("n", None)] * 2)
+        held.add(queue.name, queue.claim(2, lease=60))
+    (stuck, fellow), others = (held.jobs()[:2], held.jobs()[2:])
+    versions = {job: job.version for job in held.jobs()}
+    heartbeat = Heartbeat(held, 60, lost.append)
+    jobs = db.store.tables.jobs
+    with locked(open_db().queue(name), jobs, jobs.c.id, stuck.id):
+        assert heartbeat.beat() <= 1.0, "it is not tried again soon"
+        assert [job.version - versions[job] for job in (stuck, fellow, *others)] == [0, 1, 1, 1]
+    assert heartbeat.beat() == 20
+    assert [job.version - versions[job] for job in (stuck, fellow, *others)] == [1, 2, 2, 2]
+    fellow_now = db.queue(fellow.queue).get(fellow.id)
+    assert (fellow_now.state, lost) == (State.RUNNING, [])
+    # What is really lost is told also where rows are stepped over.
+    db.rescue(db.worker)
+    heartbeat.beat()
+    assert set(lost) >= {stuck, fellow, *others}
+
+
+def test_a_handler_that_settles_its_job_does_not_hold_up_the_heartbeat(db, name):
+    """Its verb may wait for a lock in the database, and holds the job meanwhile."""
+    queue = db.queue(name)
+    held = Held([name])
+    queue.enqueue_many([("n", None)] * 2)
+    held.add(name, queue.claim(2, lease=60))
+    settled, fellow = held.jobs()
+    versions = settled.version, fellow.version
+    heartbeat = Heartbeat(held, 60, lambda job: None)
+    at_it, go = threading.Event(), threading.Event()
+
+    def verb():
+        with settled.lock:
+            at_it.set()
+            assert go.wait(PATIENCE)
+
+    thread = threading.Thread(target=verb)
+    thread.start()
+    assert at_it.wait(PATIENCE)
+    assert heartbeat.beat() <= 1.0
+    go.set()
+    thread.join(PATIENCE)
+    assert (settled.version - versions[0], fellow.version - versions[1]) == (0, 1)
+    heartbeat.beat()
+    assert settled.version - versions[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("error", [TransientStorageError("away"), RuntimeError("a mistake")])
+def test_one_queue_that_fails_does_not_end_the_beat_of_the_others(db, name, monkeypatch, error):
+    first, second = db.queue(f"{name}-1"), db.queue(f"{name}-2")
+    held = Held([first.name, second.name])
+    for queue in (first, second):
+        queue.enqueue("n")
+        held.add(queue.name, queue.claim(lease=60))
+
+    def broken(jobs, seconds):
+        raise error
+
+    monkeypatch.setattr(first, "extend_unlocked", broken)
+    versions = [job.version for job in held.jobs()]
+    assert Heartbeat(held, 60, lambda job: None).beat() <= 1.0
+    assert [job.version for job in held.jobs()] == [versions[0], versions[1] + 1]

@@ -182,7 +182,7 @@ def test_a_resting_worker_hears_of_jobs_of_other_processes(queue, open_db, runni
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])
-def test_four_connections_whatever_the_concurrency(fresh_url, name, running):
+def test_five_connections_whatever_the_concurrency(fresh_url, name, running):
     from queue_db import QueueDB
 
     with QueueDB(fresh_url) as db, QueueDB(fresh_url) as watcher:
@@ -206,7 +206,7 @@ def test_four_connections_whatever_the_concurrency(fresh_url, name, running):
             go.set()
         watched.close()
         # One that the watcher keeps idle is among them.
-        assert most - 1 <= 4
+        assert most - 1 <= 5
         assert queue.stats().by_kind == {}
 
 
