@@ -110,9 +110,9 @@ class UnknownKindError(QueueDBError):
 class LeaseLostError(QueueDBError):
     """The lease was lost: another worker has the job, or it is gone. Nothing was changed."""
 
-    def __init__(self, job_id: int | None = None, version: int | None = None) -> None:
+    def __init__(self, job_id: int | None = None, version: int | None = None, *, message: str | None = None) -> None:
         which = "" if job_id is None else f" (job {job_id}, version {version})"
-        super().__init__(f"the lease was lost{which}: another worker has the job, or it is gone; nothing was changed")
+        super().__init__(message or f"the lease was lost{which}: another worker has the job, or it is gone; nothing was changed")
         self.job_id = job_id
         self.version = version
 

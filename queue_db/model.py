@@ -130,6 +130,8 @@ class Want:
     lean: bool = False
     #: Take them out of the table, if the lean statement can.
     out: bool = False
+    #: Jobs of this kind only; None: of any.
+    kind: str | None = None
 
 
 class NewJob(NamedTuple):

@@ -7,12 +7,11 @@ queue or its result is in the folder. What may come twice is the work: see ``doc
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import random
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -25,20 +24,21 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from sqlalchemy import URL
 
-from queue_db import Counters, LeasedJob, Queue, QueueDBError, QueueStats, Strategy, arguments
-from queue_db.errors import ArgumentError
+from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy, arguments
+from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.queue import MAX_CLAIM
+from queue_db.schema import KIND_LENGTH
 from queue_db.spark.connecting import place_of, telling
+from queue_db.spark.drain_loop import DrainLoop, Heartbeat, Limits, OfKind, Tally
 from queue_db.spark.results import KEY, publish, read_results, result_schema
 from queue_db.spark.shipping import shipped
+from queue_db.strategies import strategy_for
+
+log = logging.getLogger("queue_db.spark")
 
 #: Jobs in, one result row for each job out; see :func:`drain`.
 Function = Callable[[pd.DataFrame], pd.DataFrame | None]
 Until = Literal["empty", "idle"]
-
-# Seconds between two looks at a queue in which nothing is due: from … to, doubling, with jitter.
-_FIRST_WAIT = 0.05
-_LONGEST_WAIT = 1.0
 
 # The column by which a function sends a job to the dead.
 _DEAD = "dead_reason"
@@ -53,12 +53,8 @@ class Drained:
     completed: int  #: jobs whose result is published and which left the queue
     failed: int  #: attempts that ended in an error; the job waits for its next attempt, or is dead
     counters: Counters  #: claims, candidates, misses, lost leases … as :attr:`queue_db.QueueDB.counters` counts them
-
-
-@dataclass
-class _Tally:
-    completed: int = 0
-    failed: int = 0
+    #: Whether a task found nothing left to wait for; False: ``max_jobs`` or ``timeout`` ended the drain before.
+    drained: bool = True
 
 
 def drain(
@@ -105,6 +101,10 @@ def drain_to(
     lease: float = 60.0,
     strategy: str | Callable[[], Strategy] = "optimistic",
     until: Until = "empty",
+    within: float = 3600.0,
+    max_jobs: int | None = None,
+    timeout: float | None = None,
+    kind: str | None = None,
     database: Mapping[str, Any] | None = None,
 ) -> Drained:
     """Work off ``queue`` in ``partitions`` parallel Spark tasks; return when it is drained, with the results in ``path``.
@@ -126,13 +126,18 @@ def drain_to(
         drains of the queue may add to it.
     :param partitions: how many tasks claim at the same time, if Spark has as many slots. Each has one connection.
     :param batch: jobs in one claim, one call of ``function`` and one file.
-    :param lease: seconds; longer than ``function`` takes for a batch. Jobs of a vanished task come back after it.
+    :param lease: seconds; jobs of a vanished task come back after it. It is extended every third of it while ``function`` runs.
     :param strategy: a name, or what makes a Strategy in each task: ``lambda: Optimistic(window=20)``.
-    :param until: ``empty``: no live job is left, so failed jobs are waited for as long as their backoff says; ``idle``: nothing is
-        due or leased, jobs scheduled for later stay.
+    :param until: ``empty``: nothing is leased, due, or due ``within`` so many seconds, so failed jobs are waited for; ``idle``:
+        nothing is leased or due, what is due later stays. While the queue is paused, tasks wait.
+    :param within: seconds; with ``until="empty"`` a job that is due later than that is not waited for.
+    :param max_jobs: claim at most so many, an equal share in each task. A task that Spark runs again has its share anew.
+    :param timeout: seconds from the call; after them nothing more is claimed, and each task finishes the batch that it has in hand.
+    :param kind: claim jobs of this kind only, and wait for no others.
     :param database: keyword arguments for :class:`queue_db.QueueDB`: ``table``, ``removal``, ``retry_after`` …
     :raises ArgumentError: for values outside their range.
     :raises ConfigurationError, StorageError: when the database cannot be used; found out here, before Spark starts.
+    :raises LeaseLostError: jobs were claimed, and the leases of all of them were lost: nothing left the queue.
     :raises pyspark.errors.PySparkException: when a task failed as often as Spark allows. What was published counts; the rest is
         in the queue: drain again.
     """
@@ -144,73 +149,114 @@ def drain_to(
     if not isinstance(strategy, str) and not callable(strategy):
         # Every task would get a copy of the object, with the same random numbers: all would reach for the same jobs.
         raise ArgumentError(f"strategy={strategy!r}: give its name, or a function that makes one: lambda: Optimistic(window=20)")
+    arguments.seconds("within", within)
+    if max_jobs is not None:
+        arguments.whole("max_jobs", max_jobs, 1)
+    if timeout is not None:
+        arguments.seconds("timeout", timeout, zero=False)
+    if kind is not None:
+        arguments.name("kind", kind, KIND_LENGTH)
     columns = to_arrow_schema(result_schema(schema))
     settings = dict(database or {})
     place = place_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))
     with place.open(**settings) as db:
         db.ready()
+        ends = None if timeout is None else db.database.run(db.store.read_clock, name="clock", write=False)
+    limits = Limits(
+        batch=batch,
+        lease=lease,
+        within=within if until == "empty" else 0.0,
+        kind=kind,
+        until=None if timeout is None or ends is None else ends + round(timeout * 1_000_000),
+    )
     folder = Path(path).absolute()
     folder.mkdir(parents=True, exist_ok=True)
 
     def work(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # The row says no more than that there is a task; but Spark throws away a Python process that left input unread.
-        list(rows)
-        with telling(place.url), place.open(strategy=strategy if isinstance(strategy, str) else strategy(), **settings) as db:
-            tally = _work_off(db.queue(queue), batch, lease, until, partial(_settle, function, columns, folder))
-            counted = {"completed": tally.completed, "failed": tally.failed} | {
-                name: getattr(db.counters, name) for name in _COUNTERS
-            }
+        # The row is the number of the task; and Spark throws away a Python process that left input unread.
+        (number,) = (number for some in rows for number in some.column(0).to_pylist())
+        with telling(place.url):
+            mine = limits if max_jobs is None else replace(limits, jobs=_share(max_jobs, partitions, number))
+            made = strategy_for(strategy if isinstance(strategy, str) else strategy())
+            with place.open(strategy=made if kind is None else OfKind(made, kind), **settings) as db:
+                tally = DrainLoop(db.queue(queue), mine, partial(_settle, function, columns, folder)).run()
+                counted = {"completed": tally.completed, "failed": tally.failed, "drained": int(tally.drained)} | {
+                    name: getattr(db.counters, name) for name in _COUNTERS
+                }
         yield pa.RecordBatch.from_pydict({name: [value] for name, value in counted.items()})
 
-    names = ("completed", "failed", *_COUNTERS)
+    names = ("completed", "failed", "drained", *_COUNTERS)
     ddl = ", ".join(f"{name} long" for name in names)
     done = spark.range(0, partitions, 1, partitions).mapInArrow(shipped(work), ddl).collect()
     total = {name: sum(row[name] for row in done) for name in names}
-    return Drained(total.pop("completed"), total.pop("failed"), Counters(**total))
+    drained = Drained(total.pop("completed"), total.pop("failed"), Counters(**_counted(total)), bool(total["drained"]))
+    _judge(drained, queue, lease, batch)
+    return drained
 
 
-def _work_off(
-    queue: Queue, batch: int, lease: float, until: Until, settle: Callable[[Queue, Sequence[LeasedJob], _Tally], None]
-) -> _Tally:
-    """Claim and settle until the queue is drained."""
-    tally = _Tally()
-    wait = _FIRST_WAIT
-    while True:
-        jobs = queue.claim(batch, lease)
-        if jobs:
-            settle(queue, jobs, tally)
-            wait = _FIRST_WAIT
-        elif _drained(queue.stats(), until):
-            return tally
-        else:
-            # Others hold the rest. They may be dead: only the end of their leases tells.
-            time.sleep(wait * random.uniform(0.5, 1.0))
-            wait = min(wait * 2, _LONGEST_WAIT)
+def _counted(total: Mapping[str, int]) -> dict[str, int]:
+    return {name: total[name] for name in _COUNTERS}
 
 
-def _drained(stats: QueueStats, until: Until) -> bool:
-    return not (stats.available or stats.running or (until == "empty" and stats.scheduled))
+def _share(jobs: int, partitions: int, number: int) -> int:
+    """How many of so many jobs the task of this number may claim."""
+    return jobs // partitions + (number < jobs % partitions)
 
 
-def _settle(function: Function, columns: pa.Schema, folder: Path, queue: Queue, jobs: Sequence[LeasedJob], tally: _Tally) -> None:
+def _judge(drained: Drained, queue: str, lease: float, batch: int) -> None:
+    """Say what was lost.
+
+    :raises LeaseLostError: everything.
+    """
+    lost = drained.counters.lost
+    if not lost:
+        return
+    advice = (
+        f"heartbeats did not reach the database in time for lease={lease} s (the function kept Python's lock, or the database was "
+        f"away), or other programs took the jobs. Give a longer lease, or fewer jobs at once than batch={batch}"
+    )
+    if drained.completed or drained.failed:
+        log.warning("drain of queue %r: %d leases were lost, and that work is done again: %s", queue, lost, advice)
+    else:
+        raise LeaseLostError(message=f"drain of queue {queue!r}: all {lost} leases were lost, and no job left the queue: {advice}")
+
+
+def _settle(
+    function: Function,
+    columns: pa.Schema,
+    folder: Path,
+    queue: Queue,
+    jobs: Sequence[LeasedJob],
+    heartbeat: Heartbeat,
+    tally: Tally,
+) -> None:
     """Work on a batch: results first, then the queue."""
+    # Heartbeats raise the versions of the jobs. Any version of a lease orders its rows behind those of the lease before.
+    versions = {job.id: job.version for job in jobs}
     try:
-        answer = _apply(function, columns, jobs)
-        if answer.rows.num_rows:
-            publish(folder, answer.rows)
-        rest = [job for job in jobs if job.id not in answer.errors and job.id not in answer.dead]
+        with heartbeat:
+            answer = _apply(function, columns, jobs, versions)
+            rows = _without(answer.rows, heartbeat.lost)
+            if rows.num_rows:
+                publish(folder, rows)
+        # Where a lease was lost nothing is to be done: whoever has the job now has a higher version, and so will its row.
+        mine = [job for job in jobs if job.id not in heartbeat.lost]
+        rest = [job for job in mine if job.id not in answer.errors and job.id not in answer.dead]
         tally.completed += sum(map(bool, queue.complete_many(rest)))
-        failed = [job for job in jobs if job.id in answer.errors]
+        failed = [job for job in mine if job.id in answer.errors]
         tally.failed += sum(map(bool, queue.fail_many(failed, [answer.errors[job.id] for job in failed])))
-        for job in jobs:
-            if job.id in answer.dead:
-                tally.failed += bool(job.bury(answer.dead[job.id]))
-        # A lost lease needs nothing here: whoever has the job now has a higher version, and so will its row.
+        dead = [job for job in mine if job.id in answer.dead]
+        tally.failed += sum(map(bool, queue.bury_many(dead, [answer.dead[job.id] for job in dead])))
     except Exception:
         # The disk or the database, not the jobs: let others have at once what this task still holds.
         with contextlib.suppress(QueueDBError):
             queue.release_many(jobs)
         raise
+
+
+def _without(rows: pa.Table, ids: Collection[int]) -> pa.Table:
+    """``rows`` without those of some jobs."""
+    return rows.filter(pc.invert(pc.is_in(rows["id"], pa.array(list(ids), pa.int64())))) if ids else rows
 
 
 @dataclass
@@ -222,7 +268,7 @@ class _Answer:
     dead: dict[int, str]
 
 
-def _apply(function: Function, columns: pa.Schema, jobs: Sequence[LeasedJob]) -> _Answer:
+def _apply(function: Function, columns: pa.Schema, jobs: Sequence[LeasedJob], versions: Mapping[int, int]) -> _Answer:
     try:
         frame = function(_frame(jobs))
         if frame is None and columns.names == [field.name for field in KEY]:
@@ -231,12 +277,12 @@ def _apply(function: Function, columns: pa.Schema, jobs: Sequence[LeasedJob]) ->
         if frame is not None and _DEAD in frame:
             marked = frame[frame[_DEAD].notna()]
             dead = {int(job_id): str(reason) for job_id, reason in zip(marked["id"], marked[_DEAD], strict=True)}
-        table = _rows(frame, columns, jobs)
+        table = _rows(frame, columns, {job.id: versions[job.id] for job in jobs})
     except Exception as error:  # noqa: BLE001 - whatever the function raises is the job's failure
         if len(jobs) == 1:
             return _Answer(columns.empty_table(), {jobs[0].id: error}, {})
         # One bad job must not cost its neighbours an attempt.
-        parts = [_apply(function, columns, [job]) for job in jobs]
+        parts = [_apply(function, columns, [job], versions) for job in jobs]
         return _Answer(
             pa.concat_tables([part.rows for part in parts]),
             {key: why for part in parts for key, why in part.errors.items()},
@@ -244,9 +290,7 @@ def _apply(function: Function, columns: pa.Schema, jobs: Sequence[LeasedJob]) ->
         )
     answered = set(table["id"].to_pylist())
     missing = {job.id: "the function returned no row for this job" for job in jobs if job.id not in answered}
-    if dead:
-        table = table.filter(pc.invert(pc.is_in(table["id"], pa.array(list(dead), pa.int64()))))
-    return _Answer(table, dict(missing), dead)
+    return _Answer(_without(table, dead), dict(missing), dead)
 
 
 def _frame(jobs: Sequence[LeasedJob]) -> pd.DataFrame:
@@ -262,9 +306,8 @@ def _frame(jobs: Sequence[LeasedJob]) -> pd.DataFrame:
     )
 
 
-def _rows(frame: pd.DataFrame, columns: pa.Schema, jobs: Sequence[LeasedJob]) -> pa.Table:
+def _rows(frame: pd.DataFrame, columns: pa.Schema, versions: Mapping[int, int]) -> pa.Table:
     """What the function returned as a table with ``columns``, checked."""
-    versions = {job.id: job.version for job in jobs}
     ids = [int(job_id) for job_id in frame["id"]]
     if len(set(ids)) != len(ids) or not versions.keys() >= set(ids):
         raise ValueError("the function must return at most one row for each of its jobs, with the job's id")

@@ -82,12 +82,14 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
     if draw.order is Order.SLICE:
         parameters["start"] = draw.start
         parameters["front"] = min(draw.start, want.limit)
+    if want.kind is not None:
+        parameters["of_kind"] = want.kind
     if want.now is not None:
         parameters["now"] = want.now
     for place, known in enumerate(want.ranges):
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
-    taking = _taking(store, len(want.ranges), draw.order, draw.lock, settable=want.now is not None)
+    taking = _taking(store, len(want.ranges), draw.order, draw.lock, settable=want.now is not None, kinded=want.kind is not None)
     lean = want.lean and taking.lean is not None
     out = want.out and lean
     taken = store.dialect.take(connection, taking, parameters, lean=lean, out=out)
@@ -109,8 +111,10 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
 
 def anything_due(connection: Connection, store: Store, want: Want) -> bool:
     """Whether a due job is there at all: tells a lost wait from an empty queue."""
-    taking = _taking(store, len(want.ranges), Order.HEAD, Lock.NONE, settable=want.now is not None)
+    taking = _taking(store, len(want.ranges), Order.HEAD, Lock.NONE, settable=want.now is not None, kinded=want.kind is not None)
     parameters: dict[str, Any] = {"in_queue": want.queue, "read": 1, "limit": 1}
+    if want.kind is not None:
+        parameters["of_kind"] = want.kind
     if want.now is not None:
         parameters["now"] = want.now
     for place, known in enumerate(want.ranges):
@@ -119,18 +123,18 @@ def anything_due(connection: Connection, store: Store, want: Want) -> bool:
     return connection.execute(taking.candidates, parameters).first() is not None
 
 
-def _taking(store: Store, ranges: int, order: Order, lock: Lock, *, settable: bool) -> Taking:
+def _taking(store: Store, ranges: int, order: Order, lock: Lock, *, settable: bool, kinded: bool) -> Taking:
     """The statement parts of one shape of claim, built once."""
-    shape = (ranges, order, lock, settable)
+    shape = (ranges, order, lock, settable, kinded)
     taking = store.takings.get(shape)
     if taking is None:
         jobs = store.tables.jobs
         simple = ranges == 1 and lock is not Lock.WAIT and order is not Order.SHUFFLE
         taking = store.takings[shape] = Taking(
             jobs=jobs,
-            candidates=_candidates(store, ranges, order, lock, settable),
-            whole=_candidates(store, ranges, order, lock, settable, whole=True),
-            lean=_lean(store, settable) if simple else None,
+            candidates=_candidates(store, ranges, order, lock, settable, kinded=kinded),
+            whole=_candidates(store, ranges, order, lock, settable, kinded=kinded, whole=True),
+            lean=_lean(store, settable, kinded=kinded) if simple else None,
             before=_before(store) if simple else None,
             slices=order is Order.SLICE,
             clock=moment(settable),
@@ -160,7 +164,9 @@ def _assignments(store: Store, settable: bool) -> list[tuple[ColumnElement[Any],
     ]
 
 
-def _candidates(store: Store, ranges: int, order: Order, lock: Lock, settable: bool, *, whole: bool = False) -> Select[Any]:
+def _candidates(
+    store: Store, ranges: int, order: Order, lock: Lock, settable: bool, *, kinded: bool, whole: bool = False
+) -> Select[Any]:
     """``id, version, priority, available_at, head`` of the jobs to take, and with ``whole`` all that a claim returns.
 
     A window is ids and versions only, never payloads: those are read of the jobs that were drawn from it.
@@ -172,7 +178,7 @@ def _candidates(store: Store, ranges: int, order: Order, lock: Lock, settable: b
 
     def arm(place: int | None) -> Select[Any]:
         """One index range in the order of the index (store/marks.py says why one for each priority)."""
-        due = _due(store, place, settable)
+        due = _due(store, place, settable, kinded=kinded)
         keys = [jobs.c.available_at, jobs.c.id]
         if place is None:
             keys.insert(0, jobs.c.priority)
@@ -202,12 +208,12 @@ def _candidates(store: Store, ranges: int, order: Order, lock: Lock, settable: b
     return _joined(union_all(select(slice_), select(head)).limit(limit), store, others)
 
 
-def _lean(store: Store, settable: bool) -> Select[Any]:
+def _lean(store: Store, settable: bool, *, kinded: bool) -> Select[Any]:
     """``id, version, available_at`` of the due jobs of a single range, in claim order."""
     jobs = store.tables.jobs
     return (
         select(jobs.c.id, jobs.c.version, jobs.c.available_at)
-        .where(*_due(store, 0, settable))
+        .where(*_due(store, 0, settable, kinded=kinded))
         .order_by(jobs.c.available_at, jobs.c.id)
     )
 
@@ -221,10 +227,12 @@ def _before(store: Store) -> Select[Any]:
     return select(other.c.priority).where(other.c.queue == bindparam("in_queue"), below).order_by(other.c.priority.desc()).limit(1)
 
 
-def _due(store: Store, place: int | None, settable: bool) -> list[ColumnElement[bool]]:
+def _due(store: Store, place: int | None, settable: bool, *, kinded: bool) -> list[ColumnElement[bool]]:
     """The due jobs of one range, or of all priorities."""
     jobs = store.tables.jobs
     due = [jobs.c.queue == bindparam("in_queue"), jobs.c.available_at <= moment(settable), jobs.c.delete_mark == 0]
+    if kinded:
+        due.append(jobs.c.kind == bindparam("of_kind"))
     if place is not None:
         due.append(jobs.c.priority == bindparam(f"priority_{place}", type_=Integer))
         due.append(jobs.c.available_at >= bindparam(f"floor_{place}", type_=BigInteger))

@@ -44,6 +44,21 @@ class Outlook:
     unseen: tuple[int, ...] = ()
 
 
+def anything_left(connection: Connection, store: Store, queue: str, within: int, kind: str | None = None) -> bool:
+    """Whether ``queue`` has a job that is leased, or due at most ``within`` microseconds from now.
+
+    A job that waits for others of its group does not count, since one of these does; nor one that a stream holds.
+
+    :param kind: look at jobs of this kind only.
+    """
+    jobs = store.tables.jobs
+    near = jobs.c.available_at <= moment(store.clock is not None) + literal(within, BigInteger)
+    mine = [jobs.c.queue == queue, jobs.c.delete_mark == 0, jobs.c.available_at < NEVER, near | jobs.c.claim_token.is_not(None)]
+    if kind is not None:
+        mine.append(jobs.c.kind == kind)
+    return connection.execute(select(literal(1)).where(*mine).limit(1), store.time()).first() is not None
+
+
 def look(connection: Connection, store: Store, queues: Mapping[str, Sequence[Range]]) -> dict[str, Outlook]:
     """The outlook of each queue; ``queues`` says in which ranges (``store/marks.py``) its jobs lie, none: anywhere.
 

@@ -7,10 +7,10 @@ from collections import Counter
 import pandas as pd
 import pytest
 from pyspark.errors import PySparkException
-from sqlalchemy import make_url
+from sqlalchemy import delete, func, make_url, select, update
 
 from queue_db import Optimistic, QueueDB, backoff
-from queue_db.errors import ArgumentError, SchemaOutOfDateError
+from queue_db.errors import ArgumentError, LeaseLostError, SchemaOutOfDateError
 from queue_db.removal import Delete
 from queue_db.spark import drain_to, read_results
 
@@ -155,19 +155,67 @@ def test_a_task_that_raises_gives_its_jobs_back_at_once(spark, url, name, fill, 
 @TWO
 def test_a_lease_lost_in_mid_batch(spark, url, name, fill, stats, doubling, tmp_path):
     def until_another_has_done_the_batch():
+        with QueueDB(url) as db, db.database.begin("steal") as connection:
+            table = db.store.tables.jobs
+            mine = update(table).where(table.c.queue == name, table.c.claim_token.is_not(None))
+            connection.execute(mine.values(version=table.c.version + 1, available_at=0, claim_token=None))
         deadline = time.monotonic() + 60
         while max(doubling.worked().values()) < 2 or stats().available or stats().running:
-            assert time.monotonic() < deadline, "nobody took over the batch whose lease has ended"
+            assert time.monotonic() < deadline, "nobody took over the batch whose leases were taken away"
             time.sleep(0.05)
 
-    fill(60)
+    fill(20)
     slow = doubling(until_another_has_done_the_batch)
-    done = drain_to(spark, url, name, slow, SCHEMA, tmp_path / "out", partitions=2, batch=20, lease=1.5)
+    done = drain_to(spark, url, name, slow, SCHEMA, tmp_path / "out", partitions=2, batch=20)
     assert done.counters.lost == 20
-    assert done.completed == 60
-    assert len(raw_rows(spark, tmp_path / "out")) == 80
-    assert results(spark, tmp_path / "out") == expected(60)
+    assert done.completed == 20
+    assert len(raw_rows(spark, tmp_path / "out")) == 40
+    assert results(spark, tmp_path / "out") == expected(20)
     assert (stats().available, stats().running, stats().dead) == (0, 0, 0)
+
+
+@TWO
+def test_work_that_takes_longer_than_its_lease(spark, url, name, fill, stats, doubling, tmp_path):
+    def until_the_lease_is_over():
+        with QueueDB(url) as db:
+            table = db.store.tables.jobs
+            claimed_at = db.database.run(db.store.read_clock, name="clock", write=False)
+            deadline = time.monotonic() + 60
+            while db.database.run(db.store.read_clock, name="clock", write=False) < claimed_at + 2_000_000:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            held = select(func.count()).where(table.c.queue == name, table.c.attempts == 1, table.c.claim_token.is_not(None))
+            assert db.database.run(lambda connection: connection.execute(held).scalar_one(), name="held", write=False) == 4
+
+    fill(4, max_attempts=1)
+    slow = doubling(until_the_lease_is_over)
+    done = drain_to(spark, url, name, slow, SCHEMA, tmp_path / "out", partitions=1, batch=4, lease=1.0)
+    assert (done.completed, done.failed, done.counters.lost, done.drained) == (4, 0, 0, True)
+    assert stats().dead == 0
+
+
+@ONE
+def test_when_every_lease_was_lost_that_is_an_error(spark, url, name, fill, tmp_path):
+    def taken_away(jobs):
+        with QueueDB(url) as db, db.database.begin("steal") as connection:
+            table = db.store.tables.jobs
+            connection.execute(delete(table).where(table.c.queue == name))
+        return pd.DataFrame({"id": jobs["id"], "n": 0, "twice": 0})
+
+    fill(10)
+    with pytest.raises(LeaseLostError, match="all 10 leases were lost.*Give a longer lease, or fewer jobs"):
+        drain_to(spark, url, name, taken_away, SCHEMA, tmp_path / "out", partitions=1, batch=10)
+
+
+@ONE
+def test_some_jobs_of_one_kind(spark, url, name, fill, stats, doubling, tmp_path):
+    fill(20)
+    with QueueDB(url) as db:
+        db.queue(name).enqueue_many(("other", n) for n in range(5))
+    done = drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2, kind="double", max_jobs=7)
+    assert (done.completed, done.drained) == (7, False)
+    done = drain_to(spark, url, name, doubling(), SCHEMA, tmp_path / "out", partitions=2, kind="double", timeout=600.0)
+    assert (done.completed, done.drained, stats().available) == (13, True, 5)
 
 
 @ONE
@@ -264,6 +312,10 @@ def test_odd_folder_names(spark, url, name, fill, doubling, tmp_path):
         ({"partitions": 0}, "partitions=0"),
         ({"batch": 0}, "batch=0"),
         ({"lease": 0}, "lease=0"),
+        ({"within": -1}, "within=-1"),
+        ({"max_jobs": 0}, "max_jobs=0"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"kind": ""}, "kind is empty"),
         ({"schema": "ID long, n long"}, "columns id are added by drain"),
         ({"schema": "long"}, "must be the columns"),
         ({"strategy": Optimistic()}, "give its name, or a function"),
