@@ -24,7 +24,7 @@ from queue_db.clock import now_us
 from queue_db.errors import ArgumentError
 
 #: The migration that this version of the package works with.
-HEAD = "0004"
+HEAD = "0007"
 
 #: Longest texts, in characters, of the columns that are compared or indexed.
 QUEUE_LENGTH = 100
@@ -230,13 +230,13 @@ def _bulk_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> 
         Column("chunk", long_text, nullable=False),
         **_MYSQL,
     )
-    # What has been published: the same (app, version) a second time is nothing.
+    # What has been published: the same (app, version) a second time into the same queue is nothing.
     published = Table(
         f"{name}_published",
         metadata,
         Column("app", String(APP_LENGTH), primary_key=True),
         Column("version", BigInteger, primary_key=True, autoincrement=False),
-        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("queue", String(QUEUE_LENGTH), primary_key=True),
         Column("size", BigInteger, nullable=False),
         Column("skipped", BigInteger, nullable=False, server_default=text("0")),
         # 0: nobody will come again with this app; forgotten after a while.
@@ -280,6 +280,10 @@ def _bulk_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> 
         Column("parts", long_text, nullable=False),
         Column("oldest_at", BigInteger, nullable=False),
         Column("claimed_at", BigInteger, nullable=False, server_default=now_us()),
+        # How often a query got it: once for each epoch of the stream, however often its tasks read it. Rows of which nothing is
+        # known count as delivered: they may have been written.
+        Column("deliveries", Integer, nullable=False, server_default=text("1")),
+        Column("delivered_epoch", BigInteger, nullable=False, server_default=text("0")),
         **_MYSQL,
     )
     # Jobs that a stream has claimed, out of the way of all other claims; read by ranges of ids:

@@ -94,7 +94,9 @@ def enqueue(
     } | ({} if schema is None else {"tableSchema": schema})
     writer.options(**settings).save()
     with place.open() as db:
-        published = db.database.run(partial(staging.ledger, store=db.store, app=app, version=0), name="ledger", write=False)
+        published = db.database.run(
+            partial(staging.ledger, store=db.store, app=app, version=0, queue=queue), name="ledger", write=False
+        )
     return 0 if published is None else published.jobs
 
 

@@ -123,7 +123,7 @@ OPTIONS = (
         Use.WRITE,
         _app,
         None,
-        "with txnVersion: a load of this name and version is published once, for ever",
+        "with txnVersion: a load of this name and version is published into each queue once, for ever",
     ),
     Option("txnVersion", Use.WRITE, _whole(0, 2**63 - 1), None, "the version of txnAppId's load, such as foreachBatch's batch id"),
     Option("kind", _WRITES, _name(KIND_LENGTH), "default", "kind of the jobs of rows that have none"),

@@ -7,8 +7,9 @@ its end is in no message, so nobody publishes it, and the sweeper deletes it.
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -23,13 +24,15 @@ from sqlalchemy import Connection
 
 from queue_db import QueueDB
 from queue_db.dialects.chunks import pack, small
-from queue_db.spark.connecting import Place, clean
+from queue_db.spark.connecting import Place, clean, scrubbed
 from queue_db.spark.encoding import Encoder, check_columns
 from queue_db.spark.options import Settings
 from queue_db.store import staging
 from queue_db.store.enqueue import OnDuplicate
 
 _T = TypeVar("_T")
+
+log = logging.getLogger("queue_db.spark")
 
 #: Seconds after which what nobody published is swept: longer than any load takes from its first task to its publication.
 KEPT = 86_400.0
@@ -138,28 +141,34 @@ class Work:
             )
             if published is None:
                 # A publication of these very attempts has deleted them; if they are others, nobody needs them.
-                self._discard(db, list(attempts))
-            self._sweep(db)
+                self._tidy(db, "discard", partial(staging.discard, attempts=list(attempts)))
+            self._tidy(db, "sweep staged", partial(staging.sweep, age=KEPT, limit=_SWEPT))
         return published
 
     def forget_before(self, app: str, version: int) -> None:
         """Let the ledger forget what was published under ``app`` before ``version``."""
         with self.place.open() as db:
-            work = partial(staging.forget_versions, store=db.store, app=app, below=version)
-            db.database.run(work, name="forget versions", repeatable=True)
+            self._tidy(db, "forget versions", partial(staging.forget_versions, app=app, below=version))
 
     def discard(self, messages: Sequence[Staged | None]) -> None:
         """Remove what these messages name, unless it has been published meanwhile."""
         attempts = [message.attempt for message in messages if message is not None and message.chunks]
         if attempts:
             with self.place.open() as db:
-                self._discard(db, attempts)
+                work = partial(staging.discard, store=db.store, attempts=attempts)
+                db.database.run(work, name="discard", repeatable=True)
 
-    def _discard(self, db: QueueDB, attempts: Sequence[int]) -> None:
-        db.database.run(partial(staging.discard, store=db.store, attempts=attempts), name="discard", repeatable=True)
+    def _tidy(self, db: QueueDB, name: str, work: Callable[..., object]) -> None:
+        """Run what comes after a publication. The jobs are in the queue: an error here must not say that the write failed.
 
-    def _sweep(self, db: QueueDB) -> None:
-        db.database.run(partial(staging.sweep, store=db.store, age=KEPT, limit=_SWEPT), name="sweep staged", repeatable=True)
+        Once, since the next write does it again.
+        """
+        try:
+            db.database.run(partial(work, store=db.store), name=name, attempts=1)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the write has succeeded
+            told = scrubbed(f"{type(error).__name__}: {error}", self.place.url)
+            note = "queue %r: the write has succeeded; its clean-up (%s) failed and is left to a later write: %s"
+            log.warning(note, self._queue, name, told)
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -1,7 +1,7 @@
 """Bulk loads that are all or nothing: attempts stage chunks of jobs, and one transaction publishes those that are named.
 
 The protocol. An *attempt* stages its chunks in one transaction under a fresh number. :func:`publish` begins with a row of the
-ledger, ``(app, version)``: if it is there, this load was published before and nothing happens. Then it copies the named
+ledger, ``(app, version, queue)``: if it is there, this load was published before and nothing happens. Then it copies the named
 attempts' jobs into the queue and deletes their chunks, and refuses if a chunk is missing. :func:`discard` deletes an attempt's
 chunks unless they have been published: both delete the same rows, so of the two one comes first and the other finds nothing.
 Attempts that nobody names are never published; :func:`sweep` deletes them by age. What is small need not be staged: it comes
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.clock import moment
@@ -70,7 +70,7 @@ class Load:
     #: What a job has that its chunk does not say.
     defaults: Mapping[str, Any]
     on_duplicate: OnDuplicate
-    #: Whether the same (app, version) may come again, however late.
+    #: Whether the same (app, version) may come again to this queue, however late.
     kept: bool
 
 
@@ -98,10 +98,10 @@ def stage(connection: Connection, store: Store, attempt: int, chunks: Iterable[t
     return places, staged_jobs
 
 
-def ledger(connection: Connection, store: Store, app: str, version: int) -> Published | None:
-    """What was published as ``(app, version)``; None if nothing was."""
+def ledger(connection: Connection, store: Store, app: str, version: int, queue: str) -> Published | None:
+    """What was published into ``queue`` as ``(app, version)``; None if nothing was."""
     published = store.tables.published
-    query = select(published.c.size, published.c.skipped).where(published.c.app == app, published.c.version == version)
+    query = select(published.c.size, published.c.skipped).where(_entry(store, app, version, queue))
     row = connection.execute(query).first()
     return None if row is None else Published(row.size, row.skipped)
 
@@ -109,13 +109,13 @@ def ledger(connection: Connection, store: Store, app: str, version: int) -> Publ
 def publish(
     connection: Connection, store: Store, load: Load, attempts: Mapping[int, int], jobs: int, brought: Sequence[bytes] = ()
 ) -> Published | None:
-    """Make jobs of what was staged: all of it, or, if ``(app, version)`` was published before, nothing (None).
+    """Make jobs of what was staged: all of it, or, if ``(app, version)`` was published into this queue before, nothing (None).
 
     :param attempts: attempt → number of its chunks.
     :param jobs: in all of them, and in those that are ``brought``.
     :param brought: small chunks that were not staged but come along (:func:`queue_db.dialects.chunks.small`).
     :raises StagingError: chunks are missing: swept, discarded, or lost with an unlogged table; or what was published as
-        ``(app, version)`` had another number of jobs. Nothing was published.
+        ``(app, version)`` into this queue had another number of jobs. Nothing was published.
     """
     published = store.tables.published
     entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": jobs, "kept": int(load.kept)}
@@ -124,11 +124,12 @@ def publish(
         with savepoint(connection):
             connection.execute(insert(published).values(**entry, published_at=moment(store.clock is not None)), store.time())
     except IntegrityError:
-        before = ledger(connection, store, load.app, load.version)
+        before = ledger(connection, store, load.app, load.version, load.queue)
         had = jobs if before is None else before.jobs + before.skipped
         if had != jobs:
             raise StagingError(
-                f"{load.app!r}, version {load.version}, was published before with {had} jobs, and this time it has {jobs}: "
+                f"{load.app!r}, version {load.version}, was published into queue {load.queue!r} before with {had} jobs, and this "
+                f"time it has {jobs}: "
                 "they are not the same load, and nothing was published. Give other data another version (or txnAppId); a streaming "
                 "query whose checkpoint was restored needs a new one"
             ) from None
@@ -146,7 +147,7 @@ def publish(
             "crash of the server. Nothing was published; run the load again"
         )
     if skipped:
-        mine = update(published).where(published.c.app == load.app, published.c.version == load.version)
+        mine = update(published).where(_entry(store, load.app, load.version, load.queue))
         connection.execute(mine.values(size=added, skipped=skipped))
     return Published(added, skipped)
 
@@ -189,12 +190,14 @@ def sweep(connection: Connection, store: Store, age: float, limit: int) -> int:
     oldest = (store.read_clock(connection) - int(age * 1_000_000)) // 1000 << _RANDOM_BITS
     late = select(staged.c.attempt, staged.c.place).where(staged.c.attempt < oldest).order_by(staged.c.attempt).limit(limit)
     gone = 0
-    for attempt, place in connection.execute(late).all():
+    # What somebody else is at, who may be sweeping too, is not waited for.
+    for attempt, place in connection.execute(store.dialect.lock_rows(late, skip=True)).all():
         gone += connection.execute(delete(staged).where(staged.c.attempt == attempt, staged.c.place == place)).rowcount
     past = moment(store.clock is not None) - int(age * 1_000_000)
-    old = select(published.c.app, published.c.version).where(published.c.kept == 0, published.c.published_at < past).limit(limit)
-    for app, version in connection.execute(old, store.time()).all():
-        gone += connection.execute(delete(published).where(published.c.app == app, published.c.version == version)).rowcount
+    old = select(published.c.app, published.c.version, published.c.queue)
+    old = old.where(published.c.kept == 0, published.c.published_at < past).limit(limit)
+    for app, version, queue in connection.execute(store.dialect.lock_rows(old, skip=True), store.time()).all():
+        gone += connection.execute(delete(published).where(_entry(store, app, version, queue))).rowcount
     return gone
 
 
@@ -202,6 +205,12 @@ def forget_versions(connection: Connection, store: Store, app: str, below: int) 
     """Remove the ledger's entries of ``app`` with versions below ``below``, which nobody can publish again."""
     published = store.tables.published
     connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
+
+
+def _entry(store: Store, app: str, version: int, queue: str) -> ColumnElement[bool]:
+    """The row of the ledger: the same load into another queue has its own."""
+    published = store.tables.published
+    return and_(published.c.app == app, published.c.version == version, published.c.queue == queue)
 
 
 def _copy(connection: Connection, store: Store, load: Load, attempts: Sequence[int]) -> tuple[int, int]:

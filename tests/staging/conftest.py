@@ -98,7 +98,7 @@ def load_at_once(db: QueueDB, entry: Load, rows: Mapping[str, Sequence[Any]] | S
 
 
 def ledger(db: QueueDB, entry: Load) -> Published | None:
-    work = partial(staging.ledger, store=db.store, app=entry.app, version=entry.version)
+    work = partial(staging.ledger, store=db.store, app=entry.app, version=entry.version, queue=entry.queue)
     return db.database.run(work, name="ledger", write=False)
 
 

@@ -75,6 +75,21 @@ def test_another_version_or_another_app_is_another_load(db: QueueDB, name: str) 
     assert ledger(db, load(name, name, 3)) is None
 
 
+def test_the_same_version_into_another_queue_is_another_load(db: QueueDB, name: str) -> None:
+    """One txnAppId and txnVersion for several targets, as with Delta tables."""
+    entries = [load(f"{name}-{target}", name, kept=kept) for target, kept in (("audit", True), ("billing", False))]
+    for entry in entries:
+        assert publish(db, entry, stage(db, ["1", "2"])) == Published(2, 0)
+        assert publish(db, entry, stage(db, ["1", "2"])) is None
+    assert [payloads(db, entry.queue) for entry in entries] == [["1", "2"], ["1", "2"]]
+    # Its own count, too.
+    third = load(f"{name}-third", name, policy="skip", fields=("unique_key",))
+    assert publish(db, third, stage(db, {"payload": ["3", "4", "5"], "unique_key": ["a", "a", None]})) == Published(2, 1)
+    assert [ledger(db, entry) for entry in (*entries, third)] == [Published(2, 0), Published(2, 0), Published(2, 1)]
+    with pytest.raises(StagingError, match=f"was published into queue {third.queue!r} before with 3 jobs"):
+        publish(db, third, stage(db, {"payload": ["3"], "unique_key": ["a"]}))
+
+
 def test_a_load_without_rows_stands_in_the_ledger_too(db: QueueDB, name: str) -> None:
     assert publish(db, load(name, name)) == Published(0, 0)
     assert publish(db, load(name, name)) is None
@@ -86,7 +101,9 @@ def test_another_load_under_an_old_version_is_refused(db: QueueDB, name: str, ag
     entry = load(name, name)
     assert publish(db, entry, stage(db, ["1", "2"])) == Published(2, 0)
     attempts = [stage(db, again)] if again else []
-    with pytest.raises(StagingError, match=f"was published before with 2 jobs, and this time it has {len(again)}"):
+    with pytest.raises(
+        StagingError, match=f"was published into queue {name!r} before with 2 jobs, and this time it has {len(again)}"
+    ):
         publish(db, entry, *attempts)
     assert (payloads(db, name), ledger(db, entry), staged(db, *attempts)) == (["1", "2"], Published(2, 0), len(attempts))
 
