@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
 from queue_db.connections import Connections
-from queue_db.dialects import Dialect, Listener, dialect_for, registered
+from queue_db.dialects import Dialect, Listener, dialect_for, registered, transactions
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
@@ -381,12 +381,22 @@ class Database:
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
-        """The caller's connection, in the caller's transaction: nothing is committed, nothing is run again."""
+        """The caller's connection, in the caller's transaction: nothing is committed, nothing is run again.
+
+        :raises ConfigurationError: it is no connection, leads to another kind of database, or has no transaction.
+        """
         with self._errors(name):
             connection = using if isinstance(using, Connection) else _connection_of(using)
             if connection.dialect.name not in type(self.dialect).names:
                 raise ConfigurationError(
                     f"using= is a connection to {connection.dialect.name}, but this queue is in {self.engine.dialect.name}"
+                )
+            # Our own connections autocommit too, but begin a transaction when a verb needs one.
+            if transactions.own(connection) is None and self.dialect.commits_each_statement(connection):
+                raise ConfigurationError(
+                    "using= is a connection in AUTOCOMMIT mode: each statement commits alone, so nothing could be rolled back. "
+                    'Use a connection with a transaction, from an engine without isolation_level="AUTOCOMMIT": '
+                    "with engine.begin() as connection"
                 )
             self.dialect.begin(connection)
             yield connection
@@ -426,6 +436,8 @@ def _again(error: Exception) -> bool:
 
 
 def _connection_of(using: Any) -> Connection:
+    if hasattr(using, "sync_session") or hasattr(using, "sync_connection"):
+        raise ConfigurationError(wrong_sort(f"using={type(using).__name__}", "a Connection or Session", asynchronous=False))
     connection = getattr(using, "connection", None)
     if callable(connection):
         found = connection()

@@ -233,6 +233,15 @@ class Dialect:
         if transaction is not None:
             transaction.begin()
 
+    def commits_each_statement(self, connection: Connection) -> bool:
+        """Whether a caller's connection has no transaction: the driver is in autocommit mode. Costs no round trip."""
+        driver: Any = connection.connection.dbapi_connection
+        try:
+            return connection.dialect.detect_autocommit_setting(driver)
+        except NotImplementedError:
+            # Another driver: what SQLAlchemy was told is known, what the driver was told is not.
+            return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
+
     # --- statements that are made once and kept ---------------------------------------------------------------------
 
     def fetch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:

@@ -119,6 +119,19 @@ class SQLite(ReturningDialect):
         elif not _in_transaction(connection):
             _run(connection, self.begins_writing)
 
+    def commits_each_statement(self, connection: Connection) -> bool:
+        # Without an isolation level the driver begins no transaction by itself. An application may do that in a listener, as
+        # SQLAlchemy's documentation recommends, and then there is one as soon as SQLAlchemy begins.
+        if _in_transaction(connection) or not _autocommits(connection):
+            return False
+        if connection.in_transaction():
+            return True
+        transaction = connection.begin()
+        if _in_transaction(connection):
+            return False
+        transaction.rollback()
+        return True
+
     def random(self) -> ColumnElement[float]:
         return type_coerce(func.random() / 18446744073709551616.0 + 0.5, Double())
 
@@ -201,6 +214,13 @@ class _Finishing(sqlite3.Connection):
 def _in_transaction(connection: Connection) -> bool:
     driver: Any = connection.connection.driver_connection
     return bool(driver.in_transaction)
+
+
+def _autocommits(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    # Python 3.12 added the attribute ``autocommit``; unless it is a bool the isolation level decides.
+    mode = getattr(driver, "autocommit", None)
+    return mode if isinstance(mode, bool) else driver.isolation_level is None
 
 
 def _tell(driver: Any, statement: str) -> None:

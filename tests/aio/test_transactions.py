@@ -150,3 +150,24 @@ async def test_the_engine_of_the_program_serves_the_queue(async_url: str, name: 
     async with engine.connect() as connection:
         assert (await connection.execute(select(1))).scalar_one() == 1
     await engine.dispose()
+
+
+@pytest.mark.parametrize("session", [False, True], ids=["connection", "session"])
+async def test_a_connection_that_commits_each_statement_is_refused(
+    mail: AsyncQueue, ways: Callable[..., Any], session: bool
+) -> None:
+    await mail.enqueue("leased")
+    (job,) = await mail.claim()
+    async with ways() as notes:
+        engine = notes.engine.execution_options(isolation_level="AUTOCOMMIT")
+        async with AsyncSession(engine) if session else engine.connect() as using:
+            for verb in (
+                lambda: mail.enqueue("a", using=using),
+                lambda: mail.enqueue_many([("a", number) for number in range(1100)], using=using),
+                lambda: mail.enqueue_batch([("a", 1)], ("then", 2), using=using),
+                lambda: job.complete(using=using),
+            ):
+                with pytest.raises(ConfigurationError, match=r"AUTOCOMMIT.*with engine\.begin\(\) as connection"):
+                    await verb()
+    assert (await mail.stats()).available == 0
+    assert await job.complete() is Verdict.APPLIED

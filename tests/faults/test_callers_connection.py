@@ -1,0 +1,117 @@
+"""``using=`` takes a connection with a transaction; one in autocommit mode is refused before anything is written."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from queue_db import ConfigurationError, Queue, Verdict
+from tests.aio.loop import for_asyncio
+
+
+def option_of_the_connection(engine: Engine) -> Connection:
+    return engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+
+def option_of_the_engine(engine: Engine) -> Connection:
+    return engine.execution_options(isolation_level="AUTOCOMMIT").connect()
+
+
+def with_sqlalchemys_begin(engine: Engine) -> Connection:
+    connection = option_of_the_connection(engine)
+    connection.begin()  # which sends nothing
+    return connection
+
+
+def set_on_the_driver(engine: Engine) -> Connection:
+    connection = engine.connect()
+    driver: Any = connection.connection.dbapi_connection
+    if engine.dialect.name == "sqlite":
+        driver.isolation_level = None
+    elif engine.dialect.name == "postgresql":
+        driver.autocommit = True
+    else:
+        driver.autocommit(True)
+    return connection
+
+
+def session(engine: Engine) -> Session:
+    return Session(engine.execution_options(isolation_level="AUTOCOMMIT"))
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "make", [option_of_the_connection, option_of_the_engine, with_sqlalchemys_begin, set_on_the_driver, session]
+)
+def test_a_connection_that_commits_each_statement_is_refused(queue: Queue, engine: Engine, make: Callable[[Engine], Any]) -> None:
+    queue.enqueue("leased")
+    (job,) = queue.claim()
+    with make(engine) as using:
+        for verb in (
+            lambda: queue.enqueue("a", using=using),
+            lambda: queue.enqueue("a", group="g", unique_key="k", unique_for=60, using=using),
+            lambda: queue.enqueue_many([("a", number) for number in range(1100)], using=using),
+            lambda: queue.enqueue_batch([("a", 1)], ("then", 2), using=using),
+            lambda: job.complete(using=using),
+            lambda: queue.complete_many([job], using=using),
+        ):
+            with pytest.raises(ConfigurationError, match=r"AUTOCOMMIT.*with engine\.begin\(\) as connection"):
+                verb()
+    assert queue.stats().available == 0
+    assert job.complete() is Verdict.APPLIED
+
+
+def test_a_connection_with_a_transaction_is_taken_unasked(queue: Queue, engine: Engine) -> None:
+    sent: list[str] = []
+    with engine.begin() as connection:
+        queue.enqueue("warm", using=connection)  # what is asked once for each connection has been asked
+        event.listen(engine, "before_cursor_execute", lambda *arguments: sent.append(arguments[2]))
+        queue.enqueue("a", using=connection)
+    assert [statement.split()[0] for statement in sent] == ["INSERT"]
+    with queue.transaction() as connection:  # ours autocommit, but this one has begun
+        queue.enqueue("a", using=connection)
+    assert queue.stats().available == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("begin_first", [True, False])
+def test_sqlalchemys_recipe_for_transactions_of_sqlite_is_taken(queue: Queue, engine: Engine, begin_first: bool) -> None:
+    @event.listens_for(engine, "connect")
+    def connect(driver: Any, _: Any) -> None:
+        driver.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    with engine.connect() as connection:
+        if begin_first:
+            connection.begin()
+        queue.enqueue_many([("a", 1), ("a", 2)], using=connection)
+        connection.rollback()
+        assert queue.stats().available == 0
+        queue.enqueue("a", using=connection)
+        connection.commit()
+    assert queue.stats().available == 1
+
+
+def test_what_belongs_to_asyncio_is_refused_without_a_coroutine_left_over(queue: Queue, url: str) -> None:
+    engine = create_async_engine(for_asyncio(url))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for using in (AsyncSession(engine), AsyncConnection(engine)):
+            with pytest.raises(ConfigurationError, match=r"is for asyncio.*AsyncQueueDB"):
+                queue.enqueue("a", using=using)  # type: ignore[arg-type]
+            del using
