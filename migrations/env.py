@@ -1,11 +1,20 @@
 """Alembic's environment. The tables, and the connection or the dialect, come from ``queue_db.migrate`` through ``attributes``."""
 
-from alembic import context
+from typing import Any
 
+from alembic import context
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import String, column, table
+
+from queue_db.migrate import works_since
 from queue_db.schema import tables as describe
 
 attributes = context.config.attributes
 tables = attributes.get("tables") or describe()
+
+#: The migration that makes the column for it.
+NOTED_SINCE = "0008"
 
 
 def include_name(name: str | None, type_: str, parent_names: dict[str, str | None]) -> bool:
@@ -17,12 +26,22 @@ def include_name(name: str | None, type_: str, parent_names: dict[str, str | Non
     return True
 
 
+def note_works_since(ctx: MigrationContext, heads: set[str], **_: Any) -> None:
+    """After each step, in its transaction: write down which code works with the tables now."""
+    for revision in heads:
+        if revision >= NOTED_SINCE:
+            oldest = works_since(ScriptDirectory.from_config(context.config), revision)
+            version = table(tables.version, column("works_since", String), schema=tables.schema)
+            ctx.execute(version.update().values(works_since=oldest))
+
+
 options = {
     "target_metadata": tables.metadata,
     "version_table": tables.version,
     "version_table_schema": tables.schema,
     "include_schemas": tables.schema is not None,
     "include_name": include_name,
+    "on_version_apply": note_works_since,
 }
 
 if context.is_offline_mode():

@@ -6,6 +6,7 @@ revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 branch_labels = None
 depends_on = None
+additive = False  # True: code of the revision before works with this one too (docs/upgrading.md has the rule)
 
 
 def upgrade() -> None:

@@ -6,12 +6,14 @@ Alembic is imported only when something is migrated; looking at the version need
 from __future__ import annotations
 
 import io
+import logging
 import random
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, column, inspect, select, table
+from sqlalchemy import Connection, Select, inspect, literal_column, select, table
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 from queue_db.database import Database
@@ -20,13 +22,37 @@ from queue_db.schema import HEAD, Tables
 
 if TYPE_CHECKING:
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
-__all__ = ["HEAD", "configuration", "found", "offline_sql", "require", "run", "scripts"]
+__all__ = ["HEAD", "SchemaVersion", "configuration", "found", "offline_sql", "require", "run", "scripts", "works_since"]
 
+log = logging.getLogger("queue_db")
 
 # Looks for tables that another process is making, and the pause between them (seconds).
 _LOOKS = 20
 _BETWEEN_LOOKS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """What the database says about the version of its tables."""
+
+    #: The latest migration that was run; None where the tables were never made.
+    revision: str | None
+    #: The oldest package, by its ``HEAD``, that works with these tables; None where no migration has noted it.
+    works_since: str | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether this package works with the tables: they are its own, or newer ones that only have additions."""
+        return self.revision == HEAD or self.newer_and_fits
+
+    @property
+    def newer_and_fits(self) -> bool:
+        """Whether the tables are newer than this package, and it works with them."""
+        if self.revision is None or self.works_since is None:
+            return False
+        return self.works_since <= HEAD < self.revision
 
 
 def scripts() -> Path:
@@ -55,38 +81,58 @@ def configuration(tables: Tables, connection: Connection | None = None, **attrib
     return config
 
 
-def found(database: Database, tables: Tables) -> str | None:
-    """The revision that the database is at; None where the tables were never made."""
+def found(database: Database, tables: Tables) -> SchemaVersion:
+    """The version that the tables are of."""
     return database.run(lambda connection: _found(connection, tables), name="schema version", write=False)
 
 
-def _found(connection: Connection, tables: Tables) -> str | None:
+def _found(connection: Connection, tables: Tables) -> SchemaVersion:
     if not inspect(connection).has_table(tables.version, schema=tables.schema):
-        return None
-    version = table(tables.version, column("version_num"), schema=tables.schema)
-    return connection.execute(select(version.c.version_num)).scalar()
+        return SchemaVersion(None)
+    # Every column: before revision 0008 there is no works_since.
+    query: Select[Any] = select(literal_column("*")).select_from(table(tables.version, schema=tables.schema))
+    row = connection.execute(query).mappings().first()
+    return SchemaVersion(None) if row is None else SchemaVersion(row["version_num"], row.get("works_since"))
 
 
-def require(revision: str | None, tables: Tables, url: str) -> None:
-    """Refuse any revision but the one that this package was written for.
+def require(version: SchemaVersion, tables: Tables, url: str) -> None:
+    """Refuse tables with which this package does not work.
 
     :raises SchemaOutOfDateError: with the command that fixes it.
     """
-    if revision == HEAD:
+    if version.fits:
+        if version.newer_and_fits:
+            _accept(version, tables)
         return
     options = "" if tables.name == "jobs" else f" --table {tables.name}"
     options += "" if tables.schema is None else f" --schema {tables.schema}"
     command = f"queue-db migrate --url '{url}'{options}  (or QueueDB.migrate())"
-    if revision is None:
+    if version.revision is None:
         message = f"the table {tables.name!r} of the queue is not there yet; make it with: {command}"
-    elif revision > HEAD:
-        message = (
-            f"the tables {tables.name!r} are at revision {revision}, made by a newer queue-db; this one knows {HEAD}: "
-            "upgrade the package (pip install -U queue-db)"
-        )
+    elif version.revision > HEAD:
+        raise _too_old(version, tables)
     else:
-        message = f"the tables {tables.name!r} are at revision {revision}, {HEAD} is required; run: {command}"
-    raise SchemaOutOfDateError(message, found=revision, required=HEAD)
+        message = f"the tables {tables.name!r} are at revision {version.revision}, {HEAD} is required; run: {command}"
+    raise SchemaOutOfDateError(message, found=version.revision, required=HEAD)
+
+
+def _accept(version: SchemaVersion, tables: Tables) -> None:
+    log.info(
+        "the tables %r are at revision %s; this queue-db was written for %s and works with them: upgrade it when convenient",
+        tables.name,
+        version.revision,
+        HEAD,
+    )
+
+
+def _too_old(version: SchemaVersion, tables: Tables) -> SchemaOutOfDateError:
+    needed = "" if version.works_since is None else f", works with {version.works_since} or later"
+    return SchemaOutOfDateError(
+        f"the tables {tables.name!r} are at revision {version.revision}, made by a newer queue-db{needed}; this one knows {HEAD}: "
+        "upgrade the package (pip install -U queue-db)",
+        found=version.revision,
+        required=HEAD,
+    )
 
 
 def run(database: Database, tables: Tables, connection: Connection | None, revision: str) -> None:
@@ -107,7 +153,7 @@ def run(database: Database, tables: Tables, connection: Connection | None, revis
 def _made_by_another(database: Database, tables: Tables) -> bool:
     """Whether the tables reach the head within a few seconds although our own attempt failed."""
     for _ in range(_LOOKS):
-        if found(database, tables) == HEAD:
+        if found(database, tables).fits:
             return True
         database.pause(random.uniform(0.5, 1.0) * _BETWEEN_LOOKS)
     return False
@@ -120,25 +166,44 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     from alembic.util.exc import CommandError
 
     directory = ScriptDirectory.from_config(config)
-    here = _found(connection, tables)
+    version = _found(connection, tables)
+    here = version.revision
     if here is None:
         _refuse_foreign(connection, tables)
+    elif revision == "head" and version.newer_and_fits:
+        _accept(version, tables)
+        return
     try:
-        order = [script.revision for script in reversed(list(directory.walk_revisions()))]
-        wanted = order[-1] if revision == "head" else None if revision == "base" else directory.get_revision(revision).revision
-        if here is not None and here not in order:
-            raise SchemaOutOfDateError(
-                f"the tables {tables.name!r} are at revision {here}, which this queue-db does not know: upgrade the package",
-                found=here,
-                required=HEAD,
-            )
-        place = {name: number for number, name in enumerate(order)}
-        if wanted is None or (here is not None and place[wanted] < place[here]):
-            command.downgrade(config, revision)
-        else:
-            command.upgrade(config, revision)
+        down = _leads_down(directory, version, revision, tables)
+        (command.downgrade if down else command.upgrade)(config, revision)
     except CommandError as error:
         raise ConfigurationError(f"migrate to {revision!r}: {error}") from error
+
+
+def _leads_down(directory: ScriptDirectory, version: SchemaVersion, revision: str, tables: Tables) -> bool:
+    """Whether ``revision`` is older than the tables.
+
+    :raises SchemaOutOfDateError: the tables are at a revision that these scripts do not know.
+    """
+    order = [script.revision for script in reversed(list(directory.walk_revisions()))]
+    if version.revision is not None and version.revision not in order:
+        raise _too_old(version, tables)
+    place = {name: number for number, name in enumerate(order)}
+    if revision == "base":
+        return True
+    wanted = order[-1] if revision == "head" else directory.get_revision(revision).revision
+    return version.revision is not None and place[wanted] < place[version.revision]
+
+
+def works_since(directory: ScriptDirectory, revision: str) -> str:
+    """The oldest revision whose code works with the tables of ``revision``.
+
+    That is the latest migration, up to this one, that is not declared ``additive = True``.
+    """
+    for script in directory.iterate_revisions(revision, "base"):
+        if getattr(script.module, "additive", False) is not True:
+            return script.revision
+    return revision
 
 
 def _refuse_foreign(connection: Connection, tables: Tables) -> None:
@@ -154,19 +219,27 @@ def _refuse_foreign(connection: Connection, tables: Tables) -> None:
             )
 
 
-def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str) -> str:
-    """The DDL from an empty database to ``revision``; needs no server.
+def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, start: str = "base") -> str:
+    """The statements of the way from ``start`` (a revision; "base": an empty database) to ``revision``; needs no server.
 
     :raises ConfigurationError: there is no such revision.
     """
     config = configuration(tables, sql_dialect=dialect)
     from alembic import command
+    from alembic.script import ScriptDirectory
     from alembic.util.exc import CommandError
 
     output = io.StringIO()
     config.output_buffer = output
+    directory = ScriptDirectory.from_config(config)
     try:
-        command.upgrade(config, revision, sql=True)
+        here = None if start == "base" else directory.get_revision(start).revision
+        if here == revision or (here is None and revision == "base"):
+            return ""
+        if _leads_down(directory, SchemaVersion(here), revision, tables):
+            command.downgrade(config, f"{here}:{revision}", sql=True)
+        else:
+            command.upgrade(config, revision if here is None else f"{here}:{revision}", sql=True)
     except CommandError as error:
-        raise ConfigurationError(f"migrate to {revision!r}: {error}") from error
+        raise ConfigurationError(f"migrate from {start!r} to {revision!r}: {error}") from error
     return output.getvalue()

@@ -92,7 +92,8 @@ class QueueDB:
             self.database.require(self.strategy.needs, f"strategy {self.strategy.name!r}")
             self.database.require(self.removal.needs, f"removal {self.removal.name!r}")
             self.store = Store(named, self.database.dialect, self.database.capabilities, clock)
-            self._schema_seen = self._look()
+            # Read when the database is opened, so that no verb has to. Newer tables are looked at again, and that is logged.
+            self._schema_fits = migrate.found(self.database, self.store.tables).revision == migrate.HEAD
         except BaseException:
             self.database.close()
             raise
@@ -126,27 +127,31 @@ class QueueDB:
         :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
         """
         migrate.run(self.database, self.store.tables, connection, revision)
-        self._schema_seen = None
+        self._schema_fits = False
 
-    def migration_sql(self, revision: str = "head") -> str:
-        """The statements of :meth:`migrate` on an empty database, as text; nothing is executed."""
-        return migrate.offline_sql(self.database.engine.dialect, self.store.tables, revision)
+    def migration_sql(self, revision: str = "head", *, start: str = "base") -> str:
+        """The statements of :meth:`migrate` as text; nothing is executed.
+
+        :param revision: "head", "base" or a revision's name, as for :meth:`migrate`.
+        :param start: the revision that the tables are at; "base": an empty database.
+        :raises ConfigurationError: there is no such revision, or Alembic is not installed.
+        """
+        return migrate.offline_sql(self.database.engine.dialect, self.store.tables, revision, start=start)
 
     def check(self) -> None:
-        """Make sure that the tables are there and of this version.
+        """Make sure that the tables are there and that this version of the package works with them.
+
+        Tables that are newer are accepted, with a line in the log, as long as they only have additions.
 
         :raises SchemaOutOfDateError: with the command that fixes it.
         """
-        self._schema_seen = QueueDB._look(self)
-        migrate.require(self._schema_seen, self.store.tables, self.url)
-
-    def _look(self) -> str | None:
-        """The revision that the tables are at, read when the database is opened, so that no verb has to."""
-        return migrate.found(self.database, self.store.tables)
+        self._schema_fits = False
+        migrate.require(migrate.found(self.database, self.store.tables), self.store.tables, self.url)
+        self._schema_fits = True
 
     def ready(self) -> None:
         """:meth:`check` once: every verb calls it before its first statement."""
-        if self._schema_seen != migrate.HEAD:
+        if not self._schema_fits:
             self.check()
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from queue_db.clock import now_us
 from queue_db.errors import ArgumentError
 
 #: The migration that this version of the package works with.
-HEAD = "0007"
+HEAD = "0008"
 
 #: Longest texts, in characters, of the columns that are compared or indexed.
 QUEUE_LENGTH = 100

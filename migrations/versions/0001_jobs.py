@@ -10,6 +10,7 @@ revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+additive = False
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")

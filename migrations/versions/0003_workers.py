@@ -10,6 +10,7 @@ revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
+additive = False
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")

@@ -9,6 +9,7 @@ revision = "0007"
 down_revision = "0004"
 branch_labels = None
 depends_on = None
+additive = False  # another primary key
 
 
 def names() -> tuple[str, str | None]:

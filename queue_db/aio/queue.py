@@ -191,12 +191,19 @@ class AsyncQueueDB:
         """
         await run(self._db.migrate, opened(connection), revision=revision)
 
-    def migration_sql(self, revision: str = "head") -> str:
-        """The statements of :meth:`migrate` on an empty database, as text; nothing is executed."""
-        return self._db.migration_sql(revision)
+    def migration_sql(self, revision: str = "head", *, start: str = "base") -> str:
+        """The statements of :meth:`migrate` as text; nothing is executed.
+
+        :param revision: "head", "base" or a revision's name, as for :meth:`migrate`.
+        :param start: the revision that the tables are at; "base": an empty database.
+        :raises ConfigurationError: there is no such revision, or Alembic is not installed.
+        """
+        return self._db.migration_sql(revision, start=start)
 
     async def check(self) -> None:
-        """Make sure that the tables are there and of this version.
+        """Make sure that the tables are there and that this version of the package works with them.
+
+        Tables that are newer are accepted, with a line in the log, as long as they only have additions.
 
         :raises SchemaOutOfDateError: with the command that fixes it.
         """

@@ -82,10 +82,18 @@ def opened(url: str | None, table: str = "jobs", schema: str | None = None, **op
     :raises ConfigurationError: no URL, or one that cannot be used.
     :raises StorageError: the server does not answer or refuses the login.
     """
+    with QueueDB(given(url), table=table, schema=schema, **options) as db:
+        yield db
+
+
+def given(url: str | None) -> str:
+    """The URL, which has to be there.
+
+    :raises ConfigurationError: no URL.
+    """
     if not url:
         raise ConfigurationError(f"which database? Give --url, or set {URL_VARIABLE}")
-    with QueueDB(url, table=table, schema=schema, **options) as db:
-        yield db
+    return url
 
 
 def queues(db: QueueDB, name: str | None) -> Iterator[Queue]:

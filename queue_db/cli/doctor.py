@@ -70,7 +70,7 @@ def _examine(db: QueueDB) -> dict[str, Any]:
         name="doctor",
         write=False,
     )
-    revision = migrations.found(database, tables)
+    version = migrations.found(database, tables)
     problems: list[str] = []
     try:
         db.check()
@@ -98,7 +98,8 @@ def _examine(db: QueueDB) -> dict[str, Any]:
         "isolation": isolation,
         "table": tables.name,
         "schema": tables.schema,
-        "revision": revision,
+        "revision": version.revision,
+        "works_since": version.works_since,
         "required_revision": migrations.HEAD,
         "clock_skew": round(clock.skew, 6),
         "round_trip": round(clock.round_trip, 6),

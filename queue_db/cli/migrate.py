@@ -8,9 +8,11 @@ import typer
 
 from queue_db import migrate as migrations
 from queue_db.cli import output, statuses
-from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, YesOption, command, confirm, opened
+from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, YesOption, command, confirm, given, opened
+from queue_db.database import parse_url
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
 from queue_db.queues import QueueDB
+from queue_db.schema import tables
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,7 +23,8 @@ def add_to(app: typer.Typer) -> None:
         "migrate",
         "queue-db migrate --url sqlite:///queue.db",
         "queue-db migrate --check || echo 'run queue-db migrate first'",
-        "queue-db migrate --sql > tables.sql",
+        "queue-db migrate --sql > step.sql",
+        "queue-db migrate --sql --from 0004 --url postgresql://host/name > step.sql",
         "queue-db migrate --revision base --yes",
     )
     def migrate(
@@ -32,7 +35,16 @@ def add_to(app: typer.Typer) -> None:
         check: Annotated[
             bool, typer.Option("--check", help="Only tell whether the tables are up to date (status 0 or 1).")
         ] = False,
-        sql: Annotated[bool, typer.Option("--sql", help="Print the statements for an empty database and execute nothing.")] = False,
+        sql: Annotated[
+            bool,
+            typer.Option("--sql", help="Print the statements from the revision that the tables are at, and execute nothing."),
+        ] = False,
+        start: Annotated[
+            str | None,
+            typer.Option(
+                "--from", metavar="base|NAME", help="With --sql: the revision to start from. The database is not connected to."
+            ),
+        ] = None,
         url: UrlOption = None,
         table: TableOption = "jobs",
         schema: SchemaOption = None,
@@ -41,25 +53,30 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Make the tables, or bring them to another revision. To be run when queue-db is installed and when it is upgraded.
 
+        Migrate first, then deploy the new code: the old code works with the new tables as long as they only have additions.
+
         On the way down tables are dropped with the jobs in them: that needs --yes, or an answer at a terminal.
         """
         if check and sql:
             raise ArgumentError("--check and --sql are two different questions: give one of them")
+        if start is not None and not sql:
+            raise ArgumentError("--from is for --sql: a migration starts from the revision that the tables are at")
+        if sql:
+            text = _sql(url, table, schema, start, revision)
+            output.record({"sql": text}) if as_json else typer.echo(text, nl=False)
+            return
         with opened(url, table, schema) as db:
-            if sql:
-                text = _sql(db, revision)
-                output.record({"sql": text}) if as_json else typer.echo(text)
-                return
-            before = migrations.found(db.database, db.store.tables)
+            version = migrations.found(db.database, db.store.tables)
+            before = version.revision
             if check:
-                _check(db, before, as_json=as_json)
+                _check(db, version, as_json=as_json)
                 return
             if before is not None and (revision == "base" or revision < before):
                 confirm(
                     f"From revision {before} down to {revision}: tables of {db.url} will be dropped with the jobs in them.", yes=yes
                 )
             db.migrate(revision=revision)
-            after = migrations.found(db.database, db.store.tables)
+            after = migrations.found(db.database, db.store.tables).revision
             if as_json:
                 output.record({"table": table, "schema": schema, "before": before, "revision": after})
             elif before == after:
@@ -68,22 +85,43 @@ def add_to(app: typer.Typer) -> None:
                 output.line(f"table {table!r} went from {_named(before)} to {_named(after)}")
 
 
-def _sql(db: QueueDB, revision: str) -> str:
-    if revision == "base":
-        raise ArgumentError("--sql prints the way from an empty database to --revision; at base there is nothing")
-    return db.migration_sql(revision)
+def _sql(url: str | None, table: str, schema: str | None, start: str | None, revision: str) -> str:
+    """The statements from ``start``, or else from the revision that the tables are at."""
+    if start is not None:
+        dialect = parse_url(given(url)).get_dialect()()
+        text = migrations.offline_sql(dialect, tables(table, schema), revision, start=start)
+    else:
+        with opened(url, table, schema) as db:
+            version = migrations.found(db.database, db.store.tables)
+            start = version.revision or "base"
+            text = "" if revision == "head" and version.fits else db.migration_sql(revision, start=start)
+    if not text:
+        output.note(f"nothing to do from revision {start} to {revision}")
+    return text
 
 
-def _check(db: QueueDB, found: str | None, *, as_json: bool) -> None:
+def _check(db: QueueDB, version: migrations.SchemaVersion, *, as_json: bool) -> None:
     message = None
     try:
         db.check()
     except SchemaOutOfDateError as error:
         message = str(error)
     if as_json:
-        output.record({"up_to_date": message is None, "found": found, "required": migrations.HEAD, "message": message})
+        output.record(
+            {
+                "up_to_date": message is None,
+                "found": version.revision,
+                "works_since": version.works_since,
+                "required": migrations.HEAD,
+                "message": message,
+            }
+        )
+    elif message is None and version.newer_and_fits:
+        output.line(
+            f"table {db.store.tables.name!r} is at {_named(version.revision)}: newer than {migrations.HEAD}, and works with it"
+        )
     elif message is None:
-        output.line(f"table {db.store.tables.name!r} is at {_named(found)}, as required")
+        output.line(f"table {db.store.tables.name!r} is at {_named(version.revision)}, as required")
     if message is not None:
         output.note(f"queue-db: {message}")
         raise typer.Exit(statuses.NOT_SO)

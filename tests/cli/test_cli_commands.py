@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from queue_db import Finished, State
 from queue_db.model import Kept
@@ -40,14 +40,53 @@ def test_migrate_sql_prints_and_changes_nothing(ask_at, fresh_url):
     ask_at(fresh_url, "migrate", "--check", status=1)
 
 
+def statements(sql):
+    """What a DBA's tool would send one by one."""
+    found = [part.strip() for part in re.sub(r"^--.*$", "", sql, flags=re.MULTILINE).split(";")]
+    return [part for part in found if part and part not in ("BEGIN", "COMMIT")]
+
+
+def test_migrate_sql_is_the_step_from_the_revision_that_is_there(ask_at, fresh_url):
+    ask_at(fresh_url, "migrate", "--revision", "0003")
+    up = ask_at(fresh_url, "migrate", "--sql").out
+    assert "jobs_stripes" in up
+    assert "jobs_workers" not in up
+    assert ask_at(fresh_url, "migrate", "--sql", "--from", "0003").out == up
+    assert "CREATE TABLE" not in ask_at(fresh_url, "migrate", "--sql", "--revision", "0002").out
+    with QueueDB(fresh_url) as db:
+        with db.database.engine.begin() as connection:
+            for statement in statements(up):
+                connection.execute(text(statement))
+        db.check()
+        db.queue("q").enqueue("k", group="g")
+        (job,) = db.queue("q").claim()
+        assert job.complete()
+    after = ask_at(fresh_url, "migrate", "--sql")
+    assert (after.out, after.err) == ("", f"nothing to do from revision {HEAD} to head\n")
+    down = statements(ask_at(fresh_url, "migrate", "--sql", "--revision", "base").out)
+    assert any(re.match("DROP TABLE (IF EXISTS )?jobs$", one) for one in down)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
+def test_migrate_sql_from_a_revision_needs_no_server(ask_at, scheme):
+    nobody = f"{scheme}://user:word@127.0.0.1:1/name"
+    step = ask_at(nobody, "migrate", "--sql", "--from", "0003", "--revision", "0004").out
+    assert "jobs_stripes" in step
+    assert "jobs_workers" not in step
+    whole = ask_at(nobody, "migrate", "--sql", "--from", "base", "--table", "mail").out
+    assert re.search(r"CREATE TABLE (IF NOT EXISTS )?mail \(", whole)
+    ask_at(nobody, "migrate", "--sql", status=3)
+
+
 @SQLITE
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
         (("--revision", "nonsense"), "Can't locate revision"),
         (("--sql", "--revision", "nonsense"), "Can't locate revision"),
-        (("--sql", "--revision", "base"), "nothing"),
+        (("--sql", "--from", "nonsense"), "Can't locate revision"),
         (("--sql", "--check"), "one of them"),
+        (("--from", "0003"), "--from is for --sql"),
         (("--table", "no;table"), "lower-case letters"),
     ],
 )

@@ -116,7 +116,7 @@ def test_an_unknown_revision_or_a_newer_one_is_refused(empty: QueueDB, fresh_url
     with pytest.raises(ConfigurationError, match="migrate to 'nonsense'"):
         empty.migrate(revision="nonsense")
     empty.migrate()
-    run(empty, "UPDATE jobs_schema_version SET version_num = '9999'")
+    run(empty, "UPDATE jobs_schema_version SET version_num = '9999', works_since = '9999'")
     with QueueDB(fresh_url) as db:
         for verb in (db.check, db.queue("q").claim, db.migrate):
             with pytest.raises(SchemaOutOfDateError, match="9999.*upgrade the package") as refused:
