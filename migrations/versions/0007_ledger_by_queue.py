@@ -86,8 +86,8 @@ def downgrade() -> None:
 def forget_other_queues(table: str, schema: str | None) -> None:
     """Of a load that went to several queues the old key has room for one."""
     ledger = sa.table(table, *map(sa.column, ("app", "version", "queue")), schema=schema)
-    several = sa.select(ledger.c.app, ledger.c.version, sa.func.min(ledger.c.queue).label("queue"))
-    several = several.group_by(ledger.c.app, ledger.c.version).having(sa.func.count() > 1)
-    for app, version, queue in op.get_bind().execute(several).all():
-        mine = sa.and_(ledger.c.app == app, ledger.c.version == version, ledger.c.queue != queue)
-        op.execute(sa.delete(ledger).where(mine))
+    first = sa.select(ledger.c.app, ledger.c.version, sa.func.min(ledger.c.queue).label("queue"))
+    # A table of its own: MySQL does not delete from a table that the same statement reads.
+    kept = first.group_by(ledger.c.app, ledger.c.version).subquery("kept")
+    one = sa.tuple_(ledger.c.app, ledger.c.version, ledger.c.queue)
+    op.execute(sa.delete(ledger).where(one.not_in(sa.select(kept.c.app, kept.c.version, kept.c.queue))))
