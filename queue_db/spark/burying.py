@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 from sqlalchemy import URL
 
 from queue_db.errors import ArgumentError, StreamError
+from queue_db.spark import python_workers
 from queue_db.spark.connecting import place_of, telling
 from queue_db.spark.shipping import shipped
 from queue_db.store import streams
@@ -30,6 +31,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
     for name in ("fence", "dead_reason"):
         if name not in df.columns:
             raise ArgumentError(f"column {name!r} is missing; there are {', '.join(df.columns)}")
+    python_workers.check(df.sparkSession, on_the_driver=False)
     place = place_of(url, table, schema)
     with place.open() as db:
         found = next(

@@ -28,6 +28,7 @@ from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy, argumen
 from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.queue import MAX_CLAIM
 from queue_db.schema import KIND_LENGTH
+from queue_db.spark import python_workers
 from queue_db.spark.connecting import place_of, telling
 from queue_db.spark.drain_loop import DrainLoop, Heartbeat, Limits, OfKind, Tally
 from queue_db.spark.results import KEY, publish, read_results, result_schema
@@ -157,6 +158,7 @@ def drain_to(
     if kind is not None:
         arguments.name("kind", kind, KIND_LENGTH)
     columns = to_arrow_schema(result_schema(schema))
+    python_workers.check(spark, on_the_driver=False)
     settings = dict(database or {})
     place = place_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))
     with place.open(**settings) as db:

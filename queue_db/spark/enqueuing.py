@@ -57,6 +57,7 @@ def enqueue(
     :param table: name of the jobs table, and ``schema`` its schema prefix.
     :returns: jobs added; less than there are rows where some were skipped.
     :raises ArgumentError: for a column that is not there.
+    :raises ConfigurationError: the Python that Spark runs its workers with lacks what the package needs.
     :raises ConfigurationError, StorageError: when the database cannot be used; found out here, before Spark starts.
     :raises pyspark.errors.PySparkException: when a partition failed as often as Spark allows: nothing was enqueued.
     """

@@ -70,8 +70,10 @@ class Code:
             found = importlib.import_module(self.name)
         except ImportError as error:
             raise RuntimeError(
-                f"{self.name} was shipped to this Python ({sys.executable}), but not what it needs: {error}. Install it there "
-                "(pip install sqlalchemy stamina pyarrow and the database's driver), or ship an environment with --archives"
+                f"{self.name} was shipped to this Python ({sys.executable}), but not what it needs: {error}. Spark runs "
+                "its Python workers with PYSPARK_PYTHON, else with python3 from PATH: set PYSPARK_PYTHON (or spark.pyspark.python) "
+                "to a Python that has it, install it there (pip install sqlalchemy stamina pyarrow and the database's driver), or "
+                "ship an environment with --archives"
             ) from None
         if found.__version__ != self.version:
             raise RuntimeError(
@@ -210,8 +212,14 @@ def register(spark: Any) -> None:
     """Make ``format("queue_db")`` known to a Spark session, and send the package's code along with everything.
 
     Like ``spark.dataSource.register(QueueDataSource)``, which is enough where the package is installed on driver, executors and
-    Connect server. For each session once; again does no harm.
+    Connect server. For each session once, and in each thread of the program that writes; again does no harm.
+
+    :raises ConfigurationError: the Python that Spark runs its workers with lacks what the package needs.
     """
+    from queue_db.spark import python_workers
+
+    python_workers.check(spark, on_the_driver=True)
+    python_workers.use_here(spark)
     _by_value()
 
     class Source(ShippedDataSource):
