@@ -7,7 +7,7 @@ from functools import partial
 
 from queue_db.model import Controls, WorkerInfo
 from queue_db.queues import QueueDB
-from queue_db.store import controls, insight
+from queue_db.store import controls, groups, insight
 
 #: Seconds for which a due job may wait, or a slot of a schedule, before it is called stuck.
 OVERDUE = 60.0
@@ -21,7 +21,7 @@ MOST = 20
 
 def stuck(db: QueueDB) -> list[str]:
     """A sentence for each queue, worker and schedule that does not get on, with the reason as far as it can be seen from here."""
-    return [*_queues(db), *_workers(db.workers()), *_schedules(db)]
+    return [*_queues(db), *_workers(db.workers()), *_schedules(db), *_groups(db)]
 
 
 def _queues(db: QueueDB) -> Iterator[str]:
@@ -62,6 +62,16 @@ def _workers(workers: list[WorkerInfo]) -> Iterator[str]:
                 f"what it has in hand ({worker.in_hand}) comes back with the leases" if worker.in_hand else "it had nothing in hand"
             )
             yield f"worker {worker.name!r} has said nothing for {worker.silent:,.0f} s: {has}"
+
+
+def _groups(db: QueueDB) -> Iterator[str]:
+    rows = db.database.run(partial(groups.crowded, store=db.store, limit=MOST), name="crowded groups", write=False)
+    for row in rows:
+        yield (
+            f"group {row.group_key!r} of queue {row.queue!r}: {row.admitted} of its jobs may be claimed at once, and {row.allowed} "
+            "should be: they were inserted with a group_key past enqueue (plain INSERT, a JDBC append), or the queue's limit was "
+            "lowered meanwhile; they run beside each other until they have left"
+        )
 
 
 def _schedules(db: QueueDB) -> Iterator[str]:

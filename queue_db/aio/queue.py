@@ -484,7 +484,7 @@ class AsyncQueue:
     ) -> None:
         """What all workers together may do; what is not given is not limited any more.
 
-        It holds for workers, in all processes, within a second; :meth:`claim` by itself does not ask.
+        It holds for workers and Spark drains, in all processes, within a second; :meth:`claim` by itself does not ask.
 
         :param concurrency: most jobs of this queue in hand at once.
         :param rate: most jobs begun in ``per`` seconds. After a rest so many may be begun at once.

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import BigInteger, Connection, Integer, Table, bindparam, case, func, literal, select, union_all, update
+from sqlalchemy import BigInteger, Connection, Integer, Row, Table, bindparam, case, func, literal, select, union_all, update
 
 from queue_db.clock import moment
 from queue_db.dialects.base import Dialect, due_time
@@ -146,6 +146,22 @@ def incomplete(connection: Connection, store: Store, queue: str) -> list[Group]:
         .order_by(jobs.c.group_key)
     )
     return [Group(queue, key) for key in connection.execute(query).scalars()]
+
+
+def crowded(connection: Connection, store: Store, limit: int) -> Sequence[Row[Any]]:
+    """``queue, group_key, admitted, allowed`` of the groups of which more jobs are admitted than may run. Reads all grouped jobs."""
+    jobs, queues = store.tables.jobs, store.tables.queues
+    allowed = func.coalesce(func.max(queues.c.per_group), 1)
+    query = (
+        select(jobs.c.queue, jobs.c.group_key, func.count().label("admitted"), allowed.label("allowed"))
+        .select_from(jobs.outerjoin(queues, queues.c.name == jobs.c.queue))
+        .where(jobs.c.group_key.is_not(None), jobs.c.available_at != BLOCKED)
+        .group_by(jobs.c.queue, jobs.c.group_key)
+        .having(func.count() > allowed)
+        .order_by(jobs.c.queue, jobs.c.group_key)
+        .limit(limit)
+    )
+    return connection.execute(query).all()
 
 
 def _room(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, int]:

@@ -42,7 +42,7 @@ from queue_db.dialects.statements import Pairs, stays
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
 from queue_db.schema import NEVER
-from queue_db.store import leaving
+from queue_db.store import controls, leaving
 from queue_db.store.base import Store
 from queue_db.store.callbacks import Fate
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
@@ -136,7 +136,8 @@ def allocate(
 ) -> Offset:
     """The next offset after ``start``: a batch that is claimed already, or a fresh claim of up to ``limit`` due jobs.
 
-    Spark asks for it when all up to ``start`` is written, so that is completed first. ``start`` itself if nothing is due.
+    Spark asks for it when all up to ``start`` is written, so that is completed first. ``start`` itself if nothing is due, or if the
+    queue is paused or its rate used up.
 
     :param ceiling: no job with a higher id is claimed.
     :raises StreamFencedError, CheckpointMismatchError: nothing was changed.
@@ -148,7 +149,7 @@ def allocate(
         claim = connection.execute(_batches(store, row.id, start.batch + 1, start.batch + 1)).one().claim
         return Offset(start.batch + 1, claim)
     batch, claim = start.batch + 1, secrets.token_hex(16)
-    taken = _claim(connection, store, row, batch, claim, limit, ceiling)
+    taken = _claim_allowed(connection, store, row, batch, claim, limit, ceiling)
     streams, batches = store.tables.streams, store.tables.batches
     seen = moment(store.clock is not None)
     if not taken:
@@ -325,6 +326,22 @@ def _mismatch(name: str, what: str) -> CheckpointMismatchError:
         "from what the database knows, start with a new checkpoint location, and with a new output folder or txnAppId: sinks that "
         "know batches by their number would take the new ones for old"
     )
+
+
+def _claim_allowed(
+    connection: Connection, store: Store, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None
+) -> int:
+    """:func:`_claim`, unless the queue is paused, and no more than its rate allows; return how many."""
+    said = controls.read(connection, store, [row.queue]).get(row.queue)
+    if said is None or (not said.paused and said.rate is None):
+        return _claim(connection, store, row, batch, claim, limit, ceiling)
+    if said.paused:
+        return 0
+    allowed, _ = controls.spend(connection, store, row.queue, limit)
+    taken = _claim(connection, store, row, batch, claim, allowed, ceiling) if allowed else 0
+    if taken < allowed and said.rate is not None and said.per is not None:
+        controls.refund(connection, store, row.queue, round((allowed - taken) * said.per * 1_000_000 / said.rate))
+    return taken
 
 
 def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, claim: str, limit: int, ceiling: int | None) -> int:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sqlalchemy import insert
 
 from queue_db import QueueDB
 from queue_db.insights import stuck
@@ -39,6 +40,18 @@ def test_nothing_is_stuck_where_nothing_waits_for_long(ours, clock):
     clock.advance(600)
     assert stuck(ours) == [], "a running job is not stuck"
     assert job.complete()
+
+
+def test_a_group_that_was_inserted_past_enqueue_is_named(ours):
+    mail = ours.queue("mail")
+    mail.enqueue_many(("n", None, {"group": group}) for group in ("tidy", "crowded") for _ in range(2))
+    jobs = ours.store.tables.jobs
+    with mail.transaction() as connection:  # as a JDBC append does
+        connection.execute(insert(jobs), [{"queue": "mail", "payload": "1", "group_key": "crowded"}] * 2)
+    (said,) = stuck(ours)
+    assert said.startswith("group 'crowded' of queue 'mail': 3 of its jobs may be claimed at once, and 1 should be: they were inserted")
+    mail.limit(per_group=3)
+    assert stuck(ours) == []
 
 
 def test_each_reason_is_named(ours, clock):
