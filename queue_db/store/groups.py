@@ -149,7 +149,7 @@ def incomplete(connection: Connection, store: Store, queue: str) -> list[Group]:
 
 
 def crowded(connection: Connection, store: Store, limit: int) -> Sequence[Row[Any]]:
-    """``queue, group_key, admitted, allowed`` of the groups of which more jobs are admitted than may run. Reads all grouped jobs."""
+    """``queue, group_key, admitted, allowed`` of groups that have more admitted jobs than may run. Reads all grouped jobs."""
     jobs, queues = store.tables.jobs, store.tables.queues
     allowed = func.coalesce(func.max(queues.c.per_group), 1)
     query = (
