@@ -9,6 +9,7 @@ import io
 import logging
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,29 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from queue_db.database import Database
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError
 from queue_db.schema import HEAD, Tables
+from queue_db.schema import tables as described
 
 if TYPE_CHECKING:
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
-__all__ = ["HEAD", "SchemaVersion", "configuration", "found", "offline_sql", "require", "run", "scripts", "works_since"]
+__all__ = [
+    "HEAD",
+    "SchemaVersion",
+    "configuration",
+    "found",
+    "include_object",
+    "offline_sql",
+    "require",
+    "run",
+    "scripts",
+    "works_since",
+]
 
 log = logging.getLogger("queue_db")
+
+#: Alembic's filter: (object, name, type, reflected, compare_to) → whether autogenerate looks at it.
+IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
 
 # Looks for tables that another process is making, and the pause between them (seconds).
 _LOOKS = 20
@@ -243,3 +259,26 @@ def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, st
     except CommandError as error:
         raise ConfigurationError(f"migrate from {start!r} to {revision!r}: {error}") from error
     return output.getvalue()
+
+
+def include_object(table: str = "jobs", schema: str | None = None, *, also: IncludeObject | None = None) -> IncludeObject:
+    """For the ``env.py`` of an application in the same database: Alembic's autogenerate leaves the queue's tables alone.
+
+    ``context.configure(…, include_object=include_object())``. Without it, ``alembic revision --autogenerate`` finds tables that the
+    application's metadata does not know, and proposes to drop them.
+
+    :param table: as for :class:`~queue_db.QueueDB`.
+    :param schema: as for :class:`~queue_db.QueueDB`; None also where it is the default schema of Alembic's connection.
+    :param also: the application's own filter, or another one of these; both have to agree.
+    :raises ArgumentError: for a name that no table of a queue can have.
+    """
+    ours = described(table, schema)
+    names = {one.name for one in ours.metadata.tables.values()} | {ours.version}
+
+    def include(found: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
+        # What hangs on a table (indexes, columns) is not asked for when its table is left out.
+        if reflected and compare_to is None and name in names and getattr(found, "schema", None) == schema:
+            return False
+        return also is None or also(found, name, type_, reflected, compare_to)
+
+    return include
