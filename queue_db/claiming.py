@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -50,15 +50,16 @@ class Claiming:
         # to us, and nobody has it in hand.
         self._unheard: list[tuple[str, set[int]]] = []
 
-    def claim(self, limit: int, lease: int, *, pop: bool = False) -> list[Won]:
+    def claim(self, limit: int, lease: int, *, pop: bool = False, unless_due: Mapping[str, Marks] | None = None) -> list[Won]:
         """Take up to ``limit`` due jobs for ``lease`` microseconds, or with ``pop`` out of the table for good.
 
+        :param unless_due: take nothing while a job is due in one of these queues.
         :raises StorageError: if nothing has been won; what an earlier round won is leased to us, and is handed out.
         """
         won: list[Won] = []
         missed = 0
         try:
-            missed = self._win(limit, lease, won, pop=pop)
+            missed = self._win(limit, lease, won, pop=pop, unless_due=unless_due or {})
         except StorageError:
             if not won:
                 raise
@@ -73,7 +74,7 @@ class Claiming:
                 counters.empty += not missed
         return won
 
-    def _win(self, limit: int, lease: int, won: list[Won], *, pop: bool) -> int:
+    def _win(self, limit: int, lease: int, won: list[Won], *, pop: bool, unless_due: Mapping[str, Marks]) -> int:
         """Try until something is won or nothing is due, a few times; append to ``won`` and return the number of misses."""
         missed = rounds = 0
         sweeping = self.marks.sweep_due()
@@ -81,7 +82,7 @@ class Claiming:
         lean = self._winning and not sweeping
         for _ in range(_MOST_ROUNDS):
             held = len(won)
-            claim = self._round(limit - held, lease, won, sweep=sweeping, pop=pop, lean=lean)
+            claim = self._round(limit - held, lease, won, sweep=sweeping, pop=pop, lean=lean, unless_due=unless_due)
             lean = False
             if not claim.conclusive:
                 # It won nothing, or less than it could: the next one says what is left.
@@ -110,7 +111,9 @@ class Claiming:
             self._database.pause(_PAUSE * 2**rounds * random.random())
         return missed
 
-    def _round(self, limit: int, lease: int, won: list[Won], *, sweep: bool, pop: bool, lean: bool) -> Claim:
+    def _round(
+        self, limit: int, lease: int, won: list[Won], *, sweep: bool, pop: bool, lean: bool, unless_due: Mapping[str, Marks]
+    ) -> Claim:
         """Read candidates and take them once, with ``pop`` out of the table; append the jobs won."""
         store, strategy = self._store, self._strategy
         token = secrets.token_hex(16)
@@ -125,6 +128,8 @@ class Claiming:
             lean=lean,
             out=pop and lean and store.dialect.takes_out,
         )
+        if unless_due:
+            want.unless_due = tuple((queue, marks.ranges()) for queue, marks in unless_due.items())
 
         def work(connection: Connection) -> Claim:
             if not pop:

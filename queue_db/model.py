@@ -132,6 +132,8 @@ class Want:
     out: bool = False
     #: Jobs of this kind only; None: of any.
     kind: str | None = None
+    #: Take nothing while a job is due in one of these queues: name, and the ranges in which its jobs lie.
+    unless_due: tuple[tuple[str, tuple[Range, ...]], ...] = ()
 
 
 class NewJob(NamedTuple):

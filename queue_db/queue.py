@@ -185,6 +185,16 @@ class Queue:
         codec = self.db.codec
         return [LeasedJob(row, self, codec, token) for row, token in self._claim(limit, micros, pop=delete)]
 
+    def claim_unless(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
+        """:meth:`claim`, but nothing while a job is due in one of the queues ``due``, asked in the same statement.
+
+        Not found there: a job of a priority that this process has not seen, or of more than 32. ``db.upcoming`` finds them.
+        """
+        micros = arguments.seconds("lease", lease, zero=False)
+        codec = self.db.codec
+        unless_due = {name: self.db.queue(name).marks for name in due}
+        return [LeasedJob(row, self, codec, token) for row, token in self._claim(limit, micros, pop=delete, unless_due=unless_due)]
+
     def pop(self, limit: int = 1) -> list[Job]:
         """Take up to ``limit`` due jobs out of the queue for good, in claim order: *at most once*.
 
@@ -197,10 +207,10 @@ class Queue:
             for row, _ in self._claim(limit, _POP_LEASE, pop=True)
         ]
 
-    def _claim(self, limit: int, micros: int, *, pop: bool = False) -> list[Won]:
+    def _claim(self, limit: int, micros: int, *, pop: bool = False, unless_due: Mapping[str, Marks] | None = None) -> list[Won]:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         self.db.ready()
-        return self._claiming.claim(limit, micros, pop=pop)
+        return self._claiming.claim(limit, micros, pop=pop, unless_due=unless_due)
 
     # --- settle -----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 from queue_db.database import Database
+from queue_db.model import Capability
 from queue_db.store import Marks, Store
 from queue_db.store import upcoming as outlook
 
@@ -39,9 +40,12 @@ def look(database: Database, store: Store, marks: Mapping[str, Marks]) -> dict[s
             found[queue] = None if one.wait is None else one.wait / 1_000_000
             if one.unseen:
                 again[queue] = marks[queue]
-            elif queue in sweeping and not _due(found[queue]):
-                # Where one is due the claim has to sweep too, or it would not find it.
-                marks[queue].swept(seconds)
+            elif not _due(found[queue]):
+                if Capability.CONCURRENT_WRITERS in store.capabilities:  # elsewhere deleted index entries are really gone
+                    marks[queue].nothing_due(ranges[queue], one.asked_at)
+                if queue in sweeping:
+                    # Where one is due the claim has to sweep too, or it would not find it.
+                    marks[queue].swept(seconds)
         asked = again
         if not asked:
             break

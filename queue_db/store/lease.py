@@ -89,7 +89,14 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
     for place, known in enumerate(want.ranges):
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
-    taking = _taking(store, len(want.ranges), draw.order, draw.lock, settable=want.now is not None, kinded=want.kind is not None)
+    for number, (queue, ranges) in enumerate(want.unless_due):
+        parameters[f"other_{number}"] = queue
+        for place, known in enumerate(ranges):
+            parameters[f"other_priority_{number}_{place}"] = known.priority
+            parameters[f"other_floor_{number}_{place}"] = known.floor
+    others = tuple(len(ranges) for _, ranges in want.unless_due)
+    kinded = want.kind is not None
+    taking = _taking(store, len(want.ranges), draw.order, draw.lock, others, settable=want.now is not None, kinded=kinded)
     lean = want.lean and taking.lean is not None
     out = want.out and lean
     taken = store.dialect.take(connection, taking, parameters, lean=lean, out=out)
@@ -123,18 +130,20 @@ def anything_due(connection: Connection, store: Store, want: Want) -> bool:
     return connection.execute(taking.candidates, parameters).first() is not None
 
 
-def _taking(store: Store, ranges: int, order: Order, lock: Lock, *, settable: bool, kinded: bool) -> Taking:
-    """The statement parts of one shape of claim, built once."""
-    shape = (ranges, order, lock, settable, kinded)
+def _taking(
+    store: Store, ranges: int, order: Order, lock: Lock, others: tuple[int, ...] = (), *, settable: bool, kinded: bool
+) -> Taking:
+    """The statement parts of one shape of claim, built once. ``others``: the number of ranges of each queue in ``unless_due``."""
+    shape = (ranges, order, lock, others, settable, kinded)
     taking = store.takings.get(shape)
     if taking is None:
         jobs = store.tables.jobs
         simple = ranges == 1 and lock is not Lock.WAIT and order is not Order.SHUFFLE
         taking = store.takings[shape] = Taking(
             jobs=jobs,
-            candidates=_candidates(store, ranges, order, lock, settable, kinded=kinded),
-            whole=_candidates(store, ranges, order, lock, settable, kinded=kinded, whole=True),
-            lean=_lean(store, settable, kinded=kinded) if simple else None,
+            candidates=_candidates(store, ranges, order, lock, settable, others, kinded=kinded),
+            whole=_candidates(store, ranges, order, lock, settable, others, kinded=kinded, whole=True),
+            lean=_lean(store, settable, others, kinded=kinded) if simple else None,
             before=_before(store) if simple else None,
             slices=order is Order.SLICE,
             clock=moment(settable),
@@ -165,7 +174,15 @@ def _assignments(store: Store, settable: bool) -> list[tuple[ColumnElement[Any],
 
 
 def _candidates(
-    store: Store, ranges: int, order: Order, lock: Lock, settable: bool, *, kinded: bool, whole: bool = False
+    store: Store,
+    ranges: int,
+    order: Order,
+    lock: Lock,
+    settable: bool,
+    others: tuple[int, ...],
+    *,
+    kinded: bool,
+    whole: bool = False,
 ) -> Select[Any]:
     """``id, version, priority, available_at, head`` of the jobs to take, and with ``whole`` all that a claim returns.
 
@@ -173,7 +190,8 @@ def _candidates(
     """
     jobs = store.tables.jobs
     wanted = [jobs.c.id, jobs.c.version, jobs.c.priority, jobs.c.available_at]
-    others = [jobs.c[name] for name in _COLUMNS if name not in {column.name for column in wanted}] if whole else []
+    more = [jobs.c[name] for name in _COLUMNS if name not in {column.name for column in wanted}] if whole else []
+    nothing_due = _nothing_due(store, others, settable)
     read = bindparam("read", type_=Integer)
 
     def arm(place: int | None) -> Select[Any]:
@@ -183,11 +201,11 @@ def _candidates(
         if place is None:
             keys.insert(0, jobs.c.priority)
         # What is locked here is taken: its other columns are read under the lock.
-        columns = wanted if lock is Lock.NONE else [*wanted, *others]
+        columns = wanted if lock is Lock.NONE else [*wanted, *more]
         head: ColumnElement[int] = jobs.c.available_at
         if order is not Order.HEAD:
             head = select(jobs.c.available_at).where(*due).order_by(*keys).limit(1).correlate(None).scalar_subquery()
-        rows = select(*columns, head.label("head")).where(*due).order_by(*keys).limit(read)
+        rows = select(*columns, head.label("head")).where(*due, *nothing_due).order_by(*keys).limit(read)
         return rows if lock is Lock.NONE else store.dialect.lock_rows(rows, skip=lock is Lock.SKIP)
 
     def window(name: str) -> FromClause:
@@ -197,23 +215,23 @@ def _candidates(
         return arms[0] if len(arms) == 1 else union_all(*(select(one) for one in arms)).limit(read).subquery(name)
 
     if order is Order.HEAD:
-        return _joined(select(window("range")), store, others if lock is Lock.NONE else [])
+        return _joined(select(window("range")), store, more if lock is Lock.NONE else [])
     if order is Order.SHUFFLE:
         drawn = select(window("range")).order_by(store.dialect.random()).limit(bindparam("limit", type_=Integer))
-        return _joined(drawn, store, others)
+        return _joined(drawn, store, more)
     limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
     # Where the queue ends before the slice does, it goes on at the head.
     slice_ = select(window("range")).offset(start).limit(limit).subquery("slice")
     head = select(window("front")).limit(front).subquery("head")
-    return _joined(union_all(select(slice_), select(head)).limit(limit), store, others)
+    return _joined(union_all(select(slice_), select(head)).limit(limit), store, more)
 
 
-def _lean(store: Store, settable: bool, *, kinded: bool) -> Select[Any]:
+def _lean(store: Store, settable: bool, others: tuple[int, ...], *, kinded: bool) -> Select[Any]:
     """``id, version, available_at`` of the due jobs of a single range, in claim order."""
     jobs = store.tables.jobs
     return (
         select(jobs.c.id, jobs.c.version, jobs.c.available_at)
-        .where(*_due(store, 0, settable, kinded=kinded))
+        .where(*_due(store, 0, settable, kinded=kinded), *_nothing_due(store, others, settable))
         .order_by(jobs.c.available_at, jobs.c.id)
     )
 
@@ -237,6 +255,24 @@ def _due(store: Store, place: int | None, settable: bool, *, kinded: bool) -> li
         due.append(jobs.c.priority == bindparam(f"priority_{place}", type_=Integer))
         due.append(jobs.c.available_at >= bindparam(f"floor_{place}", type_=BigInteger))
     return due
+
+
+def _nothing_due(store: Store, others: tuple[int, ...], settable: bool) -> list[ColumnElement[bool]]:
+    """No job is due in any range of other queues: one index entry each, read once for the statement."""
+    conditions: list[ColumnElement[bool]] = []
+    for number, ranges in enumerate(others):
+        for place in range(ranges):
+            # Another name for the table, or it would be taken for the one around it.
+            other = store.tables.jobs.alias(f"other_{number}_{place}")
+            due = select(other.c.id).where(
+                other.c.queue == bindparam(f"other_{number}"),
+                other.c.priority == bindparam(f"other_priority_{number}_{place}", type_=Integer),
+                other.c.available_at >= bindparam(f"other_floor_{number}_{place}", type_=BigInteger),
+                other.c.available_at <= moment(settable),
+                other.c.delete_mark == 0,
+            )
+            conditions.append(~due.order_by(other.c.available_at).limit(1).exists())
+    return conditions
 
 
 def _joined(drawn: Select[Any] | CompoundSelect[Any], store: Store, others: list[Column[Any]]) -> Select[Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from queue_db.model import Claim, Range
 
@@ -83,6 +83,14 @@ class Marks:
                     self._floors[priority] = min(head, now - SLACK)
             if swept:
                 self._sweep_again_after(seconds)
+
+    def nothing_due(self, ranges: Sequence[Range], now: int) -> None:
+        """No job was due in these ranges at ``now``, the database's time: others that ask step over no dead entries there."""
+        with self._lock:
+            self._ranges = None
+            for known in ranges:
+                if known.priority in self._floors:
+                    self._floors[known.priority] = max(self._floors[known.priority], now - SLACK)
 
     def swept(self, seconds: float) -> None:
         """A look from the beginning took so long and found nothing due."""

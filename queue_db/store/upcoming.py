@@ -42,6 +42,8 @@ class Outlook:
     wait: int | None
     #: Priorities that are in the queue and were not in the ranges.
     unseen: tuple[int, ...] = ()
+    #: When this was asked by the database's clock, microseconds.
+    asked_at: int = 0
 
 
 def anything_left(connection: Connection, store: Store, queue: str, within: int, kind: str | None = None) -> bool:
@@ -84,7 +86,7 @@ def look(connection: Connection, store: Store, queues: Mapping[str, Sequence[Ran
         elif row[_DUE] < NEVER:  # what waits for something else than time is no reason to wake up
             due[place] = min(row[_DUE], due.get(place, row[_DUE]))
     return {
-        queue: Outlook(due[place] - now if place in due else None, tuple(sorted(unseen.get(place, ()))))
+        queue: Outlook(due[place] - now if place in due else None, tuple(sorted(unseen.get(place, ()))), now)
         for place, queue in enumerate(queues)
     }
 

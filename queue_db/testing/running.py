@@ -64,7 +64,7 @@ def inline(worker: Worker, *, raises: bool = True) -> Iterator[None]:
 
 
 def _next(worker: Worker) -> LeasedJob | None:
-    for name in worker.shares.order():
+    for name in worker.shares.queues:
         for job in worker.db.queue(name).claim(1, worker.lease):
             return job
     return None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from queue_db import arguments
@@ -16,11 +16,16 @@ from queue_db.queues import QueueDB
 from queue_db.worker.bell import Bell
 from queue_db.worker.controls import Allowance
 from queue_db.worker.pauses import Idle, Pause
+from queue_db.worker.turns import Turns
 
 log = logging.getLogger("queue_db.worker")
 
 #: Jobs that a process works on at once when nobody says how many.
 CONCURRENCY = 10
+
+#: While jobs come from some queues, the others are looked at once in so many seconds, and once in so many jobs.
+LOOK_EVERY = 0.05
+LOOK_AFTER = 100
 
 # Seconds to rest when all queues that have room are paused or at their limits.
 _REFUSED = 0.05
@@ -33,7 +38,7 @@ class Shares:
     :param queues: how many of each, in the order in which they are asked.
     :param total: how many in all.
     :param ahead: how many more are claimed before a slot is free for them.
-    :param weights: by which the order is drawn each time; None: always this order.
+    :param weights: the share of each queue while all have jobs; None: strictly this order.
     """
 
     queues: Mapping[str, int]
@@ -41,13 +46,12 @@ class Shares:
     ahead: int = 0
     weights: Mapping[str, int] | None = None
 
-    def order(self) -> list[str]:
-        """The queues in the order of the next claims."""
-        if self.weights is None:
-            return list(self.queues)
-        # The largest of random()^(1/weight) is this queue with a probability of its weight over the sum of all.
-        drawn = {queue: random.random() ** (1.0 / self.weights[queue]) for queue in self.queues}
-        return sorted(drawn, key=drawn.__getitem__, reverse=True)
+    def urgency(self) -> Callable[[LeasedJob], tuple[int, int]]:
+        """Which of the jobs in hand begins first, the lowest: by queue and priority; with weights as they were claimed."""
+        if self.weights is not None:
+            return lambda job: (0, 0)
+        places = {queue: place for place, queue in enumerate(self.queues)}
+        return lambda job: (places[job.queue], job.priority)
 
 
 def shares_of(
@@ -115,6 +119,10 @@ class Claimer:
         self.bell = Bell(lambda: db.database.listen(db.hints.channel), trouble)
         # Where the last claim won all it asked for, the next one will most likely win too.
         self._promising: set[str] = set()
+        self._turns = Turns(list(shares.queues), shares.weights)
+        self._place = {queue: place for place, queue in enumerate(shares.queues)}
+        self._looked_at = 0.0
+        self._claimed_since = 0  # jobs since the last look
         self._hungry = False
         self._until_empty = False
         self.stopping = threading.Event()
@@ -186,26 +194,51 @@ class Claimer:
                 return False
             self._hear(min(self._poll, _REFUSED))
             return True
-        names = [queue for queue in self._shares.order() if queue in self._promising and queue in room]
-        if not names:
+        promising = {queue: places for queue, places in room.items() if queue in self._promising}
+        if not promising or self._look_is_due(room):
             return self._look(room)
         won = 0
         left = self._most() - self._in_hand(None)
-        for queue in names:
-            won += self._claim(queue, min(room[queue], left - won, MAX_CLAIM))
+        # Queues that go first and are not asked in this round: they may have got jobs since the last look.
+        unasked = [queue for queue in room if queue not in promising] if self._turns.strict else []
+        guarded = False
+        for queue, wanted in self._turns.split(promising, left).items():
+            before = [one for one in unasked if self._place[one] < self._place[queue]]
+            guarded = guarded or bool(before)
+            won += self._claim(queue, min(wanted, left - won, MAX_CLAIM), before)
         if not won:
+            if guarded:
+                return self._look(room)  # most likely a job is due in a queue that goes first
             # All were lost to others, or taken since somebody said that they were there.
             self._hear(self._idle.next())
         return True
 
-    def _claim(self, queue: str, wanted: int) -> int:
-        """Claim up to ``wanted`` jobs of a queue; return how many came."""
+    def _look_is_due(self, room: Collection[str]) -> bool:
+        """Whether jobs may be due in a queue that has been without, and that does not go after all that have some."""
+        if self._claimed_since < LOOK_AFTER and time.monotonic() - self._looked_at < LOOK_EVERY:
+            return False
+        others = [queue for queue in room if queue not in self._promising]
+        if not self._turns.strict:
+            return bool(others)
+        last = max(self._place[queue] for queue in self._promising if queue in room)
+        return any(self._place[queue] < last for queue in others)
+
+    def _claim(self, queue: str, wanted: int, before: Collection[str]) -> int:
+        """Claim up to ``wanted`` jobs of a queue while nothing is due in those ``before`` it; return how many came."""
         if wanted < 1:
             return 0
         allowed = self._allowance.spend(queue, wanted)
-        jobs = self._db.queue(queue).claim(allowed, self._lease, delete=self._at_most_once) if allowed else []
+        source = self._db.queue(queue)
+        jobs: list[LeasedJob] = []
+        if allowed and before:
+            jobs = source.claim_unless(before, allowed, self._lease, delete=self._at_most_once)
+        elif allowed:
+            jobs = source.claim(allowed, self._lease, delete=self._at_most_once)
+        self._claimed_since += len(jobs)
         if len(jobs) < wanted:
-            self._promising.discard(queue)
+            if self._turns.strict or not jobs:
+                self._promising.discard(queue)
+            self._turns.came(queue, wanted, len(jobs))
             self._allowance.refund(queue, allowed - len(jobs))
         if jobs:
             for job in jobs:
@@ -220,6 +253,7 @@ class Claimer:
         # Asked before the look: if nothing was in hand then, nobody here can have added a job since.
         idle = self._idle_now()
         waits = self._db.upcoming(room)
+        self._looked_at, self._claimed_since = time.monotonic(), 0
         self._trouble.reset()
         due = {queue for queue, wait in waits.items() if wait is not None and wait <= 0}
         if due:

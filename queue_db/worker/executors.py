@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -14,28 +16,41 @@ from queue_db.worker.handlers import Handling
 
 Assignment = tuple[LeasedJob, Handling]
 
+Urgency = Callable[[LeasedJob], tuple[int, int]]
+"""The lowest begins first."""
+
 
 class Threads:
     """Functions, each call on one of ``count`` threads.
 
     Daemons: a handler that does not come back must not keep the process from ending.
+
+    :param urgency: which of the waiting jobs begins first; those that are equal begin in the order in which they came.
     """
 
-    def __init__(self, count: int, work: Callable[[LeasedJob, Handling], None], name: str) -> None:
+    def __init__(self, number: int, work: Callable[[LeasedJob, Handling], None], name: str, urgency: Urgency) -> None:
         self._work = work
-        self._waiting: SimpleQueue[Assignment | None] = SimpleQueue()
+        self._urgency = urgency
+        # One entry for each job in the heap, and None for each thread that is to end.
+        self._waiting: SimpleQueue[bool | None] = SimpleQueue()
+        self._heap: list[tuple[tuple[int, int], int, Assignment]] = []
+        self._numbers = count()
+        self._lock = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._run, name=f"queue_db handler {number + 1} of {name}", daemon=True)
-            for number in range(count)
+            threading.Thread(target=self._run, name=f"queue_db handler {place + 1} of {name}", daemon=True)
+            for place in range(number)
         ]
         for thread in self._threads:
             thread.start()
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
         """Work on these as soon as threads are free."""
+        with self._lock:
+            for assignment in assignments:
+                heappush(self._heap, (self._urgency(assignment[0]), next(self._numbers), assignment))
         put = self._waiting.put
-        for assignment in assignments:
-            put(assignment)
+        for _ in assignments:
+            put(True)
 
     def cancel(self, job: LeasedJob) -> None:
         """A thread cannot be stopped from outside; its handler may look at ``job.lost``."""
@@ -45,9 +60,8 @@ class Threads:
         found = []
         with suppress(Empty):
             while True:
-                one = self._waiting.get_nowait()
-                if one is not None:
-                    found.append(one[0])
+                if self._waiting.get_nowait():
+                    found.append(self._next()[0])
         return found
 
     def close(self) -> None:
@@ -57,8 +71,12 @@ class Threads:
 
     def _run(self) -> None:
         work, get = self._work, self._waiting.get
-        while (one := get()) is not None:
-            work(*one)
+        while get():
+            work(*self._next())
+
+    def _next(self) -> Assignment:
+        with self._lock:
+            return heappop(self._heap)[2]
 
 
 class Loop:

@@ -109,7 +109,7 @@ class Run:
         worker = self._worker
         handlings = worker.handlers.all()
         if any(not one.asynchronous for one in handlings):
-            self._functions = Threads(worker.shares.total, self._call, self._names)
+            self._functions = Threads(worker.shares.total, self._call, self._names, worker.shares.urgency())
         if any(one.asynchronous for one in handlings):
             self._coroutines = Loop(self._await, self._names)
         self._reporting = self._thread("acknowledger", self._acknowledger.run)

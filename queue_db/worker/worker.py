@@ -38,7 +38,7 @@ class Worker:
     :param mode: ``at_least_once``; or ``at_most_once``: jobs leave the queue when they are claimed, and one whose worker dies, or
         whose handler fails, is gone.
     :param prefetch: jobs to claim ahead of free slots: fewer statements, but these jobs wait here while another worker may be idle.
-    :param weights: draw the order of the queues by these weights each time, so that none starves; default: strictly in order.
+    :param weights: the share of each queue's jobs while all queues have jobs, so that none starves; default: strictly in order.
     :param poll: longest pause between two looks at empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
     :param keep: seconds for which completed jobs are kept, with payloads and results, where their handlers do not say; default: not

@@ -31,6 +31,7 @@ WITHOUT = {
     "QueueDB.ready": "for the package's own use",
     "QueueDB.look": "for the package's own use",
     "Queue.marks": "for the package's own use",
+    "Queue.claim_unless": "for the worker, which is synchronous",
     "Queue.progress_of": "for the package's own use",
     "Queue.extend_unlocked": "for the worker, which is synchronous",
     "LeasedJob.tie": "for the package's own use",

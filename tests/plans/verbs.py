@@ -35,6 +35,17 @@ def claim(limit: int, strategy: Callable[[], Any]) -> Verb:
     return run
 
 
+def claim_unless(open_db: Open, name: str) -> Touched:
+    """A claim that asks whether anything is due in another queue, which has but delayed jobs."""
+    with open_db() as db:
+        other = f"{name} before"
+        db.queue(other).enqueue_many([("k", None, {"delay": 3600})] * 20)
+        for queue in (other, name):
+            db.queue(queue)._claiming.marks = Marks(clock=lambda: 0.0)
+        db.queue(name).claim(1)
+        return watch(db, lambda: db.queue(name).claim_unless([other], 1, 60.0))
+
+
 def first_claim(open_db: Open, name: str) -> Touched:
     """The first claim of a process, which knows nothing of the queue."""
     with open_db() as db:
@@ -77,6 +88,7 @@ VERBS: dict[str, Verb] = {
     "claim 1": claim(1, lambda: "adaptive"),
     "claim 100": claim(100, lambda: "adaptive"),
     "first claim": first_claim,
+    "claim 1 unless": claim_unless,
     "claim 10, slice": claim(10, optimistic("slice")),
     "claim 10, uniform": claim(10, optimistic("uniform")),
     "claim 10, geometric": claim(10, optimistic("geometric")),

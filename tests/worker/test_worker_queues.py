@@ -9,7 +9,6 @@ from sqlalchemy import event, text
 
 from queue_db.worker import Worker
 from queue_db.worker.bell import Bell
-from queue_db.worker.claimer import Shares
 from queue_db.worker.pauses import Idle
 from tests.worker.serving import serving
 
@@ -45,13 +44,6 @@ def test_due_delayed_jobs_go_before_fresh_ones_in_due_order(db, name, clock, ope
     worker.handles(None)(lambda job: seen.append(job.payload))
     worker.run(until_empty=True)
     assert seen == [10, 20, "high", 20, "low"]
-
-
-def test_weights_draw_the_order():
-    shares = Shares({"a": 1, "b": 1}, 2, weights={"a": 9, "b": 1})
-    first = Counter(shares.order()[0] for _ in range(2000))
-    assert 0.85 < first["a"] / 2000 < 0.95  # nine tenths; 7 standard deviations away
-    assert Shares({"a": 1, "b": 1}, 2).order() == ["a", "b"]
 
 
 def test_each_queue_has_its_slots(db, names):
