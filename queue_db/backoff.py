@@ -5,6 +5,7 @@ Each policy is a function that makes one: ``handles("welcome", backoff=exponenti
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,24 @@ Chance = Callable[[], float]
 
 # Beyond 64 doublings every ceiling has been reached; this keeps floats finite.
 _MOST_STEPS = 64
+
+
+def checked(what: str, function: object) -> Backoff:
+    """``function``, if it can be called with the number of an attempt. It is not called.
+
+    :param what: the name of the argument, for the message.
+    :raises ArgumentError: it cannot.
+    """
+    if not callable(function):
+        hint = f": constant({function!r}) waits the same time before every attempt" if isinstance(function, int | float) else ""
+        raise ArgumentError(f"{what}={function!r}: must be a function of the attempt's number, such as exponential(){hint}")
+    try:
+        inspect.signature(function).bind(1)
+    except TypeError as error:
+        raise ArgumentError(f"{what}={function!r}: must take one argument, the attempt's number: {error}") from None
+    except ValueError:
+        pass  # written in C, and says nothing of its arguments
+    return function
 
 
 def constant(seconds: float) -> Backoff:

@@ -35,9 +35,13 @@ class Claiming:
     """The claims of one queue. Safe to share between threads.
 
     :param worker: the name that claimed jobs show.
+    :param bury: sends jobs to the dead table whose attempts are used up.
     """
 
-    def __init__(self, database: Database, store: Store, strategy: Strategy, queue: str, worker: str) -> None:
+    def __init__(
+        self, database: Database, store: Store, strategy: Strategy, queue: str, worker: str, bury: Callable[[Sequence[Won]], object]
+    ) -> None:
+        self._bury = bury
         self._database = database
         self._store = store
         self._strategy = strategy
@@ -161,7 +165,9 @@ class Claiming:
             counters.exhausted += len(exhausted)
         if exhausted:
             won.extend((row, token) for row in rows if row.attempts <= row.max_attempts)
-            self._bury(exhausted)
+            # Every attempt was claimed and none came back with a verdict: these jobs kill their workers. In a transaction of its
+            # own: if it does not come to pass, their lease ends and the next claim does it.
+            self._bury([(row, token) for row in exhausted])
         else:
             won.extend([(row, token) for row in rows])
         return claim
@@ -202,26 +208,6 @@ class Claiming:
                 counters.candidates += lost
                 counters.missed += lost
         return lost
-
-    def _bury(self, rows: Sequence[ClaimedRow]) -> None:
-        """Every attempt was claimed and none came back with a verdict: these jobs kill their workers.
-
-        In a transaction of its own: if it does not come to pass, their lease ends and the next claim does it.
-        """
-        reasons = {
-            row.id: f"no verdict after {row.max_attempts} attempts: each worker vanished or overran its lease"
-            + (f"; last error: {row.last_error}" if row.last_error else "")
-            for row in rows
-        }
-        pairs = [(row.id, row.version) for row in rows]
-
-        def bury(connection: Connection) -> None:
-            def change() -> dict[int, Fate]:
-                return dict.fromkeys(settle.bury(connection, self._store, pairs, reasons), Fate.DEAD)
-
-            leave(connection, self._store, self._ties(rows), change)
-
-        self._database.run(bury, name="bury")
 
     def _take_out(self, connection: Connection, rows: Sequence[ClaimedRow]) -> None:
         """Delete what was claimed."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from queue_db.leased import LeasedJob
+from queue_db.model import DeathReason
 
 
 class Happening(StrEnum):
@@ -15,16 +16,16 @@ class Happening(StrEnum):
 
     STARTED = "started"  #: its handler is about to be called
     COMPLETED = "completed"
-    FAILED = "failed"  #: the attempt failed: to be tried again, or dead after the last one
-    SNOOZED = "snoozed"
+    FAILED = "failed"  #: the attempt failed, and there will be another one
+    SNOOZED = "snoozed"  #: by its handler; or there is no handler for its kind yet
     CANCELLED = "cancelled"  #: by its handler
-    DEAD = "dead"  #: given up by its handler, or parked
+    DEAD = "dead"  #: it was the last attempt: it failed, or the job was given up before; ``reason`` says why
     LOST = "lost"  #: the lease was lost, or the result could not be reported: another worker gets the job
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """Something happened to a job."""
+    """Something happened to a job. Each attempt begins with one event at most and ends with exactly one."""
 
     what: Happening
     job: LeasedJob
@@ -32,6 +33,8 @@ class JobEvent:
     outcome: Any = None
     #: How long the handler ran, seconds; None when it has only started, or never did.
     seconds: float | None = None
+    #: Why the job is dead; None when it is not.
+    reason: DeathReason | None = None
 
 
 Hook = Callable[[JobEvent], None]

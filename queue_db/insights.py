@@ -50,13 +50,19 @@ def _why(queue: str, said: Controls, workers: list[WorkerInfo]) -> str:
     limits += [] if said.rate is None else [f"{said.rate} in {said.per:g} s"]
     if limits:
         return f"its {len(alive)} workers are held to {' and '.join(limits)} (queue-db limit {queue})"
-    if all(worker.in_hand >= sum(worker.queues.values()) for worker in alive):
-        return f"its {len(alive)} workers have no free slot: more processes, more concurrency, or shorter jobs"
+    if all(worker.in_hand + worker.stuck >= sum(worker.queues.values()) for worker in alive):
+        stuck = sum(worker.stuck for worker in alive)
+        of_these = f", {stuck} of them stuck (see below)" if stuck else ""
+        return f"its {len(alive)} workers have no free slot{of_these}: more processes, more concurrency, or shorter jobs"
     return f"its {len(alive)} workers do not keep up"
 
 
 def _workers(workers: list[WorkerInfo]) -> Iterator[str]:
     for worker in workers:
+        if worker.stuck:
+            hang = "handlers that have not come back after a timeout or a lost lease"
+            how = "SIGUSR1 logs where they are; a restart frees the slots, by itself with exit_when_stuck="
+            yield f"worker {worker.name!r} has {worker.stuck} stuck slots: {hang} ({how})"
         if worker.silent >= SILENT:
             has = (
                 f"what it has in hand ({worker.in_hand}) comes back with the leases" if worker.in_hand else "it had nothing in hand"

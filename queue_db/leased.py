@@ -58,6 +58,7 @@ class LeasedJob:
     __slots__ = (
         "_claimed_at",
         "_codec",
+        "_limit",
         "_lost",
         "_noting",
         "_payload",
@@ -76,6 +77,7 @@ class LeasedJob:
         self._codec = codec
         self._payload: tuple[Any] | None = None
         self._lost: threading.Event | None = None
+        self._limit: int | None = None
         self._noting: Callable[[LeasedJob, Said], Verdict] | None = None
         self.token = token
         #: The fencing token; goes up when the lease is extended.
@@ -147,8 +149,17 @@ class LeasedJob:
 
     @property
     def max_attempts(self) -> int:
-        """After this many failed attempts the job is dead."""
-        return self._row.max_attempts
+        """After this many failed attempts the job is dead: as its handler says, or else the job."""
+        return self._limit or self._row.max_attempts
+
+    def limit_attempts(self, most: int) -> None:
+        """Let :attr:`max_attempts` be the handler's; the row gets it when the attempt fails."""
+        self._limit = most
+
+    @property
+    def limited(self) -> bool:
+        """Whether :attr:`max_attempts` is another than the row's."""
+        return self._limit is not None and self._limit != self._row.max_attempts
 
     @property
     def unique_key(self) -> str | None:

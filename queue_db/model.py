@@ -52,6 +52,16 @@ class Fault(StrEnum):
     OTHER = "other"
 
 
+class DeathReason(StrEnum):
+    """Why a job is dead: the ``reason`` of events, log records and metrics."""
+
+    FAILED = "failed"  #: its last attempt failed
+    REJECTED = "rejected"  #: its handler returned Dead, or a program called ``bury``
+    UNKNOWN_KIND = "unknown_kind"  #: no handler for its kind
+    PAYLOAD = "payload"  #: its payload cannot be decoded, or does not fit the handler's schema
+    EXHAUSTED = "exhausted"  #: every attempt ended without a verdict: each worker vanished or overran its lease
+
+
 class LeaseIdentity(Protocol):
     """What names one lease for ever."""
 
@@ -228,6 +238,7 @@ class Counters:
     empty: int = 0  #: claims that found nothing due
     applied: int = 0  #: settles that took effect
     lost: int = 0  #: settles whose lease was lost
+    dead: int = 0  #: jobs sent to the dead table, for whatever reason; ``exhausted`` among them
     exhausted: int = 0  #: jobs sent to the dead table at claim: every attempt vanished without a verdict
     retried: int = 0  #: transactions run again after a deadlock, a serialization failure or a lost connection
     statements: int = 0  #: sent by claims and settles on connections of our own, BEGIN and COMMIT too
@@ -289,6 +300,7 @@ class WorkerInfo:
     started_at: datetime
     seen_at: datetime
     silent: float  #: seconds since it was seen
+    stuck: int = 0  #: slots of handlers that have not come back although their jobs were taken from them
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from queue_db.dead import job_from_row
 from queue_db.enqueuing import Enqueuing
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.leased import LeasedJob
-from queue_db.model import Controls, Job, Kept, NewJob, QueueStats, Said, State, Verdict
+from queue_db.model import Controls, DeathReason, Job, Kept, NewJob, QueueStats, Said, State, Verdict
 from queue_db.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.settling import Settling
 from queue_db.store import Marks, controls, groups, insight, leaving, sweep
@@ -58,8 +58,8 @@ class Queue:
         self.name = name
         self._intake = intake.Intake(name, db.codec, db.max_payload, db.schemas)
         self._enqueuing = Enqueuing(db.database, db.store, db.hints, name)
-        self._claiming = Claiming(db.database, db.store, db.strategy, name, db.worker)
-        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, db.worker, db.hints)
+        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, db.worker, db.hints, db.deaths)
+        self._claiming = Claiming(db.database, db.store, db.strategy, name, db.worker, self._bury_exhausted)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.db.url}>"
@@ -212,6 +212,15 @@ class Queue:
         self.db.ready()
         return self._claiming.claim(limit, micros, pop=pop, unless_due=unless_due)
 
+    def _bury_exhausted(self, won: Sequence[Won]) -> None:
+        jobs = [LeasedJob(row, self, self.db.codec, token) for row, token in won]
+        reasons = [
+            f"no verdict after {job.max_attempts} attempts: each worker vanished or overran its lease"
+            + (f"; last error: {job.last_error}" if job.last_error else "")
+            for job in jobs
+        ]
+        self._settling.bury(jobs, reasons, DeathReason.EXHAUSTED)
+
     # --- settle -----------------------------------------------------------------------------------------------------
 
     def complete_many(
@@ -266,9 +275,26 @@ class Queue:
         """The work of these jobs is no longer wanted."""
         return self._settling.cancel(jobs)
 
-    def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str]) -> list[Verdict]:
-        """Send these jobs to the dead table, all for one reason or each for its own."""
-        return self._settling.bury(jobs, error)
+    def bury_many(
+        self,
+        jobs: Sequence[LeasedJob],
+        error: BaseException | str | Sequence[BaseException | str],
+        *,
+        reason: DeathReason = DeathReason.REJECTED,
+    ) -> list[Verdict]:
+        """Send these jobs to the dead table, all with one error text or each with its own.
+
+        :param reason: what log records, events and metrics call it.
+        """
+        return self._settling.bury(jobs, error, reason)
+
+    def defer_unknown_many(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, grace: float) -> list[Verdict]:
+        """Give back jobs for whose kind there is no handler here; not an attempt.
+
+        They come back after a second at first and a minute at last: another worker may have a handler. Those that are still
+        without one ``grace`` seconds after the first time go to the dead table, with ``error`` as the text.
+        """
+        return self._settling.defer_unknown(jobs, error, arguments.seconds("grace", grace))
 
     def progress_of(self, job: LeasedJob, said: Said) -> Verdict:
         """Write what is said about a leased job: :meth:`LeasedJob.progress` elsewhere than in a worker."""

@@ -17,6 +17,7 @@ from queue_db import arguments, backoff, migrate, upcoming
 from queue_db.codecs import Codec, JSONCodec
 from queue_db.database import Database
 from queue_db.dead import DeadJobs, job_from_row
+from queue_db.deaths import Deaths
 from queue_db.errors import JobNotFoundError
 from queue_db.hints import Hints
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
@@ -55,9 +56,11 @@ class QueueDB:
     :param schema: schema prefix of the tables.
     :param worker: the name that claimed jobs show; default host and process id.
     :param codec: payload ↔ text, JSON by default.
-    :param retry_after: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
+    :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
+        Where it raises, or returns no possible wait, that one job waits as by default, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
     :param clock: for tests: microseconds since 1970, instead of the database's clock.
+    :raises ArgumentError: ``retry_after`` is no function of one number, or another value is outside its allowed range.
     :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed.
     :raises UnsupportedError: the server is too old, or lacks what the strategy or removal needs.
     :raises StorageError: the server does not answer or refuses the login.
@@ -84,7 +87,7 @@ class QueueDB:
         self.removal = removal_for(removal)
         self.worker = arguments.name("worker", worker or process_name(os.getpid()), WORKER_LENGTH)
         self.codec: Codec = codec or JSONCodec()
-        self.retry_after = retry_after or backoff.exponential()
+        self.retry_after = backoff.checked("retry_after", retry_after) if retry_after is not None else backoff.exponential()
         self.max_payload = arguments.whole("max_payload", max_payload, 1)
         named = tables(table, schema)
         self.database = self._opens(url_or_engine, pool_size=pool_size)
@@ -98,6 +101,7 @@ class QueueDB:
             self.database.close()
             raise
         self.hints = Hints(self.store)
+        self.deaths = Deaths(self.database, self.worker)
         self.dead = DeadJobs(self)
         self.streams = Streams(self)
         self.schedules = Schedules(self)
@@ -241,6 +245,7 @@ class QueueDB:
                 queues=json.loads(row.queues),
                 state=row.state,
                 in_hand=row.in_hand,
+                stuck=row.stuck,
                 counters=json.loads(row.counters),
                 started_at=from_micros(row.started_at),
                 seen_at=from_micros(row.seen_at),

@@ -5,6 +5,7 @@ streams that hold what they have claimed until it is written elsewhere (``_strea
 may be said about a queue (``_queues``, ``_shares``), who works (``_workers``), what is to be done when (``_schedules``), what went
 wrong (``_errors``) and what came of it (``_finished``). Around the jobs themselves are the locks of their groups (``_stripes``),
 what is to be enqueued when all of some jobs are done (``_callbacks``), and keys that outlive their jobs (``_windows``).
+Metrics of all processes share one look at the queues (``_samples``).
 
 Plain column types and server-side defaults: ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client makes a valid job.
 All times are BIGINT microseconds since 1970, UTC, by the database's clock.
@@ -39,6 +40,7 @@ RULE_LENGTH = 200
 ZONE_LENGTH = 64
 CLASS_LENGTH = 200
 NOTE_LENGTH = 200
+SAMPLE_LENGTH = 40
 
 DEFAULT_KIND = "default"
 DEFAULT_MAX_ATTEMPTS = 25
@@ -99,6 +101,7 @@ class Tables:
     stripes: Table
     callbacks: Table
     windows: Table
+    samples: Table
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
     version: str
 
@@ -158,6 +161,8 @@ def tables(name: str = "jobs", schema: str | None = None) -> Tables:
         # How far the handler is, 0 to 1, and what it says about that.
         Column("progress", Double),
         Column("progress_note", String(NOTE_LENGTH)),
+        # When a worker first found that it has no handler for the kind; NULL as soon as a handler has had the job.
+        Column("unknown_since", BigInteger),
         sqlite_autoincrement=True,  # an id must never be used again: (id, version) would name two leases
         postgresql_with=POSTGRESQL_CHURN,
         **_MYSQL,
@@ -351,6 +356,8 @@ def _worker_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -
         Column("queues", long_text, nullable=False),  # JSON: {queue: slots}
         Column("state", String(20), nullable=False),
         Column("in_hand", Integer, nullable=False, server_default=text("0")),
+        # Slots of handlers that have not returned although their jobs were taken from them: after a timeout, or a lost lease.
+        Column("stuck", Integer, nullable=False, server_default=text("0")),
         Column("counters", long_text, nullable=False),  # JSON: {what: number}
         Column("started_at", BigInteger, nullable=False, server_default=now_us()),
         Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
@@ -416,7 +423,7 @@ def _worker_tables(name: str, metadata: MetaData, big_id: Any, long_text: Any) -
     return queues, shares, workers, schedules, errors, finished
 
 
-def _tables_around(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> tuple[Table, Table, Table]:
+def _tables_around(name: str, metadata: MetaData, big_id: Any, long_text: Any) -> tuple[Table, Table, Table, Table]:
     # Whoever adds a job to a group, or takes one out, changes the row that the group's name falls on, and then looks at the group:
     # so one after the other, and one who looks with an old snapshot is refused.
     stripes = Table(
@@ -457,4 +464,17 @@ def _tables_around(name: str, metadata: MetaData, big_id: Any, long_text: Any) -
     )
     # DELETE FROM jobs_windows WHERE ends_at < ?
     Index(f"{name}_windows_age", windows.c.ends_at)
-    return stripes, callbacks, windows
+    # What a look at all queues found, for those who would else look themselves; one process at a time takes the next sample.
+    samples = Table(
+        f"{name}_samples",
+        metadata,
+        Column("name", String(SAMPLE_LENGTH), primary_key=True),
+        # Raised by the process that takes the next sample, so that only one does.
+        Column("version", BigInteger, nullable=False, server_default=text("0")),
+        Column("taken_at", BigInteger),
+        # Not before then is the next one taken.
+        Column("next_at", BigInteger, nullable=False, server_default=text("0")),
+        Column("data", long_text),  # JSON
+        **_MYSQL,
+    )
+    return stripes, callbacks, windows, samples

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,10 +12,11 @@ from sqlalchemy import Connection
 
 from queue_db import arguments, backoff
 from queue_db.database import ATTEMPTS, Database
+from queue_db.deaths import Death, Deaths
 from queue_db.errors import ArgumentError
 from queue_db.hints import Hints
 from queue_db.leased import LeasedJob, Settler
-from queue_db.model import Kept, Verdict, to_micros
+from queue_db.model import DeathReason, Kept, Verdict, to_micros
 from queue_db.removal import Removal
 from queue_db.schema import CLASS_LENGTH
 from queue_db.settlement import Pairs, Settlement, Work
@@ -24,11 +27,19 @@ from queue_db.store.leaving import leave
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+log = logging.getLogger("queue_db.settling")
+
 #: Longest stored reason, characters: what a list can show.
 _MAX_ERROR = 10_000
 
 # Longest stored traceback, characters: its end.
 _MAX_TRACE = 8_000
+
+# Seconds until a job without a handler is claimed again: at first, and at most. In between it is half the time that it has waited.
+_UNKNOWN_WAITS = (1.0, 60.0)
+
+# What a job waits for whose backoff failed.
+_DEFAULT_BACKOFF = backoff.exponential()
 
 
 class Settling:
@@ -38,6 +49,7 @@ class Settling:
     :param retry_after: attempt number → seconds until the next try.
     :param worker: the name that failed attempts show.
     :param hints: hear of jobs that may be claimed because others have left.
+    :param deaths: hear of jobs that went to the dead table.
     """
 
     def __init__(
@@ -49,7 +61,9 @@ class Settling:
         source: Settler,
         worker: str,
         hints: Hints,
+        deaths: Deaths,
     ) -> None:
+        self._deaths = deaths
         self._hints = hints
         self._worker = worker
         self._database = database
@@ -108,8 +122,9 @@ class Settling:
         reasons = error if isinstance(error, Sequence) and not isinstance(error, str) else [error] * len(jobs)
         failures = {job.id: self._failure(job, reason) for job, reason in zip(jobs, reasons, strict=True)}
         over = {job.id for job, is_last in zip(jobs, ends, strict=True) if is_last}
+        limits = _limits(jobs)
         delays = {
-            job.id: arguments.seconds("retry_after", self._retry_after(job.attempts)) if wait is None else wait
+            job.id: self._backoff(job) if wait is None else wait
             for job, wait in zip(jobs, waits, strict=True)
             if job.id not in over
         }
@@ -119,9 +134,11 @@ class Settling:
             gone = [pair for pair in pairs if pair[0] in over]
             done: set[int] = set()
             if again:
-                done |= settle.free(connection, self._store, again, delays=delays, errors=_of(errors, again), attempted=True)
+                done |= settle.free(
+                    connection, self._store, again, delays=delays, errors=_of(errors, again), limits=limits, attempted=True
+                )
             if gone:
-                done |= settle.bury(connection, self._store, gone, errors)
+                done |= settle.bury(connection, self._store, gone, errors, limits)
             if done:
                 history.record_errors(connection, self._store, [failures[job_id] for job_id in sorted(done)])
             return done
@@ -129,7 +146,18 @@ class Settling:
         def change(job: LeasedJob) -> settle.Change:
             return settle.Change.GONE if job.id in over else settle.Change.FREED
 
-        return self._settle(jobs, "fail", work, change, lambda job_id: Fate.DEAD if job_id in over else None)
+        def death(job: LeasedJob) -> Death | None:
+            return Death(job, DeathReason.FAILED, errors[job.id]) if job.id in over else None
+
+        return self._settle(jobs, "fail", work, change, lambda job_id: Fate.DEAD if job_id in over else None, death=death)
+
+    def _backoff(self, job: LeasedJob) -> int:
+        """Microseconds until the next attempt. A backoff that fails counts for this job only: it waits as by default."""
+        try:
+            return arguments.seconds("retry_after", self._retry_after(job.attempts))
+        except Exception:
+            log.exception("retry_after failed for attempt %d of %r: the default backoff is taken", job.attempts, job)
+            return arguments.seconds("retry_after", _DEFAULT_BACKOFF(job.attempts))
 
     def give_back(self, jobs: Sequence[LeasedJob], verb: str, delay: int) -> list[Verdict]:
         """They come back in ``delay`` microseconds; not an attempt."""
@@ -191,15 +219,59 @@ class Settling:
             lambda _: Fate.CANCELLED,
         )
 
-    def bury(self, jobs: Sequence[LeasedJob], error: BaseException | str | Sequence[BaseException | str]) -> list[Verdict]:
+    def bury(
+        self,
+        jobs: Sequence[LeasedJob],
+        error: BaseException | str | Sequence[BaseException | str],
+        reason: DeathReason,
+    ) -> list[Verdict]:
         """They go to the dead table."""
         jobs = list(jobs)
         errors = {job.id: text for job, text in zip(jobs, _error_texts(error, len(jobs)), strict=True)}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
-            return settle.bury(connection, self._store, pairs, _of(errors, pairs))
+            return settle.bury(connection, self._store, pairs, _of(errors, pairs), _limits(jobs))
 
-        return self._settle(jobs, "bury", work, settle.Change.GONE, lambda _: Fate.DEAD)
+        def death(job: LeasedJob) -> Death:
+            return Death(job, reason, errors[job.id])
+
+        return self._settle(jobs, "bury", work, settle.Change.GONE, lambda _: Fate.DEAD, death=death)
+
+    def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
+        """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
+        jobs = list(jobs)
+        text = _error_text(error)
+        over: set[int] = set()
+
+        def work(connection: Connection, pairs: Pairs) -> set[int]:
+            over.clear()
+            held = settle.lock(connection, self._store, pairs)
+            since = settle.unknown_since(connection, self._store, held)
+            now = self._store.read_clock(connection)
+            gone = [pair for pair in held if now - since.get(pair[0], now) >= grace]
+            over.update(job_id for job_id, _ in gone)
+            again = [pair for pair in held if pair[0] not in over]
+            done = settle.bury(connection, self._store, gone, dict.fromkeys(over, text), _limits(jobs)) if gone else set()
+            if again:
+                first = {job_id: since.get(job_id, now) for job_id, _ in again}
+                done |= settle.free(
+                    connection,
+                    self._store,
+                    again,
+                    delays={job_id: _unknown_wait(now - seen, grace) for job_id, seen in first.items()},
+                    errors=dict.fromkeys(first, text),
+                    unknown_since=first,
+                    attempted=False,
+                )
+            return done
+
+        def change(job: LeasedJob) -> settle.Change:
+            return settle.Change.GONE if job.id in over else settle.Change.FREED
+
+        def death(job: LeasedJob) -> Death | None:
+            return Death(job, DeathReason.UNKNOWN_KIND, text) if job.id in over else None
+
+        return self._settle(jobs, "defer", work, change, lambda job_id: Fate.DEAD if job_id in over else None, death=death)
 
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
         raised = isinstance(error, BaseException)
@@ -210,7 +282,7 @@ class Settling:
             "attempt": job.attempts,
             "worker": self._worker,
             "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
-            "message": arguments.storable(str(error), _MAX_ERROR),
+            "message": arguments.storable(_text(error), _MAX_ERROR),
             "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
         }
 
@@ -239,6 +311,7 @@ class Settling:
         attempts: int = ATTEMPTS,
         applied: Callable[[LeasedJob], None] | None = None,
         direct: bool = False,
+        death: Callable[[LeasedJob], Death | None] | None = None,
     ) -> list[Verdict]:
         jobs = list(jobs)
         for job in jobs:
@@ -258,6 +331,9 @@ class Settling:
         with self._database.counting as counters:
             counters.applied += took_effect
             counters.lost += len(verdicts) - took_effect
+        if death is not None:
+            changed = {id(job): job for job, verdict in zip(jobs, verdicts, strict=True) if verdict}
+            self._deaths.record(one for job in changed.values() if (one := death(job)) is not None)
         return verdicts
 
     def _leaving(self, jobs: Sequence[LeasedJob], work: Work, fate: Callable[[int], Fate | None], fed: set[str]) -> Work:
@@ -298,10 +374,30 @@ def _error_texts(error: BaseException | str | Sequence[BaseException | str], job
 def _error_text(error: BaseException | str) -> str:
     """The reason as it is stored: the exception's type and text, cut."""
     if isinstance(error, BaseException):
-        error = f"{type(error).__name__}: {error}"
+        error = f"{type(error).__name__}: {_text(error)}"
     if not isinstance(error, str):
         raise ArgumentError(f"error={error!r}: must be a text or an exception")
     return arguments.storable(error, _MAX_ERROR)
+
+
+def _text(error: BaseException | str) -> str:
+    """The error as text, also when its class cannot say it."""
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 - the class is the handler's own
+        return f"(its text cannot be had: {type(another).__name__})"
+
+
+def _limits(jobs: Sequence[LeasedJob]) -> dict[int, int] | None:
+    """``max_attempts`` by job, where a handler has another than one of the rows."""
+    return {job.id: job.max_attempts for job in jobs} if any(job.limited for job in jobs) else None
+
+
+def _unknown_wait(waited: int, grace: int) -> int:
+    """Microseconds until a job without a handler is looked at again, which has waited for so many."""
+    shortest, longest = (seconds * 1e6 for seconds in _UNKNOWN_WAITS)
+    wait = min(longest, max(shortest, waited / 2)) * random.uniform(0.8, 1.2)
+    return round(min(wait, max(grace - waited, 0)))
 
 
 def _of(errors: Mapping[int, str], pairs: Pairs) -> dict[int, str]:

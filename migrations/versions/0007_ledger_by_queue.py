@@ -6,7 +6,7 @@ from alembic import context, op
 from queue_db.clock import now_us
 
 revision = "0007"
-down_revision = "0004"
+down_revision = "0005"
 branch_labels = None
 depends_on = None
 additive = False  # another primary key

@@ -89,7 +89,7 @@ class AsyncLeasedJob:
 
     @property
     def max_attempts(self) -> int:
-        """After this many failed attempts the job is dead."""
+        """After this many failed attempts the job is dead: as its handler says, or else the job."""
         return self.leased.max_attempts
 
     @property

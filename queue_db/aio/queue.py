@@ -23,7 +23,7 @@ from queue_db.aio.streams import AsyncStreams
 from queue_db.codecs import Codec
 from queue_db.database import Database, wrong_sort
 from queue_db.errors import ConfigurationError
-from queue_db.model import Batch, Controls, Counters, Finished, Job, JobError, Kept, QueueStats, Verdict, WorkerInfo
+from queue_db.model import Batch, Controls, Counters, DeathReason, Finished, Job, JobError, Kept, QueueStats, Verdict, WorkerInfo
 from queue_db.payloads import Schema
 from queue_db.queue import Queue
 from queue_db.queues import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
@@ -53,9 +53,11 @@ class AsyncQueueDB:
     :param schema: schema prefix of the tables.
     :param worker: the name that claimed jobs show; default host and process id.
     :param codec: payload ↔ text, JSON by default.
-    :param retry_after: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
+    :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
+        Where it raises, or returns no possible wait, that one job waits as by default, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
     :param clock: for tests: microseconds since 1970, instead of the database's clock.
+    :raises ArgumentError: ``retry_after`` is no function of one number.
     :raises ConfigurationError: an engine that is not for asyncio, or that lets tasks share a connection.
     """
 
@@ -74,6 +76,8 @@ class AsyncQueueDB:
         pool_size: int = 5,
         clock: Callable[[], int] | None = None,
     ) -> None:
+        if retry_after is not None:
+            backoff.checked("retry_after", retry_after)
         if isinstance(url_or_engine, Engine):
             raise ConfigurationError(wrong_sort("an Engine", "an AsyncEngine", asynchronous=True))
         if isinstance(url_or_engine, AsyncEngine) and isinstance(url_or_engine.pool, StaticPool):
@@ -441,10 +445,27 @@ class AsyncQueue:
         return await run(self._queue.cancel_many, settled(jobs))
 
     async def bury_many(
-        self, jobs: Sequence[AsyncLeasedJob], error: BaseException | str | Sequence[BaseException | str]
+        self,
+        jobs: Sequence[AsyncLeasedJob],
+        error: BaseException | str | Sequence[BaseException | str],
+        *,
+        reason: DeathReason = DeathReason.REJECTED,
     ) -> list[Verdict]:
-        """Send these jobs to the dead table, all for one reason or each for its own."""
-        return await run(self._queue.bury_many, settled(jobs), error)
+        """Send these jobs to the dead table, all with one error text or each with its own.
+
+        :param reason: what log records, events and metrics call it.
+        """
+        return await run(self._queue.bury_many, settled(jobs), error, reason=reason)
+
+    async def defer_unknown_many(
+        self, jobs: Sequence[AsyncLeasedJob], error: BaseException | str, *, grace: float
+    ) -> list[Verdict]:
+        """Give back jobs for whose kind there is no handler here; not an attempt.
+
+        They come back after a second at first and a minute at last: another worker may have a handler. Those that are still
+        without one ``grace`` seconds after the first time go to the dead table, with ``error`` as the text.
+        """
+        return await run(self._queue.defer_unknown_many, settled(jobs), error, grace=grace)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:

@@ -16,6 +16,7 @@ NOT_SO = 1
 USAGE = 2
 DATABASE = 3
 BUG = 70
+STUCK = 75
 INTERRUPTED = 130
 
 #: Status → meaning; the table of the documentation.
@@ -26,6 +27,7 @@ MEANINGS = {
     USAGE: "wrong usage or configuration: an argument, the URL, a driver or a table that is missing; nothing was changed",
     DATABASE: "the database: not reachable, wrong password, a statement refused",
     BUG: "a mistake in queue-db; the traceback is on standard error, please report it",
+    STUCK: "`work --exit-when-stuck`: handlers hang and keep their slots; start it again",
     INTERRUPTED: "Ctrl-C",
 }
 

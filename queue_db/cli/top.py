@@ -34,7 +34,8 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Show queues and workers until Ctrl-C: what waits, what runs, who works, and what became of the jobs.
 
-        Each look counts the jobs of all queues. progress: how far the running jobs are that say so, on average. done/s: completed
+        Each look counts the jobs of all queues. stuck: slots of handlers that have not come back after a timeout or a lost lease.
+        progress: how far the running jobs are that say so, on average. done/s: completed
         by all workers since the look before. silent: how long ago the worker was last seen; after a few of its words are missing,
         it is most likely dead. With --json each look is a line.
         """
@@ -96,13 +97,22 @@ def _drawn(seen: _Seen, before: _Seen | None) -> Group:
         far = output.share(one.progress) or "–"
         said = _said(seen.controls[one.queue])
         waiting.add_row(output.brief(one.queue), *(f"{number:,}" for number in numbers), age, far, said)
-    working = _table("worker", "state", "in hand", "completed", "failed", "dead", "lost", "queues", "up", "silent")
+    working = _table("worker", "state", "in hand", "stuck", "completed", "failed", "dead", "lost", "queues", "up", "silent")
     for worker in seen.workers:
         counts = [f"{worker.counters.get(name, 0):,}" for name in ("completed", "failed", "dead", "lost")]
         names = ", ".join(f"{name} {slots}" for name, slots in worker.queues.items())
         up = output.span((worker.seen_at - worker.started_at).total_seconds()) or ""
         silent = output.span(worker.silent) or ""
-        working.add_row(output.brief(worker.name), worker.state, str(worker.in_hand), *counts, output.brief(names), up, silent)
+        working.add_row(
+            output.brief(worker.name),
+            worker.state,
+            str(worker.in_hand),
+            str(worker.stuck),
+            *counts,
+            output.brief(names),
+            up,
+            silent,
+        )
     rate = ""
     if before is not None and seen.at > before.at:
         rate = f", {max(0, seen.completed - before.completed) / (seen.at - before.at):,.0f} done/s"

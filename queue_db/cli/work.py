@@ -105,6 +105,27 @@ def add_to(app: typer.Typer) -> None:
             float | None,
             typer.Option(metavar="SECONDS", help="How long a stop waits for running jobs before it gives them back. [default: 30]"),
         ] = None,
+        unknown: Annotated[
+            str | None,
+            typer.Option(
+                metavar="WHAT",
+                help="What becomes of jobs without a handler for their kind. wait: they come back, not an attempt, since another "
+                "worker may have one; dead: at once. [default: wait]",
+            ),
+        ] = None,
+        unknown_grace: Annotated[
+            float | None,
+            typer.Option(metavar="SECONDS", help="How long they wait; then they are dead. [default: 3600]"),
+        ] = None,
+        exit_when_stuck: Annotated[
+            int | None,
+            typer.Option(
+                min=1,
+                metavar="N",
+                help="End with status 75 when N handlers have not come back after their timeouts or lost leases: they keep their "
+                "slots, and a supervisor, such as --processes, starts a fresh process.",
+            ),
+        ] = None,
         until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no job is due.")] = False,
         strategy: Annotated[str, typer.Option(metavar="NAME", help='How jobs are claimed; see "doctor".')] = "adaptive",
         removal: Annotated[str, typer.Option(metavar="NAME", help='How completed jobs leave; see "doctor".')] = "delete",
@@ -151,6 +172,9 @@ def add_to(app: typer.Typer) -> None:
             "lease": lease,
             "poll": poll,
             "grace": grace,
+            "unknown": unknown,
+            "unknown_grace": unknown_grace,
+            "exit_when_stuck": exit_when_stuck,
         }
         wishes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         with _logging(url, log_format, verbose=verbose):
@@ -178,13 +202,14 @@ def add_to(app: typer.Typer) -> None:
         if isinstance(ended, Summary):
             if as_json:
                 output.record({"queues": list(worker.shares.queues)} | asdict(ended))
-            ended = statuses.INTERRUPTED if ended.signal == signal.SIGINT else 0
+            ended = statuses.INTERRUPTED if ended.signal == signal.SIGINT else statuses.STUCK if ended.stuck else 0
         if ended:
             raise typer.Exit(ended)
 
 
 def _run(worker: Worker, processes: int, *, until_empty: bool) -> Summary | int:
     """One worker here, or several below us; return its summary, or their exit status."""
+    worker.handlers.require(worker.names)
     if processes == 1 or os.environ.get(_ONE_OF):
         return worker.run(until_empty=until_empty)
     worker.db.check()

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from queue_db.deaths import Death
 from queue_db.errors import QueueDBError
 from queue_db.events import Happening, JobEvent
 from queue_db.model import Counters
@@ -29,6 +30,7 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
     :param depth: also tell how many jobs wait and how old the oldest is, which reads the whole queue at each scrape.
     """
     jobs = Counter("queue_db_jobs", "What happened to jobs", ["queue", "kind", "what"], registry=registry)
+    dead = Counter("queue_db_dead", "Jobs that went to the dead table, by reason", ["queue", "kind", "reason"], registry=registry)
     runs = Histogram("queue_db_job_seconds", "How long handlers ran", ["queue", "kind"], buckets=BUCKETS, registry=registry)
     waits = Histogram(
         "queue_db_wait_seconds",
@@ -46,7 +48,14 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
         if event.what is Happening.STARTED and job.waited is not None:
             waits.labels(job.queue, job.kind).observe(job.waited)
 
+    def count_death(death: Death) -> None:
+        dead.labels(death.job.queue, death.job.kind, death.reason.value).inc()
+
     worker.on(count)
+    # Not from the worker's events: a death by a program of this process that uses the same database object counts too.
+    worker.db.deaths.add(count_death)
+    stuck = Gauge("queue_db_stuck", "Slots of handlers that have not come back after a timeout or a lost lease", registry=registry)
+    stuck.set_function(lambda: worker.stuck)
     registry.register(_Database(worker.db, list(worker.shares.queues) if depth else []))
 
 
@@ -64,6 +73,8 @@ class _Database:
     def collect(self) -> Iterator[Metric]:
         """Asked for by the registry."""
         for field in fields(Counters):
+            if field.name == "dead":
+                continue  # counted by reason above
             counter = CounterMetricFamily(f"queue_db_{field.name}", f"db.counters.{field.name}")
             counter.add_metric([], getattr(self._db.counters, field.name))
             yield counter

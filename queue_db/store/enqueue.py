@@ -184,6 +184,7 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
             worker=None,
             progress=None,
             progress_note=None,
+            unknown_since=None,
             last_error=None,
             due_at=case((blocked, due), else_=None),
             available_at=case((blocked, BLOCKED), else_=due),

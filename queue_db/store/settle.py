@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Text, case, insert, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, Select, Text, case, insert, select
 
 from queue_db.clock import moment
 from queue_db.dialects.statements import Pairs
@@ -65,11 +65,14 @@ def free(
     *,
     delays: Mapping[int, int],
     errors: Mapping[int, str] | None = None,
+    limits: Mapping[int, int] | None = None,
+    unknown_since: Mapping[int, int] | None = None,
     attempted: bool,
 ) -> set[int]:
     """Give jobs back to the queue, due ``delays[id]`` microseconds from now.
 
-    ``errors``: why, by id. ``attempted=False`` takes the claim's attempt back (snooze, release).
+    ``errors``: why, by id. ``limits``: their ``max_attempts`` from now on, by id. ``attempted=False`` takes the claim's attempt
+    back (snooze, release). ``unknown_since``: since when no worker has a handler for them, by id; None: one has.
     """
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
@@ -80,7 +83,10 @@ def free(
         "worker": None,
         "progress": None,
         "progress_note": None,
+        "unknown_since": None if unknown_since is None else each(jobs.c.id, unknown_since, BigInteger()),
     }
+    if limits:
+        values["max_attempts"] = each(jobs.c.id, limits, Integer())
     if errors is not None:
         values["last_error"] = each(jobs.c.id, errors, Text())
     if not attempted:
@@ -130,18 +136,30 @@ def lock(connection: Connection, store: Store, pairs: Pairs) -> Pairs:
     return store.dialect.hold(connection, store.tables.jobs, pairs)
 
 
-def bury(connection: Connection, store: Store, pairs: Pairs, errors: Mapping[int, str]) -> set[int]:
-    """Move jobs to the dead table with the reason for each."""
+def unknown_since(connection: Connection, store: Store, pairs: Pairs) -> dict[int, int]:
+    """Since when no worker has had a handler for these jobs, by id; those missing were never deferred."""
+    jobs = store.tables.jobs
+    query = select(jobs.c.id, jobs.c.unknown_since).where(
+        jobs.c.id.in_([job_id for job_id, _ in pairs]), jobs.c.unknown_since.is_not(None)
+    )
+    return {row.id: row.unknown_since for row in connection.execute(query)} if pairs else {}
+
+
+def bury(
+    connection: Connection, store: Store, pairs: Pairs, errors: Mapping[int, str], limits: Mapping[int, int] | None = None
+) -> set[int]:
+    """Move jobs to the dead table with the reason for each; ``limits``: their ``max_attempts`` there, by id."""
     jobs, dead = store.tables.jobs, store.tables.dead
     # Locked first: the copy and the deletion must be of the same rows.
     held = lock(connection, store, pairs)
     if not held:
         return set()
     ids = [job_id for job_id, _ in held]
+    changed: dict[str, ColumnElement[Any]] = {"version": jobs.c.version + 1}
+    if limits:
+        changed["max_attempts"] = each(jobs.c.id, {job_id: limits[job_id] for job_id in ids}, Integer())
     copied: list[ColumnElement[Any]] = [
-        jobs.c.version + 1 if column.name == "version" else jobs.c[column.name]
-        for column in dead.c
-        if column.name not in ("died_at", "last_error")
+        changed.get(column.name, jobs.c[column.name]) for column in dead.c if column.name not in ("died_at", "last_error")
     ]
     names = [column.name for column in dead.c if column.name not in ("died_at", "last_error")]
     source = select(

@@ -9,9 +9,10 @@ from typing import Any
 
 from queue_db.errors import PayloadError, UnknownKindError
 from queue_db.leased import LeasedJob
+from queue_db.model import DeathReason
 from queue_db.outcomes import Dead
 from queue_db.worker import Worker
-from queue_db.worker.acknowledger import Done, settle
+from queue_db.worker.acknowledger import Done, Unknown, settle
 from queue_db.worker.handlers import Handling
 
 #: More jobs than this in one go are most likely a handler that enqueues itself.
@@ -25,14 +26,16 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
 
     :param raises: raise what a handler raises, after its attempt was counted as failed; or go on.
     :raises RuntimeError: there was no end of jobs.
+    :raises ConfigurationError: the worker has no handlers.
     """
+    worker.handlers.require(worker.names)
     done: list[LeasedJob] = []
     while job := _next(worker):
         if len(done) >= MOST:
             raise RuntimeError(f"more than {MOST:,} jobs: does {job!r} enqueue itself?")
         done.append(job)
-        handling, outcome = _call(worker, job)
-        settle(Done(job, handling, outcome, None, keep=worker.keeps(handling)))
+        handling, outcome, reason = _call(worker, job)
+        settle(Done(job, handling, outcome, None, keep=worker.keeps(handling), reason=reason))
         if raises and isinstance(outcome, BaseException):
             raise outcome
     return done
@@ -70,16 +73,19 @@ def _next(worker: Worker) -> LeasedJob | None:
     return None
 
 
-def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any]:
+def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathReason | None]:
     try:
         handling = worker.handlers.of(job)
     except UnknownKindError as error:
-        return None, Dead(f"parked: {error}")
+        if worker.unknown == "wait":
+            return None, Unknown(error, worker.unknown_grace), None
+        return None, Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
     try:
         handling.read(job)
-        outcome = handling.wrapped(worker.wrappers)(job)
-        return handling, asyncio.run(outcome) if handling.asynchronous else outcome
     except PayloadError as error:
-        return handling, Dead(f"parked: {error}") if handling.schema is not None else error
+        return handling, Dead(f"parked: {error}"), DeathReason.PAYLOAD
+    try:
+        outcome = handling.wrapped(worker.wrappers)(job)
+        return handling, asyncio.run(outcome) if handling.asynchronous else outcome, None
     except Exception as error:  # noqa: BLE001 - it is the job's
-        return handling, error
+        return handling, error, None

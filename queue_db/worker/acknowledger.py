@@ -10,10 +10,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError, StorageError
+from queue_db.errors import StorageError, UnknownKindError
 from queue_db.events import Happening
 from queue_db.leased import LeasedJob
-from queue_db.model import Kept, Verdict
+from queue_db.model import DeathReason, Kept, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.handlers import Handling
@@ -29,6 +29,14 @@ AT_MOST = 1000
 
 #: How long it tries to report a finished job while the database does not answer, seconds.
 SETTLE_FOR = 600.0
+
+
+class Unknown(NamedTuple):
+    """The outcome of a job for whose kind there is no handler: it waits for a worker that has one."""
+
+    error: UnknownKindError
+    #: For so many seconds, and is dead then.
+    grace: float
 
 
 Ticket = object
@@ -47,6 +55,8 @@ class Done(NamedTuple):
     seconds: float | None = None
     #: For how long it is kept if it is completed, seconds; None or 0: not at all.
     keep: float | None = None
+    #: Why it goes to the dead table, if it does and not because its handler said so.
+    reason: DeathReason | None = None
 
 
 Told = Callable[[Done, Verdict | None], None]
@@ -114,18 +124,23 @@ class Acknowledger:
         self._mail.put(None)
 
     def _report(self, batch: list[Done]) -> None:
+        for settling, ones in _plan(batch):
+            self._settle_each(settling, ones)
+
+    def _settle_each(self, settling: _Settling, ones: Sequence[Done]) -> None:
+        """:meth:`_settle`; where one of the jobs cannot be settled, the others are."""
         try:
-            for settling, ones in _plan(batch):
-                self._settle(settling, ones)
+            self._settle(settling, ones)
         except Exception:
-            # Nothing of what is foreseen: the jobs come back when their leases run out, and the worker goes on.
-            log.exception("%d finished jobs could not be settled", len(batch))
-            for one in batch:
-                if one.ticket in self._expected:
-                    self._told(one, None)
-        finally:
-            for one in batch:
-                self._expected.pop(one.ticket, None)
+            rest = [one for one in ones if one.ticket in self._expected]
+            if len(ones) > 1:
+                for one in rest:
+                    self._settle_each(settling, [one])
+                return
+            # Nothing of what is foreseen: the job comes back when its lease runs out, and the worker goes on.
+            log.exception("%s could not be settled and comes back when its lease runs out", _these(ones), extra=_about(ones))
+            for one in rest:
+                self._tell(one, None)
 
     def _settle(self, settling: _Settling, ones: Sequence[Done]) -> None:
         """One verb over some jobs, for as long as it takes the database to answer; the fence decides whether it still counts."""
@@ -149,8 +164,10 @@ class Acknowledger:
                 return
 
     def _tell(self, one: Done, verdict: Verdict | None) -> None:
-        self._told(one, verdict)
-        self._expected.pop(one.ticket, None)
+        try:
+            self._told(one, verdict)
+        finally:
+            self._expected.pop(one.ticket, None)
 
 
 _Settling = Callable[[Sequence[Done]], list[Verdict]]
@@ -164,48 +181,55 @@ def settle(done: Done) -> Verdict:
 
 def _plan(batch: Sequence[Done]) -> list[tuple[_Settling, Sequence[Done]]]:
     """The verbs that settle these jobs, each with its own. Raises nothing: an impossible outcome fails its job."""
-    groups: dict[tuple[Queue, str, float], list[Done]] = {}
+    groups: dict[tuple[Queue, str, Any], list[Done]] = {}
     for one in batch:
-        done, verb, seconds = _verb(one)
+        done, verb, detail = _verb(one)
         queue: Queue = one.job.source  # type: ignore[assignment]
-        groups.setdefault((queue, verb, seconds), []).append(done)
-    return [(_settling(queue, verb, seconds), ones) for (queue, verb, seconds), ones in groups.items()]
+        groups.setdefault((queue, verb, detail), []).append(done)
+    return [(_settling(queue, verb, detail), ones) for (queue, verb, detail), ones in groups.items()]
 
 
-def _verb(one: Done) -> tuple[Done, str, float]:
-    """The outcome as it will be told, the verb, and for how long a snooze."""
+def _verb(one: Done) -> tuple[Done, str, Any]:
+    """The outcome as it will be told, the verb, and what it needs: seconds of a snooze, why a job is dead, for what it waits."""
     outcome = one.outcome
-    if isinstance(outcome, Snooze | Retry):
-        try:
-            arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
-        except ArgumentError as error:
-            log.warning("%r failed: %s", one.job, error, extra=about(one.job, Happening.FAILED, one.seconds))
-            return one._replace(outcome=error), "fail", 0.0
-    if isinstance(outcome, Snooze):
-        return one, "snooze", float(outcome.seconds)
-    if isinstance(outcome, BaseException | Retry):
-        return one, "fail", 0.0
-    if one.job.settled:
-        return one, "settled", 0.0
-    return one, _VERBS.get(type(outcome), "complete"), 0.0
+    detail: Any = None
+    match outcome:
+        case Unknown():
+            verb, detail = "defer", (f"parked: {outcome.error}", outcome.grace)
+        case Snooze() | Retry() if (wrong := _wrong_wait(outcome)) is not None:
+            log.warning("%r failed: %s", one.job, wrong, extra=about(one.job, Happening.FAILED, one.seconds))
+            one, verb = one._replace(outcome=wrong), "fail"
+        case Snooze():
+            verb, detail = "snooze", float(outcome.seconds)
+        case BaseException() | Retry():
+            verb = "fail"
+        case _ if one.job.settled:
+            verb = "settled"
+        case Dead():
+            verb, detail = "bury", one.reason or DeathReason.REJECTED
+        case _:
+            verb = "cancel" if isinstance(outcome, Cancel) else "complete"
+    return one, verb, detail
 
 
-_VERBS = {Cancel: "cancel", Dead: "bury"}
+def _wrong_wait(outcome: Snooze | Retry) -> Exception | None:
+    try:
+        arguments.seconds(f"{type(outcome).__name__}.seconds", 0 if outcome.seconds is None else outcome.seconds)
+    except Exception as error:  # noqa: BLE001 - whatever a handler returns fails its own job only
+        return error
+    return None
 
 
-def _settling(queue: Queue, verb: str, seconds: float) -> _Settling:
-    match verb:
-        case "settled":
-            return lambda ones: [Verdict.APPLIED for _ in ones]
-        case "snooze":
-            return lambda ones: queue.snooze_many(_jobs(ones), seconds)
-        case "cancel":
-            return lambda ones: queue.cancel_many(_jobs(ones))
-        case "bury":
-            return lambda ones: queue.bury_many(_jobs(ones), [_reason(one.outcome) for one in ones])
-        case "fail":
-            return lambda ones: _fail(queue, ones)
-    return lambda ones: queue.complete_many(_jobs(ones), kept=_kept(queue, ones))
+def _settling(queue: Queue, verb: str, detail: Any) -> _Settling:
+    return {
+        "complete": lambda ones: queue.complete_many(_jobs(ones), kept=_kept(queue, ones)),
+        "settled": lambda ones: [Verdict.APPLIED for _ in ones],
+        "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
+        "defer": lambda ones: queue.defer_unknown_many(_jobs(ones), detail[0], grace=detail[1]),
+        "cancel": lambda ones: queue.cancel_many(_jobs(ones)),
+        "bury": lambda ones: queue.bury_many(_jobs(ones), [_reason(one.outcome) for one in ones], reason=detail),
+        "fail": lambda ones: _fail(queue, ones),
+    }[verb]
 
 
 def _kept(queue: Queue, ones: Sequence[Done]) -> list[Kept | None] | None:
@@ -221,7 +245,7 @@ def _of(queue: Queue, one: Done) -> Kept | None:
     result: str | None = None
     try:
         result = queue.db.codec.encode(one.outcome)
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # noqa: BLE001 - the codec is the application's
         # The work is done: to do it again would not make its result any better.
         log.warning("%r: the result cannot be kept: %s", one.job, error, extra=about(one.job, Happening.COMPLETED, one.seconds))
     return Kept(result, arguments.seconds("keep", one.keep))
@@ -229,8 +253,7 @@ def _of(queue: Queue, one: Done) -> Kept | None:
 
 def _fail(queue: Queue, ones: Sequence[Done]) -> list[Verdict]:
     waits = [_wait(one) for one in ones]
-    ends = [one.handling.last(one.job) if one.handling else one.job.attempts >= one.job.max_attempts for one in ones]
-    return queue.fail_many(_jobs(ones), [_reason(one.outcome) for one in ones], retry_in=waits, last=ends)
+    return queue.fail_many(_jobs(ones), [_reason(one.outcome) for one in ones], retry_in=waits)
 
 
 def _wait(one: Done) -> float | None:
@@ -250,7 +273,8 @@ def _wait(one: Done) -> float | None:
 
 
 def _reason(outcome: object) -> BaseException | str:
-    return outcome.reason if isinstance(outcome, Retry | Dead) else outcome  # type: ignore[return-value]
+    said: object = outcome.reason if isinstance(outcome, Retry | Dead) else outcome
+    return said if isinstance(said, BaseException | str) else str(said)
 
 
 def _jobs(ones: Sequence[Done]) -> list[LeasedJob]:

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from queue_db import arguments
-from queue_db.backoff import Backoff
-from queue_db.errors import ArgumentError, UnknownKindError
+from queue_db.backoff import Backoff, checked
+from queue_db.errors import ArgumentError, ConfigurationError, UnknownKindError
 from queue_db.leased import LeasedJob
 from queue_db.payloads import Schema
 from queue_db.schema import KIND_LENGTH
@@ -68,10 +68,6 @@ class Handling:
         """Whether somebody else must watch its time."""
         return self.timeout is not None and not self.asynchronous and self.apart is None
 
-    def last(self, job: LeasedJob) -> bool:
-        """Whether this is the last attempt."""
-        return job.attempts >= (self.max_attempts or job.max_attempts)
-
     def exhausted(self, job: LeasedJob) -> bool:
         """Whether there was a last attempt before this one."""
         return self.max_attempts is not None and job.attempts > self.max_attempts
@@ -116,8 +112,8 @@ class Handlers:
             raise ArgumentError(f"{of_kind} has a handler already")
         if max_attempts is not None:
             arguments.whole("max_attempts", max_attempts, 1)
-        if backoff is not None and not callable(backoff):
-            raise ArgumentError(f"backoff={backoff!r}: must be a function of the attempt's number, such as exponential()")
+        if backoff is not None:
+            checked("backoff", backoff)
         if timeout is not None:
             arguments.seconds("timeout", timeout, zero=False)
         if keep is not None:
@@ -128,14 +124,28 @@ class Handlers:
         self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, keep, asynchronous, apart)
 
     def of(self, job: LeasedJob) -> Handling:
-        """How to work on this job.
+        """How to work on this job; its ``max_attempts`` are the handler's from now on, if that has some.
 
-        :raises UnknownKindError: nobody said.
+        :raises UnknownKindError: there is no handler for its kind.
         """
         handling = self._by_kind.get(job.kind) or self._by_kind.get(None)
         if handling is None:
             raise UnknownKindError(job.kind, self.kinds())
+        if handling.max_attempts is not None:
+            job.limit_attempts(handling.max_attempts)
         return handling
+
+    def require(self, names: str) -> None:
+        """Make sure that there are handlers.
+
+        :param names: the worker's queues, for the message.
+        :raises ConfigurationError: there are none.
+        """
+        if not self._by_kind:
+            raise ConfigurationError(
+                f"the worker of {names} has no handlers: decorate a function with @worker.handles(kind), or with "
+                "@worker.handles(None) for jobs of every kind, before it runs"
+            )
 
     def kinds(self) -> list[str]:
         """The kinds that have a handler."""

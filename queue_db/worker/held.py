@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
@@ -25,7 +26,7 @@ class Held:
         # A job whose lease was lost may be held twice by one worker, with two leases: jobs are told apart as objects.
         self._jobs: dict[str, dict[LeasedJob, None]] = {queue: {} for queue in queues}
         # Given up, but their handlers have not come back: they use slots.
-        self._abandoned: dict[LeasedJob, None] = {}
+        self._abandoned: dict[LeasedJob, float] = {}
 
     def add(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
         """Hold what was claimed."""
@@ -42,7 +43,7 @@ class Held:
     def give_up(self, job: LeasedJob) -> bool:
         """:meth:`drop` it for a handler that runs on, and :meth:`gone` when that has come back."""
         # Noted first: a handler that comes back in the midst of this must find the note, or nobody would ever take it away.
-        self._abandoned[job] = None
+        self._abandoned[job] = time.monotonic()
         if self.drop(job):
             return True
         self._abandoned.pop(job, None)
@@ -51,6 +52,11 @@ class Held:
     def gone(self, job: LeasedJob) -> None:
         """The handler of a job that was given up has come back, or will never be called."""
         self._abandoned.pop(job, None)
+
+    def stuck(self, longer: float) -> int:
+        """How many handlers have not come back although their jobs were given up more than so many seconds ago."""
+        before = time.monotonic() - longer
+        return sum(1 for since in list(self._abandoned.values()) if since <= before)
 
     def jobs(self) -> list[LeasedJob]:
         """The jobs that are held now, queue by queue."""
@@ -108,8 +114,9 @@ class Heartbeat:
             for job in batch:
                 job.lock.release()
         for job, verdict in zip(batch, verdicts, strict=True):
-            # A job that was settled between the look and the beat is no longer held: nothing was lost.
-            if verdict is Verdict.LOST and self._held.give_up(job):
+            # A job that was settled between the look and the beat is no longer held, or its handler has settled it: nothing was
+            # lost.
+            if verdict is Verdict.LOST and not job.settled and self._held.give_up(job):
                 self._lost(job)
         waiting = len(jobs) - len(batch) + verdicts.count(None)
         if waiting:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from queue_db.errors import QueueDBError
 from queue_db.queues import QueueDB, process_name
@@ -41,13 +42,25 @@ def place() -> str:
         return ""
 
 
+class About(NamedTuple):
+    """What a worker's row says of it."""
+
+    state: str
+    in_hand: int
+    counters: dict[str, int]
+    #: Slots of handlers that have not come back although their jobs were taken from them.
+    stuck: int = 0
+
+
 class Presence:
     """One worker's row.
 
-    :param about: its state, its jobs in hand, and what it has counted.
+    :param about: what it says.
     """
 
-    def __init__(self, db: QueueDB, queues: Mapping[str, int], about: Callable[[], tuple[str, int, dict[str, int]]]) -> None:
+    def __init__(
+        self, db: QueueDB, queues: Mapping[str, int], about: Callable[[], About | tuple[str, int, dict[str, int]]]
+    ) -> None:
         self._db = db
         self._queues = json.dumps(dict(queues))
         self._about = about
@@ -56,13 +69,14 @@ class Presence:
 
     def tell(self) -> float:
         """A chore: say what it does."""
-        state, in_hand, counters = self._about()
+        state, in_hand, counters, stuck = About(*self._about())
         values = {
             "host": self._place or socket.gethostname()[:100],
             "pid": os.getpid(),
             "queues": self._queues,
             "state": state,
             "in_hand": in_hand,
+            "stuck": stuck,
             "counters": json.dumps(counters),
         }
         work = partial(presence.tell, store=self._db.store, name=self._name, values=values)

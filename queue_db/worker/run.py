@@ -14,12 +14,13 @@ from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
+from queue_db.deaths import Death
 from queue_db.errors import PayloadError, StorageError, UnknownKindError
 from queue_db.events import Happening, JobEvent
 from queue_db.leased import LeasedJob
-from queue_db.model import Verdict
+from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.worker.acknowledger import Acknowledger, Done
+from queue_db.worker.acknowledger import Acknowledger, Done, Unknown
 from queue_db.worker.children import Children
 from queue_db.worker.claimer import Claimer
 from queue_db.worker.executors import Assignment, Loop, Threads
@@ -27,9 +28,9 @@ from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, mender, purger, scheduler, sweeper
 from queue_db.worker.logs import about
-from queue_db.worker.presence import Presence, watcher
+from queue_db.worker.presence import About, Presence, watcher
 from queue_db.worker.progress import TELL_EVERY, Progress
-from queue_db.worker.signals import Ended, Mail, Quiet, Show, stacks
+from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, stacks
 
 if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
@@ -53,19 +54,29 @@ _REPORTED = 0.005
 # Seconds: the longest pause between two looks at jobs whose time may be over.
 _LOOK_AT_TIMES = 0.5
 
+#: A handler is stuck whose job was taken from it so many seconds ago: a coroutine or a process that is stopped ends before.
+STUCK_AFTER = 5.0
+
+# Seconds between two looks at how many handlers are stuck.
+_LOOK_AT_STUCK = 1.0
+
+# The most kinds without handlers that are logged by name.
+_MOST_KINDS = 1000
+
 
 @dataclass(slots=True)
 class Summary:
     """What became of the jobs that a worker claimed."""
 
     completed: int = 0
-    failed: int = 0  #: the attempt failed: to be tried again, or dead after the last one
-    snoozed: int = 0
+    failed: int = 0  #: the attempt failed, and there will be another one
+    snoozed: int = 0  #: by the handler; or there is no handler for the kind yet
     cancelled: int = 0
-    dead: int = 0  #: given up by the handler, or parked: no handler knows the kind, or the payload does not fit
+    dead: int = 0  #: it was the last attempt, for whatever reason: as many as the dead table got from this worker
     released: int = 0  #: given back unfinished when the worker stopped
     lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
     signal: int | None = None  #: number of the signal that stopped the worker
+    stuck: int = 0  #: slots of handlers that had not come back when ``exit_when_stuck`` stopped the worker
 
 
 class Run:
@@ -81,6 +92,14 @@ class Run:
         self._progress = Progress(worker.db, self.held)
         self._times: dict[LeasedJob, tuple[float, Handling]] = {}
         self._around: dict[Handling, Handler] = {}
+        # Jobs whose end is being reported, and their deaths if they died by it.
+        self._ends: dict[LeasedJob, Death | None] = {}
+        # Jobs that died by a verb which their handler called, and are counted already.
+        self._died: dict[LeasedJob, None] = {}
+        # The threads that claim and report.
+        self._claims_in: int | None = None
+        self._reports_in: int | None = None
+        self._unknown: set[str] = set()
         self._acknowledger = Acknowledger(self._told, TROUBLE)
         self._claimer = Claimer(
             worker.db,
@@ -107,12 +126,13 @@ class Run:
     def start(self, *, until_empty: bool) -> None:
         """Start everything."""
         worker = self._worker
+        worker.db.deaths.add(self._dead)
         handlings = worker.handlers.all()
         if any(not one.asynchronous for one in handlings):
             self._functions = Threads(worker.shares.total, self._call, self._names, worker.shares.urgency())
         if any(one.asynchronous for one in handlings):
             self._coroutines = Loop(self._await, self._names)
-        self._reporting = self._thread("acknowledger", self._acknowledger.run)
+        self._reporting = self._thread("acknowledger", self._report)
         chores: list[tuple[float, Chore]] = []
         if not self._at_most_once:
             # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
@@ -128,6 +148,8 @@ class Run:
             chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most)))
         if worker.db.removal.name == "delete_mark":
             chores.append((0.0, sweeper(worker.db)))
+        if worker.exit_when_stuck is not None:
+            chores.append((0.0, self._look_at_stuck))
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))
         if any(one.watched for one in handlings):
             self._helpers.append(self._thread("timeouts", self._watch_times))
@@ -204,6 +226,7 @@ class Run:
         for helper in self._helpers:
             helper.join(1.0)
         self._presence.leave()
+        self._worker.db.deaths.remove(self._dead)
 
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         # Daemons: what waits for a database that does not answer must not keep the process from ending.
@@ -211,7 +234,12 @@ class Run:
         thread.start()
         return thread
 
+    def _report(self) -> None:
+        self._reports_in = threading.get_ident()
+        self._acknowledger.run()
+
     def _claim(self, until_empty: bool) -> None:
+        self._claims_in = threading.get_ident()
         try:
             self._claimer.run(until_empty=until_empty)
         finally:
@@ -225,6 +253,7 @@ class Run:
                 self._release(jobs)
 
     def _release(self, jobs: list[LeasedJob]) -> None:
+        jobs = [job for job in jobs if not job.settled]
         given = lost = 0
         for queue in {job.queue for job in jobs}:
             mine = [job for job in jobs if job.queue == queue]
@@ -240,13 +269,18 @@ class Run:
         self._count("released", given)
         self._count("lost", lost)
 
-    def _about(self) -> tuple[str, int, dict[str, int]]:
+    def _about(self) -> About:
         """What people may see of it."""
         worker = self._worker
         state = "stopping" if self._claimer.stopping.is_set() else "quiet" if worker.hushed.is_set() else "working"
         with self._lock:
-            counted = {name: number for name, number in asdict(worker.summary).items() if name != "signal"}
-        return state, len(self.held), counted
+            counted = {name: number for name, number in asdict(worker.summary).items() if name not in ("signal", "stuck")}
+        return About(state, len(self.held), counted, self.stuck)
+
+    @property
+    def stuck(self) -> int:
+        """Slots of handlers that have not come back although their jobs were taken from them."""
+        return self.held.stuck(STUCK_AFTER)
 
     # --- the claimer's thread ---------------------------------------------------------------------------------------
 
@@ -264,17 +298,29 @@ class Run:
             try:
                 handling = self._worker.handlers.of(job)
             except UnknownKindError as error:
-                self._finish(job, None, Dead(f"parked: {error}"))
+                self._no_handler(job, error)
                 continue
             if handling.exhausted(job):
                 reason = f"no verdict after {handling.max_attempts} attempts: each worker vanished or overran its lease"
-                self._finish(job, handling, Dead(reason + (f"; last error: {job.last_error}" if job.last_error else "")))
+                reason += f"; last error: {job.last_error}" if job.last_error else ""
+                self._finish(job, handling, Dead(reason), reason=DeathReason.EXHAUSTED)
                 continue
             (coroutines if handling.asynchronous else functions).append((job, handling))
         if functions and self._functions is not None:
             self._functions.begin(functions)
         if coroutines and self._coroutines is not None:
             self._coroutines.begin(coroutines)
+
+    def _no_handler(self, job: LeasedJob, error: UnknownKindError) -> None:
+        worker = self._worker
+        if self._at_most_once or worker.unknown == "dead":
+            self._finish(job, None, Dead(f"parked: {error}"), reason=DeathReason.UNKNOWN_KIND)
+            return
+        if job.kind not in self._unknown and len(self._unknown) < _MOST_KINDS:
+            self._unknown.add(job.kind)
+            message = "%s; its jobs wait for a worker that has one, and are dead after %g s"
+            log.warning(message, error, worker.unknown_grace, extra=about(job))
+        self._finish(job, None, Unknown(error, worker.unknown_grace))
 
     # --- handlers' threads ------------------------------------------------------------------------------------------
 
@@ -285,12 +331,11 @@ class Run:
         if handling.timeout is not None and handling.watched:
             self._times[job] = (time.monotonic() + handling.timeout, handling)
         began = self._begun(job)
+        if self._misfit(job, handling, began):
+            return
         outcome: object
         try:
-            handling.read(job)
             outcome = self._wrapped(handling)(job)
-        except PayloadError as error:
-            outcome = Dead(f"parked: {error}") if handling.schema is not None else error
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
             outcome = error
         if handling.watched:
@@ -302,28 +347,45 @@ class Run:
             self._gone(job)
             return
         began = self._begun(job)
+        if self._misfit(job, handling, began):
+            return
         outcome: object
         try:
-            handling.read(job)
             async with asyncio.timeout(handling.timeout) as clock:
                 outcome = await self._wrapped(handling)(job)
-        except PayloadError as error:
-            outcome = Dead(f"parked: {error}") if handling.schema is not None else error
         except TimeoutError as error:
             outcome = late(handling) if clock.expired() else error
         except BaseException as error:  # noqa: BLE001 - CancelledError too: it was our doing, and the job is given up already
             outcome = error
         self._finish(job, handling, outcome, time.monotonic() - began)
 
-    def _finish(self, job: LeasedJob, handling: Handling | None, outcome: object, seconds: float | None = None) -> None:
+    def _misfit(self, job: LeasedJob, handling: Handling, began: float) -> bool:
+        """Read the payload; whether it does not fit, and its job is finished with that."""
+        try:
+            handling.read(job)
+        except PayloadError as error:
+            # Only the job's own payload does this: a PayloadError out of the handler is a failure like any other.
+            self._times.pop(job, None)
+            self._finish(job, handling, Dead(f"parked: {error}"), time.monotonic() - began, DeathReason.PAYLOAD)
+            return True
+        return False
+
+    def _finish(
+        self,
+        job: LeasedJob,
+        handling: Handling | None,
+        outcome: object,
+        seconds: float | None = None,
+        reason: DeathReason | None = None,
+    ) -> None:
         ticket = self._acknowledger.expect()
         if self.held.drop(job):
             if isinstance(outcome, BaseException):
                 said = about(job, Happening.FAILED, seconds)
                 log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome, extra=said)
-            done = Done(job, handling, outcome, ticket, seconds, self._worker.keeps(handling))
+            done = Done(job, handling, outcome, ticket, seconds, self._worker.keeps(handling), reason)
             if self._at_most_once:
-                self._told(done, Verdict.APPLIED)
+                self._ended_at_most_once(done)
                 self._acknowledger.forget(ticket)
             else:
                 self._acknowledger.put(done)
@@ -335,6 +397,15 @@ class Run:
         self._claimer.freed()
         if self._claimer.stopping.is_set() and not self.held:
             self._mail.put(Ended(self))
+
+    def _ended_at_most_once(self, done: Done) -> None:
+        """It left the queue when it was claimed: whatever is not done now is never done."""
+        error = _given_up(done.outcome)
+        if error is not None:
+            reason = done.reason or (DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED)
+            self._ends[done.job] = None
+            self._worker.db.deaths.record([Death(done.job, reason, error)], kept=False)
+        self._told(done, Verdict.APPLIED)
 
     def _begun(self, job: LeasedJob) -> float:
         if self._worker.hooks:
@@ -395,8 +466,40 @@ class Run:
                 else:
                     self._acknowledger.forget(ticket)
 
+    def _look_at_stuck(self) -> float:
+        """A chore: end the run when too many handlers hang."""
+        stuck, most = self.stuck, self._worker.exit_when_stuck
+        if most is not None and stuck >= most and not self._claimer.stopping.is_set():
+            message = "%d handlers have not come back after their timeouts or lost leases, and exit_when_stuck is %d: stopping"
+            log.error(message, stuck, most)
+            self._worker.summary.stuck = stuck
+            self._mail.put(Stop(None))
+        return _LOOK_AT_STUCK
+
+    # --- what became of a job, in the thread that learns it -----------------------------------------------------------
+
+    def _dead(self, death: Death) -> None:
+        """Hear of a death: count it if the job was this worker's."""
+        job, thread = death.job, threading.get_ident()
+        if job in self._ends or thread == self._reports_in:
+            self._ends[job] = death  # counted with how its handler ended
+        elif thread == self._claims_in:
+            self._buried(death)
+        elif self.held.holds(job):
+            self._died[job] = None
+            self._buried(death)
+
+    def _buried(self, death: Death) -> None:
+        self._count(Happening.DEAD.value, 1)
+        if self._worker.hooks:
+            self._tell(JobEvent(Happening.DEAD, death.job, Dead(death.error), None, death.reason))
+
     def _told(self, done: Done, verdict: Verdict | None) -> None:
-        what = _counted_as(done.outcome) if verdict else Happening.LOST
+        death = self._ends.pop(done.job, None)
+        if done.job in self._died:
+            del self._died[done.job]
+            return
+        what = Happening.LOST if not verdict else Happening.DEAD if death is not None else _counted_as(done.outcome)
         if verdict is Verdict.LOST:
             message = "%r: the lease was lost before the handler ended; the result does not count"
             log.warning(message, done.job, extra=about(done.job, what, done.seconds))
@@ -404,7 +507,8 @@ class Run:
             log.debug("%s: %r", what, done.job, extra=about(done.job, what, done.seconds))
         self._count(what.value, 1)
         if self._worker.hooks:
-            self._tell(JobEvent(what, done.job, done.outcome, done.seconds))
+            outcome = done.outcome.error if isinstance(done.outcome, Unknown) else done.outcome
+            self._tell(JobEvent(what, done.job, outcome, done.seconds, None if death is None else death.reason))
 
     def _count(self, what: str, number: int) -> None:
         with self._lock:
@@ -416,10 +520,22 @@ def _counted_as(outcome: object) -> Happening:
     match outcome:
         case BaseException() | Retry():
             return Happening.FAILED
-        case Snooze():
+        case Snooze() | Unknown():
             return Happening.SNOOZED
         case Cancel():
             return Happening.CANCELLED
         case Dead():
             return Happening.DEAD
     return Happening.COMPLETED
+
+
+def _given_up(outcome: object) -> str | None:
+    """Why a job is lost that cannot come back; None: it was done, or cancelled."""
+    match outcome:
+        case BaseException():
+            return f"{type(outcome).__name__}: {outcome}"
+        case Retry(reason) | Dead(reason):
+            return str(reason)
+        case Snooze():
+            return "its handler asked for later: at most once there is no later"
+    return None

@@ -21,6 +21,9 @@ from queue_db.worker.signals import Mail, Stop, handled
 
 log = logging.getLogger("queue_db.worker")
 
+#: What may become of jobs for whose kind there is no handler.
+UNKNOWN = ("wait", "dead")
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -45,6 +48,12 @@ class Worker:
         at all.
     :param dead_for: delete jobs of these queues that have been dead for so many seconds; default: never.
     :param dead_at_most: and of each of these queues the longest dead ones above this number.
+    :param unknown: what becomes of a job for whose kind there is no handler here. ``wait``: it comes back, not an attempt, after a
+        second at first and a minute at last, since another worker may have one, as in a rolling deployment; ``dead``: it goes to
+        the dead table at once, as with ``at_most_once`` it is gone.
+    :param unknown_grace: seconds for which it waits, from when the first worker found it; then it is dead.
+    :param exit_when_stuck: end the run when so many handlers have not come back after their timeouts or lost leases: they keep
+        their slots. ``queue-db work`` ends with status 75 then, for its supervisor to start it again; default: never.
     :param schedules: also enqueue what the database's schedules say, of all queues. Every worker may: each slot is enqueued once.
     :raises ArgumentError: a value is outside its allowed range.
     """
@@ -61,6 +70,9 @@ class Worker:
         weights: Mapping[str, int] | None = None,
         poll: float = 0.5,
         grace: float = 30.0,
+        unknown: str = "wait",
+        unknown_grace: float = 3600.0,
+        exit_when_stuck: int | None = None,
         schedules: bool = True,
         keep: float | None = None,
         dead_for: float | None = None,
@@ -76,6 +88,9 @@ class Worker:
             "weights": weights,
             "poll": poll,
             "grace": grace,
+            "unknown": unknown,
+            "unknown_grace": unknown_grace,
+            "exit_when_stuck": exit_when_stuck,
             "schedules": schedules,
             "keep": keep,
             "dead_for": dead_for,
@@ -88,6 +103,12 @@ class Worker:
                 arguments.seconds(what, wish, zero=False)
         if dead_at_most is not None:
             arguments.whole("dead_at_most", dead_at_most, 0)
+        if unknown not in UNKNOWN:
+            raise ArgumentError(f"unknown={unknown!r}: must be one of {', '.join(UNKNOWN)}")
+        arguments.seconds("unknown_grace", unknown_grace)
+        if exit_when_stuck is not None:
+            arguments.whole("exit_when_stuck", exit_when_stuck, 1)
+        self.unknown, self.unknown_grace, self.exit_when_stuck = unknown, float(unknown_grace), exit_when_stuck
         if mode not in ("at_least_once", "at_most_once"):
             raise ArgumentError(f"mode={mode!r}: must be at_least_once or at_most_once")
         self.mode = mode
@@ -111,6 +132,7 @@ class Worker:
         #: While it is set, nothing is claimed.
         self.hushed = threading.Event()
         self.summary = Summary()
+        self._run: Run | None = None
 
     def changed(self, **options: Any) -> Self:
         """The same worker with other options, named as in the constructor; ``concurrency`` caps what the queues allow together.
@@ -153,6 +175,11 @@ class Worker:
         :raises ArgumentError: the kind has a handler already, another process cannot find the function, or a value is outside its
             allowed range.
         """
+        if callable(kind):
+            raise ArgumentError(
+                f"handles({getattr(kind, '__name__', kind)}): the decorator takes the kind of job: "
+                "@worker.handles('welcome'), or @worker.handles(None) for every kind"
+            )
 
         def add(function: _Function) -> _Function:
             model = None if schema is None else Schema(schema)
@@ -204,10 +231,12 @@ class Worker:
         :param until_empty: return when nothing is due, save in paused queues, and this worker has no job. Jobs that are scheduled
             for later, and those that other workers have, are not waited for.
         :raises SchemaOutOfDateError: the tables are missing or of another version.
+        :raises ConfigurationError: it has no handlers.
         """
+        self.handlers.require(self.names)
         self.db.ready()
         self.summary = Summary()
-        run = Run(self, self._mail, self._lock)
+        run = self._run = Run(self, self._mail, self._lock)
         with handled(self._mail):
             run.start(until_empty=until_empty)
             run.watch()
@@ -231,7 +260,11 @@ class Worker:
         self.hushed.clear()
 
     def __enter__(self) -> Self:
-        """Run in the background until the end of the block."""
+        """Run in the background until the end of the block.
+
+        :raises ConfigurationError: it has no handlers.
+        """
+        self.handlers.require(self.names)
         self.db.ready()
         self._background = threading.Thread(target=self.run, name=f"queue_db worker of {self.names}")
         self._background.start()
@@ -242,6 +275,11 @@ class Worker:
         if self._background is not None:
             self._background.join()
             self._background = None
+
+    @property
+    def stuck(self) -> int:
+        """Slots of handlers that have not come back although their jobs were taken from them: after a timeout, or a lost lease."""
+        return 0 if self._run is None else self._run.stuck
 
     @property
     def names(self) -> str:

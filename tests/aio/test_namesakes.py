@@ -37,6 +37,8 @@ WITHOUT = {
     "LeasedJob.tie": "for the package's own use",
     "LeasedJob.noted_by": "for the worker, which is synchronous",
     "LeasedJob.leased_for": "for the worker, which is synchronous",
+    "LeasedJob.limit_attempts": "for the worker, which is synchronous",
+    "LeasedJob.limited": "for the worker, which is synchronous",
     "LeasedJob.understood": "for the worker, which is synchronous",
     "LeasedJob.lost": "set by the worker, which is synchronous",
     "LeasedJob.waited": "known to the worker, which is synchronous",

@@ -45,7 +45,7 @@ def test_a_python_function(ask, queue, handlers, attribute):
         "failed": 1,
     }
     counts = ["completed", "failed", "snoozed", "cancelled", "dead", "released", "lost"]
-    assert list(answer.record) == ["queues", *counts, "signal"]
+    assert list(answer.record) == ["queues", *counts, "signal", "stuck"]
     assert "has good" in answer.err
     assert "ValueError: a bad one" in answer.err
 
@@ -152,3 +152,24 @@ def test_verbose_logs_every_job(ask, queue):
 def test_work_refuses(ask, name, handlers, arguments, part):
     arguments = [argument.replace("{}", handlers) for argument in arguments]
     assert part in ask("work", name, *arguments, status=2).err
+
+
+@SQLITE
+def test_it_ends_with_a_status_of_its_own_when_handlers_hang(ask, queue, url, tmp_path, monkeypatch):
+    monkeypatch.setattr("queue_db.worker.run.STUCK_AFTER", 0.0)
+    module = f"hangs_{os.getpid()}"
+    (tmp_path / f"{module}.py").write_text(
+        "import threading\n"
+        "from queue_db import QueueDB\n"
+        "from queue_db.worker import Worker\n"
+        "go = threading.Event()\n"
+        f"worker = Worker(QueueDB({url!r}), {queue.name!r})\n"
+        f"worker.handles('hangs', timeout=0.05)(lambda job: go.wait(20))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    queue.enqueue("hangs")
+    answer = ask("work", f"{module}:worker", "--exit-when-stuck", 1, "--json", status=75)
+    assert answer.record["stuck"] == 1
+    sys.modules[module].go.set()
+    sys.modules[module].worker.db.close()

@@ -33,6 +33,11 @@ class Log(logging.Handler):
         assert found, f"no line with {part!r} in {self._lines}"
         return str(found)
 
+    def count(self, part: str) -> int:
+        """How many lines have ``part`` in them."""
+        with self._more:
+            return sum(part in line for line in self._lines)
+
     def has(self, part: str) -> bool:
         with self._more:
             return any(part in line for line in self._lines)

@@ -202,7 +202,7 @@ def test_a_process_that_dies_between_two_jobs_fails_neither(queue, meeting, runn
 def test_one_that_talks_without_end_has_no_more_time_than_others(queue):
     queue.enqueue("k", max_attempts=1)
     summary = apart(queue, in_processes.talks_without_end, concurrency=1, handling={"timeout": 0.5}).run(until_empty=True)
-    assert summary.failed == 1
+    assert summary.dead == 1
     (dead,) = queue.db.dead.list(queue.name)
     assert dead.last_error == "TimeoutError: no result after 0.5 s"
 
@@ -344,7 +344,7 @@ def test_what_goes_around_a_handler_is_called_here(queue):
 def test_at_most_once(queue):
     worker = apart(queue, in_processes.raises, mode="at_most_once")
     queue.enqueue_many([("n", number) for number in range(3)])
-    assert worker.run(until_empty=True).failed == 3
+    assert worker.run(until_empty=True).dead == 3
     assert queue.stats().by_kind == {}
 
 

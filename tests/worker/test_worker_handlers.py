@@ -281,7 +281,7 @@ def test_at_most_once_takes_jobs_out_before_they_are_begun(queue):
 
     summary = serving(queue, handler, mode="at_most_once").run(until_empty=True)
     assert sorted(seen) == ids
-    assert (summary.completed, summary.failed, summary.lost) == (29, 1, 0)
+    assert (summary.completed, summary.dead, summary.lost) == (29, 1, 0)
     assert queue.stats().by_kind == {}
 
 

@@ -22,7 +22,7 @@ def lines():
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter())
-    logger = logging.getLogger("queue_db.worker")
+    logger = logging.getLogger("queue_db")
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -33,7 +33,7 @@ def lines():
 
 @SQLITE
 def test_records_about_a_job_say_which_and_what_became_of_it(queue, db, lines):
-    worker = Worker(db, queue.name)
+    worker = Worker(db, queue.name, unknown="dead")
     worker.handles("good")(lambda job: None)
     worker.handles("later")(lambda job: Snooze(1000))
 
@@ -50,7 +50,7 @@ def test_records_about_a_job_say_which_and_what_became_of_it(queue, db, lines):
         assert all(line["job_id"] == ids[kind] and usual.items() <= line.items() for line in about), about
         assert {line["outcome"] for line in about} == {outcome}
     assert all(line["seconds"] >= 0 for line in said if line["kind"] != "unknown")
-    (failed,) = [line for line in said if line["level"] == "WARNING"]
+    (failed,) = [line for line in said if line["level"] == "WARNING" and line["kind"] == "bad"]
     assert failed["message"].endswith("failed: ValueError: schlecht: ä\u2028😀")
     assert failed["exception"].startswith("Traceback")
     assert "in bad" in failed["exception"]

@@ -64,7 +64,7 @@ def test_a_mapping_has_a_handler_for_each_kind(queue):
     queue.enqueue("known", 5)
     stranger = queue.enqueue("stranger")
     seen = []
-    summary = serving(queue, {"known": lambda job: seen.append(job.payload)}).run(until_empty=True)
+    summary = serving(queue, {"known": lambda job: seen.append(job.payload)}, unknown="dead").run(until_empty=True)
     assert seen == [5]
     assert (summary.completed, summary.dead) == (1, 1)
     parked = queue.get(stranger)

@@ -1,0 +1,96 @@
+"""Every job that goes to the dead table: one log record, one count, and one call of each listener.
+
+The verbs report here after their transactions have committed, so nothing is reported that did not happen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from queue_db.database import Database
+from queue_db.leased import LeasedJob
+from queue_db.model import DeathReason
+
+log = logging.getLogger("queue_db.dead")
+
+# Longest error text in a log line, characters.
+_MAX_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A job that is dead now."""
+
+    job: LeasedJob
+    reason: DeathReason
+    #: The error text that the dead table shows.
+    error: str
+
+
+Listener = Callable[[Death], None]
+"""Called with each death, in the thread that caused it. What it raises is logged and changes nothing."""
+
+
+class Deaths:
+    """The deaths that one :class:`QueueDB` has caused.
+
+    :param worker: the name that log records show.
+    """
+
+    def __init__(self, database: Database, worker: str) -> None:
+        self._database = database
+        self._worker = worker
+        self._listeners: tuple[Listener, ...] = ()
+
+    def add(self, listener: Listener) -> None:
+        """Call ``listener`` with each death from now on."""
+        self._listeners = (*self._listeners, listener)
+
+    def remove(self, listener: Listener) -> None:
+        """Call it no more."""
+        self._listeners = tuple(one for one in self._listeners if one != listener)
+
+    def record(self, deaths: Iterable[Death], *, kept: bool = True) -> None:
+        """Log, count and report each of these.
+
+        :param kept: they are in the dead table; False: they are gone.
+        """
+        for death in deaths:
+            if kept:
+                with self._database.counting as counters:
+                    counters.dead += 1
+            job = death.job
+            error = death.error if len(death.error) <= _MAX_ERROR else death.error[: _MAX_ERROR - 1] + "…"
+            log.warning(
+                "job %d %r in %r is %s after attempt %d/%d (%s): %s",
+                job.id,
+                job.kind,
+                job.queue,
+                "dead" if kept else "lost",
+                job.attempts,
+                job.max_attempts,
+                death.reason,
+                error,
+                extra=self._fields(death),
+            )
+            for listener in self._listeners:
+                try:
+                    listener(death)
+                except Exception:
+                    log.exception("the listener %r failed at the death of %r", listener, job)
+
+    def _fields(self, death: Death) -> dict[str, Any]:
+        job = death.job
+        return {
+            "job_id": job.id,
+            "queue": job.queue,
+            "kind": job.kind,
+            "attempt": job.attempts,
+            "max_attempts": job.max_attempts,
+            "worker": self._worker,
+            "outcome": "dead",
+            "reason": death.reason.value,
+        }

@@ -1,0 +1,271 @@
+"""Every job that dies: one log record, one event, one count, and they agree with the dead table."""
+
+import logging
+import threading
+from collections import Counter
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from queue_db import Dead, Retry, Snooze
+from queue_db.backoff import constant
+from queue_db.events import Happening
+from queue_db.instrumentation import prometheus
+from queue_db.model import DeathReason
+from queue_db.testing import drain
+from queue_db.worker import Worker
+from tests.worker.serving import serving
+
+PATIENCE = 20.0
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+class Records(logging.Handler):
+    """What is logged about deaths, by job."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.all = []
+
+    def emit(self, record):
+        self.all.append(record)
+
+    def of(self, queue):
+        return [record for record in self.all if record.queue == queue.name]
+
+
+@pytest.fixture
+def records():
+    logger, handler = logging.getLogger("queue_db.dead"), Records()
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+def wait_for(what):
+    for _ in range(int(PATIENCE / 0.02)):
+        if found := what():
+            return found
+        threading.Event().wait(0.02)
+    raise AssertionError("it did not come")
+
+
+def dies(worker):
+    """Handlers of which each lets its jobs die in another way; return why by kind."""
+
+    @worker.handles("raises", max_attempts=2, backoff=constant(0))
+    def raises(job):
+        raise ValueError(f"attempt {job.attempts} of {job.max_attempts}")
+
+    worker.handles("retries")(lambda job: Retry("never", 0))
+    worker.handles("gives up")(lambda job: Dead("no use"))
+    worker.handles("number", schema=int)(lambda job: None)
+    worker.handles("buries")(lambda job: job.bury("by itself") and None)
+    worker.handles("exhausted before")(lambda job: None)
+    worker.handles("exhausted here", max_attempts=1)(lambda job: None)
+    worker.handles("done")(lambda job: None)
+    worker.handles("later")(lambda job: Snooze(1000))
+    return {
+        "raises": "failed",
+        "retries": "failed",
+        "gives up": "rejected",
+        "number": "payload",
+        "buries": "rejected",
+        "exhausted before": "exhausted",
+        "exhausted here": "exhausted",
+        "stranger": "unknown_kind",
+    }
+
+
+def enqueue_all(queue, reasons):
+    """One job of each kind, and a batch of two that dies; what exhausts its attempts has been claimed once by a dead process."""
+    for kind in ("exhausted before", "exhausted here"):
+        queue.enqueue(kind, max_attempts=1 if kind == "exhausted before" else 25)
+    assert len(queue.claim(2)) == 2
+    assert queue.db.rescue(queue.db.worker) == 2
+    rest = [kind for kind in reasons if not kind.startswith("exhausted")]
+    queue.enqueue_many([(kind, "x", {"max_attempts": 2 if kind == "retries" else 25}) for kind in [*rest, "done", "later"]])
+    queue.enqueue_batch([("gives up", 1), ("raises", 2)], ("done", None))
+
+
+def test_log_events_counters_and_the_dead_table_agree(queue, db, running, records, monkeypatch):
+    monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
+    worker = Worker(db, queue.name, concurrency=3, unknown="dead")
+    reasons = dies(worker)
+    expected = Counter(reasons.values()) + Counter(["rejected", "failed"])
+    registry = CollectorRegistry()
+    prometheus.instrument(worker, registry, depth=False)
+    events = []
+    worker.on(events.append)
+    db.schemas.clear()  # it would be refused here already
+    enqueue_all(queue, reasons)
+    with running(worker):
+        total = sum(expected.values())
+        (row,) = wait_for(
+            lambda: [
+                one
+                for one in db.workers()
+                if queue.name in one.queues and one.counters["dead"] == total and one.counters["completed"] == 2
+            ]
+        )
+    assert row.counters["dead"] == worker.summary.dead == db.counters.dead == total
+    dead = {job.id: job for job in db.dead.list(queue.name)}
+    assert len(dead) == total
+    ended = {event.job.id: event for event in events if event.what is Happening.DEAD}
+    assert len([event for event in events if event.what is Happening.DEAD]) == len(ended)
+    said = {record.job_id: record for record in records.of(queue)}
+    assert len(records.of(queue)) == len(said)
+    assert dead.keys() == ended.keys() == said.keys()
+    for job_id, job in dead.items():
+        reason = reasons[job.kind]
+        assert ended[job_id].reason is DeathReason(reason)
+        assert said[job_id].reason == reason
+        assert said[job_id].outcome == "dead"
+        which = f"job {job_id} {job.kind!r} in {queue.name!r}"
+        attempts = f"{job.attempts}/{job.max_attempts}"
+        assert said[job_id].getMessage().startswith(f"{which} is dead after attempt {attempts} ({reason}): ")
+    assert Counter(reasons[job.kind] for job in dead.values()) == expected
+    assert counted(registry, "queue_db_dead_total", queue, "reason") == expected
+    assert counted(registry, "queue_db_jobs_total", queue, "what")["dead"] == total
+    # Each attempt ended with one event: of the one that failed twice the first was no death.
+    assert Counter(event.what for event in events if event.job.kind == "raises") == {
+        Happening.STARTED: 4,
+        Happening.FAILED: 2,
+        Happening.DEAD: 2,
+    }
+    assert worker.summary.failed == 3
+    assert worker.summary.lost == 0
+
+
+def counted(registry, name, queue, label):
+    """A counter's values by label, over all kinds."""
+    found = Counter()
+    for metric in registry.collect():
+        for sample in metric.samples:
+            if sample.name == name and sample.labels["queue"] == queue.name:
+                found[sample.labels[label]] += sample.value
+    return found
+
+
+def test_attempts_are_shown_as_the_handler_allows_them(queue, db, log):
+    seen = []
+
+    def handler(job):
+        seen.append((repr(job), job.max_attempts))
+        raise ValueError("no")
+
+    worker = Worker(db, queue.name)
+    worker.handles("n", max_attempts=2, backoff=constant(1000))(handler)
+    job_id = queue.enqueue("n")
+    worker.run(until_empty=True)
+    assert "attempt 1/2>" in seen[0][0]
+    assert log.has("attempt 1/2> failed")
+    assert (db.get(job_id).attempts, db.get(job_id).max_attempts) == (1, 2)
+    again = Worker(db, queue.name)
+    again.handles("n", max_attempts=2)(handler)
+    assert db.cancel(job_id)
+    second = queue.enqueue("n", max_attempts=1)
+    more = Worker(db, queue.name)
+    more.handles("n", max_attempts=3, backoff=constant(0))(handler)
+    assert more.run(until_empty=True).dead == 1
+    (dead,) = db.dead.list(queue.name)
+    # The handler's own, although the job itself allows one attempt only.
+    assert (dead.id, dead.attempts, dead.max_attempts) == (second, 3, 3)
+    assert [most for _, most in seen] == [2, 3, 3, 3]
+    (back,) = db.dead.redrive(second)
+    assert db.get(back).max_attempts == 3
+
+
+@SQLITE
+def test_a_lost_lease_is_no_death(queue, db, open_db, records):
+    others = open_db()
+
+    def handler(job):
+        if job.attempts == 1:
+            others.rescue(db.worker)
+            raise ValueError("too late: another one has it")
+
+    queue.enqueue("n", max_attempts=2)
+    summary = serving(queue, handler).run(until_empty=True)
+    assert (summary.lost, summary.completed, summary.dead, db.counters.dead) == (1, 1, 0, 0)
+    assert records.of(queue) == []
+
+
+@SQLITE
+def test_a_death_by_the_handlers_own_verb_is_counted_although_the_handler_never_comes_back(queue, db, running, records):
+    go, buried = threading.Event(), threading.Event()
+
+    def handler(job):
+        assert job.bury("by itself")
+        buried.set()
+        assert go.wait(PATIENCE)
+
+    worker = serving(queue, handler, grace=0.0)
+    queue.enqueue("n")
+    with running(worker):
+        assert buried.wait(PATIENCE)
+    go.set()
+    assert (worker.summary.dead, worker.summary.lost, worker.summary.completed) == (1, 0, 0)
+    assert len(records.of(queue)) == db.counters.dead == 1
+
+
+@SQLITE
+def test_at_most_once_what_cannot_come_back_is_reported_as_lost(queue, db, records):
+    outcomes = {"raises": ValueError("no"), "retries": Retry("no"), "gives up": Dead("no"), "later": Snooze(5), "done": None}
+    worker = Worker(db, queue.name, mode="at_most_once")
+    events = []
+    worker.on(events.append)
+
+    @worker.handles("raises")
+    def raises(job):
+        raise outcomes["raises"]
+
+    for kind in ("retries", "gives up", "later", "done"):
+        worker.handles(kind)(lambda job: outcomes[job.kind])
+    queue.enqueue_many([(kind, None) for kind in [*outcomes, "stranger"]])
+    summary = worker.run(until_empty=True)
+    reasons = {"raises": "failed", "retries": "failed", "gives up": "rejected", "later": "failed", "stranger": "unknown_kind"}
+    assert (summary.completed, summary.dead, summary.failed, summary.snoozed) == (1, 5, 0, 0)
+    assert {record.kind: record.reason for record in records.of(queue)} == reasons
+    assert all(" is lost after attempt 1/25 " in record.getMessage() for record in records.of(queue))
+    assert {event.job.kind: event.reason for event in events if event.what is Happening.DEAD} == reasons
+    assert db.counters.dead == 0  # nothing is in the dead table
+
+
+@SQLITE
+def test_two_workers_of_one_database_object_count_their_own_deaths(db, name, records):
+    workers = [serving(db.queue(f"{name}-{number}"), lambda job: Dead("no")) for number in range(2)]
+    for number in range(2):
+        db.queue(f"{name}-{number}").enqueue_many([("n", None)] * (number + 1))
+    threads = [threading.Thread(target=worker.run, kwargs={"until_empty": True}) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert [worker.summary.dead for worker in workers] == [1, 2]
+    assert db.counters.dead == 3
+
+
+@SQLITE
+def test_deaths_in_a_program_of_ones_own_and_in_tests_are_logged_too(queue, db, records):
+    queue.enqueue_many([("n", None, {"max_attempts": 1})] * 3)
+    first, second, third = queue.claim(3)
+    assert first.fail("over")
+    assert second.bury("no use")
+    assert third.snooze(0)
+    assert drain(serving(queue, lambda job: Dead("drained")))
+    assert [record.reason for record in records.of(queue)] == ["failed", "rejected", "rejected"]
+    assert db.counters.dead == 3 == len(db.dead.list(queue.name))
+
+
+@SQLITE
+def test_a_listener_that_raises_changes_nothing(queue, db, records):
+    def broken(death):
+        raise RuntimeError("my own fault")
+
+    db.deaths.add(broken)
+    worker = serving(queue, lambda job: Dead("no"))
+    queue.enqueue_many([("n", None)] * 3)
+    assert worker.run(until_empty=True).dead == 3
+    db.deaths.remove(broken)
+    assert len([record for record in records.all if getattr(record, "queue", None) == queue.name]) == 3

@@ -1,0 +1,73 @@
+"""Handlers that never come back: their slots are shown, and a worker may end when too many are stuck."""
+
+import threading
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from queue_db.backoff import constant
+from queue_db.insights import stuck
+from queue_db.instrumentation import prometheus
+from queue_db.worker import Worker
+
+PATIENCE = 20.0
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+def wait_for(what):
+    for _ in range(int(PATIENCE / 0.02)):
+        if found := what():
+            return found
+        threading.Event().wait(0.02)
+    raise AssertionError("it did not come")
+
+
+@pytest.fixture
+def hanging(queue, monkeypatch):
+    """A worker with two slots whose handlers hang, past their timeouts."""
+    monkeypatch.setattr("queue_db.worker.run.STUCK_AFTER", 0.0)
+    monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
+    go = threading.Event()
+
+    def make(**options):
+        worker = Worker(queue.db, queue.name, concurrency=2, **options)
+        worker.handles("hangs", timeout=0.05, backoff=constant(1000))(lambda job: go.wait(PATIENCE))
+        return worker
+
+    yield make
+    go.set()
+
+
+def test_stuck_slots_are_shown_wherever_workers_are(queue, db, open_db, hanging, running):
+    others = open_db()
+    queue.enqueue_many([("hangs", None)] * 5)
+    worker = hanging()
+    registry = CollectorRegistry()
+    prometheus.instrument(worker, registry, depth=False)
+    with running(worker):
+        (row,) = wait_for(lambda: [one for one in others.workers() if queue.name in one.queues and one.stuck == 2])
+        assert (row.state, row.in_hand) == ("working", 0)
+        assert worker.stuck == registry.get_sample_value("queue_db_stuck") == 2
+        (said,) = [line for line in stuck(others) if row.name in line]
+        assert said.startswith(f"worker {row.name!r} has 2 stuck slots: handlers that have not come back")
+    assert queue.stats().available == 3
+
+
+@SQLITE
+def test_a_worker_ends_when_so_many_are_stuck(queue, hanging, log):
+    queue.enqueue_many([("hangs", None)] * 5)
+    summary = hanging(exit_when_stuck=2).run()
+    assert (summary.stuck, summary.failed, summary.released) == (2, 2, 0)
+    log.wait("2 handlers have not come back after their timeouts or lost leases, and exit_when_stuck is 2: stopping")
+    assert queue.stats().available == 3
+
+
+@SQLITE
+def test_a_handler_that_comes_back_is_not_stuck(queue, monkeypatch):
+    """It is late, and its result does not count; but it frees its slot."""
+    monkeypatch.setattr("queue_db.worker.run.STUCK_AFTER", PATIENCE)
+    worker = Worker(queue.db, queue.name, concurrency=1, exit_when_stuck=1)
+    worker.handles("late", timeout=0.02, backoff=constant(1000))(lambda job: job.lost.wait(PATIENCE))
+    queue.enqueue_many([("late", None)] * 3)
+    summary = worker.run(until_empty=True)
+    assert (summary.failed, summary.stuck) == (3, 0)

@@ -1,0 +1,259 @@
+"""What one job does to itself never touches the others: backoffs that fail, outcomes that make no sense, kinds without handlers."""
+
+import logging
+import math
+
+import pytest
+
+from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State
+from queue_db.backoff import constant
+from queue_db.testing import SettableClock, drain, inline
+from queue_db.worker import Worker
+from queue_db.worker.acknowledger import Acknowledger, Done
+from queue_db.worker.run import TROUBLE
+from tests.worker.serving import serving
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+def acknowledged(jobs, outcomes):
+    """Report these outcomes together; return the verdicts by job."""
+    verdicts = {}
+
+    def told(done, verdict):
+        verdicts[done.job.id] = verdict
+
+    reporting = Acknowledger(told, TROUBLE)
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        reporting.put(Done(job, None, outcome, reporting.expect()))
+    reporting.close()
+    reporting.run()
+    assert len(reporting) == 0
+    return verdicts
+
+
+def raises(attempt):
+    raise RuntimeError("my own backoff")
+
+
+@pytest.mark.parametrize("wait", [raises, lambda _: math.nan, lambda _: -1, lambda _: 1e12, lambda _: None, lambda _: 10**400])
+def test_a_backoff_that_fails_counts_for_its_own_job_only(open_db, name, wait, caplog):
+    queue = open_db(retry_after=wait).queue(name)
+    queue.enqueue_many([("n", number) for number in range(4)])
+    jobs = queue.claim(4)
+    outcomes = [None, ValueError("bad"), Snooze(1000), Dead("no")]
+    verdicts = acknowledged(jobs, outcomes)
+    assert all(verdicts.values()), verdicts
+    stats = queue.stats()
+    assert (stats.available, stats.scheduled, stats.running, stats.dead) == (0, 2, 0, 1)
+    failed = queue.get(jobs[1].id)
+    assert (failed.state, failed.attempts, failed.last_error) == (State.SCHEDULED, 1, "ValueError: bad")
+    (said,) = [record for record in caplog.records if record.name == "queue_db.settling"]
+    assert said.levelno == logging.ERROR
+    assert "retry_after failed for attempt 1 of <LeasedJob" in said.getMessage()
+
+
+@SQLITE
+@pytest.mark.parametrize("wrong", [30, "soon", 0.5, lambda: 5, lambda attempt, job: 5, object()])
+def test_a_backoff_that_cannot_be_called_is_refused_at_once(url, queue, wrong):
+    with pytest.raises(ArgumentError, match="retry_after=.*: must "):
+        QueueDB(url, retry_after=wrong)
+    with pytest.raises(ArgumentError, match="backoff=.*: must "):
+        Worker(queue.db, queue.name).handles("n", backoff=wrong)(print)
+
+
+@SQLITE
+def test_what_a_backoff_may_be(url):
+    class Policy:
+        def __call__(self, attempt):
+            return attempt
+
+        def wait(self, attempt):
+            return attempt
+
+    for good in (constant(30), Policy(), Policy().wait, float, lambda *attempts: 5, lambda attempt, more=1: 5):
+        QueueDB(url, retry_after=good).close()
+
+
+class SaysNothingError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@SQLITE
+def test_an_outcome_that_makes_no_sense_counts_for_its_own_job_only(queue):
+    outcomes = [None, SaysNothingError(), Dead(5), Retry(None, 10**400), Snooze("soon"), Retry(["a", "list"], 1000), "a result"]
+    queue.enqueue_many([("n", number) for number in range(len(outcomes))])
+    jobs = queue.claim(len(outcomes))
+    verdicts = acknowledged(jobs, outcomes)
+    assert all(verdicts.values()), verdicts
+    stats = queue.stats()
+    assert (stats.available, stats.scheduled, stats.running, stats.dead) == (0, 4, 0, 1)
+    assert queue.get(jobs[1].id).last_error == "SaysNothingError: (its text cannot be had: RuntimeError)"
+    assert queue.get(jobs[2].id).last_error == "5"
+
+
+@SQLITE
+def test_where_one_job_cannot_be_settled_the_others_are(queue, monkeypatch):
+    queue.enqueue_many([("n", number) for number in range(5)])
+    jobs = queue.claim(5)
+    complete_many = queue.complete_many
+
+    def broken(some, **options):
+        if jobs[2] in some:
+            raise RuntimeError("a mistake that nobody foresaw")
+        return complete_many(some, **options)
+
+    monkeypatch.setattr(queue, "complete_many", broken)
+    verdicts = acknowledged(jobs, [None] * 5)
+    assert [bool(verdicts[job.id]) for job in jobs] == [True, True, False, True, True]
+    assert verdicts[jobs[2].id] is None
+
+
+# --- payloads ---------------------------------------------------------------------------------------------------------
+
+
+@SQLITE
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_payload_error_that_the_handler_caused_is_a_failure_like_any_other(queue, asynchronous):
+    worker = Worker(queue.db, queue.name)
+
+    def enqueues(job):
+        queue.enqueue("other", object())
+
+    async def awaits(job):
+        enqueues(job)
+
+    worker.handles("n", schema=int, backoff=constant(1000))(awaits if asynchronous else enqueues)
+    job_id = queue.enqueue("n", 5)
+    summary = worker.run(until_empty=True)
+    assert (summary.failed, summary.dead) == (1, 0)
+    job = queue.get(job_id)
+    assert (job.state, job.attempts) == (State.SCHEDULED, 1)
+    assert job.last_error.startswith("PayloadError: payload of job kind 'other'")
+    assert queue.cancel(job_id)
+    queue.enqueue("n", 6)
+    with pytest.raises(PayloadError):
+        drain(worker)
+    assert queue.stats().scheduled == 1
+
+
+# --- kinds without handlers -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timed(open_db):
+    clock = SettableClock()
+    db = open_db(clock=clock)
+    db.test_clock = clock
+    return db
+
+
+def test_a_job_without_a_handler_waits_for_a_worker_that_has_one(timed, name):
+    queue = timed.queue(name)
+    old, new = serving(queue, {"known": lambda job: None}), serving(queue, {"stranger": lambda job: None})
+    job_id = queue.enqueue("stranger")
+    assert [job.id for job in drain(old)] == [job_id]
+    job = queue.get(job_id)
+    assert (job.state, job.attempts) == (State.SCHEDULED, 0)
+    assert job.last_error == "parked: no handler for job kind 'stranger'; known kinds: known"
+    assert drain(old) == []  # no hot loop
+    timed.test_clock.advance(2)
+    assert [job.id for job in drain(new)] == [job_id]
+    assert timed.queue(name).stats().by_kind == {}
+
+
+def test_after_the_grace_time_it_is_dead(timed, name):
+    """Counted from when the first worker found it, by the database's clock, whichever worker looks."""
+    queue = timed.queue(name)
+    job_id = queue.enqueue("stranger", delay=100_000)
+    timed.test_clock.advance(100_000)
+    looks, waited = 0, 0.0
+    while queue.get(job_id).state is not State.DEAD:
+        assert len(drain(serving(queue, {"known": lambda job: None}, unknown_grace=600))) == 1
+        assert waited <= 600
+        looks += 1
+        wait = (queue.get(job_id).available_at - timed.test_clock.now()).total_seconds()
+        if queue.get(job_id).state is State.SCHEDULED:
+            assert 0 < wait <= 72
+            timed.test_clock.advance(wait)
+            waited += wait
+    assert waited == pytest.approx(600, abs=0.01)
+    assert 10 < looks < 40
+    assert timed.dead.list(name)[0].last_error == "parked: no handler for job kind 'stranger'; known kinds: known"
+    # Redriven it has all the time again.
+    timed.dead.redrive(job_id)
+    drain(serving(queue, {"known": lambda job: None}, unknown_grace=600))
+    assert queue.get(job_id).state is State.SCHEDULED
+
+
+def test_a_handler_that_had_it_ends_the_waiting(timed, name):
+    queue = timed.queue(name)
+    old = serving(queue, {"known": lambda job: None}, unknown_grace=600)
+    job_id = queue.enqueue("stranger")
+    drain(old)
+    timed.test_clock.advance(599)
+    drain(serving(queue, {"stranger": lambda job: Snooze(10)}))
+    timed.test_clock.advance(11)
+    drain(old)
+    assert queue.get(job_id).state is State.SCHEDULED
+
+
+@SQLITE
+def test_the_next_of_its_group_goes_on_when_it_is_dead(timed, name):
+    queue = timed.queue(name)
+    first, second = queue.enqueue("stranger", group="g"), queue.enqueue("known", group="g")
+    worker = serving(queue, {"known": lambda job: None}, unknown_grace=600)
+    assert [job.id for job in drain(worker)] == [first]
+    timed.test_clock.advance(700)
+    assert [job.id for job in drain(worker)] == [first, second]
+    assert queue.stats().dead == 1
+
+
+def test_a_worker_says_once_what_it_has_no_handler_for(queue, log):
+    queue.enqueue_many([("stranger", number) for number in range(5)])
+    summary = serving(queue, {"known": lambda job: None}, concurrency=2).run(until_empty=True)
+    assert (summary.snoozed, summary.dead) == (5, 0)
+    line = (
+        "no handler for job kind 'stranger'; known kinds: known; its jobs wait for a worker that has one, and are dead after 3600 s"
+    )
+    assert log.count(line) == 1
+
+
+@SQLITE
+def test_or_it_is_dead_at_once(queue):
+    job_id = queue.enqueue("stranger")
+    assert serving(queue, {"known": lambda job: None}, unknown="dead").run(until_empty=True).dead == 1
+    assert queue.get(job_id).state is State.DEAD
+
+
+@SQLITE
+def test_a_worker_without_handlers_does_not_start(queue):
+    queue.enqueue("n")
+    worker = Worker(queue.db, queue.name)
+    message = rf"the worker of '{queue.name}' has no handlers: decorate a function with @worker.handles\(kind\)"
+    with pytest.raises(ConfigurationError, match=message):
+        worker.run(until_empty=True)
+    with pytest.raises(ConfigurationError, match=message), worker:
+        raise AssertionError("it runs")
+    with pytest.raises(ConfigurationError, match=message):
+        drain(worker)
+    with pytest.raises(ConfigurationError, match=message), inline(worker):
+        queue.enqueue("n")
+    assert queue.stats().dead == 0
+
+
+@SQLITE
+def test_the_decorator_without_its_parentheses_is_refused(queue):
+    worker = Worker(queue.db, queue.name)
+    with pytest.raises(
+        ArgumentError, match=r"handles\(welcome\): the decorator takes the kind of job: @worker.handles\('welcome'\)"
+    ):
+
+        @worker.handles
+        def welcome(job):
+            raise AssertionError
+
+    for wrong in ({"unknown": "later"}, {"unknown_grace": -1}, {"exit_when_stuck": 0}):
+        with pytest.raises(ArgumentError):
+            Worker(queue.db, queue.name, **wrong)
