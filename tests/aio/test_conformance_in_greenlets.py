@@ -79,8 +79,8 @@ def notes(db: QueueDB, name: str) -> Iterator[Notes]:
 
 
 @pytest.fixture
-def most_statements(combination: Combination) -> Statements:
-    return combination.costs
+def most_statements(combination: Combination, open_db: OpenDB) -> Statements:
+    return combination.costs(open_db())
 
 
 @pytest.fixture

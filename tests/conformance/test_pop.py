@@ -198,7 +198,8 @@ def test_jobs_stay_when_the_pop_does_not_come_to_its_end(queue: Queue, clock: Se
 def test_it_takes_the_statements_of_a_claim_and_of_a_deletion(
     open_db: OpenDB, clock: SettableClock, name: str, combination: Combination
 ) -> None:
-    deletion = Combination(combination.kind, "adaptive", "delete").costs
+    deletion = Combination(combination.kind, "adaptive", "delete").costs(open_db())
+    claim = combination.costs(open_db()).claim
     for jobs in (1, 10):
         # An object that has run nothing yet: its very first pop counts.
         queue = open_db(clock=clock).queue(name)
@@ -206,4 +207,4 @@ def test_it_takes_the_statements_of_a_claim_and_of_a_deletion(
         for _ in range(2):
             with counted_statements(queue.db.database.engine) as popping:
                 assert len(queue.pop(jobs)) == jobs
-            assert len(popping) <= combination.costs.claim + (deletion.complete if jobs > 1 else deletion.complete_one), popping
+            assert len(popping) <= claim + (deletion.complete if jobs > 1 else deletion.complete_one), popping

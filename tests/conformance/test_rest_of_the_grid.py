@@ -39,5 +39,5 @@ def open_db(combination: Combination, pooled: Callable[..., QueueDB]) -> OpenDB:
 
 
 @pytest.fixture
-def most_statements(combination: Combination) -> Statements:
-    return combination.costs
+def most_statements(combination: Combination, open_db: OpenDB) -> Statements:
+    return combination.costs(open_db())

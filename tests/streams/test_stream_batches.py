@@ -410,7 +410,7 @@ def a_life(db: QueueDB, name: str) -> None:
     reader.complete(end)
     assert snapshot(db, name).places == [(keyed, "dead")]
     assert db.dead.redrive(queue=name) == [keyed]
-    assert db.streams.expire() == []
+    assert name not in db.streams.expire()  # other tests' streams may have expired
 
 
 def test_on_a_callers_engine(url: str, name: str) -> None:

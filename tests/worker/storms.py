@@ -1,6 +1,6 @@
 """Workers as processes that are killed, restarted and stopped while they work, and the record of what they did.
 
-``python -m tests.worker.storms kills --url URL --jobs 10000 --processes 20 --seconds 60`` is the long form of what the suite does
+``python -m tests.worker.storms kills --url URL --jobs 10000 --processes 20 --times 30`` is the long form of what the suite does
 for a few seconds; so are ``rolling``, ``restarts --kind postgresql`` (of a server of its own) and ``endurance``.
 """
 
@@ -129,24 +129,19 @@ def account(storm: Storm, ids: list[int], killed: set[int], db: QueueDB) -> Acco
     )
 
 
-def kills(storm: Storm, db: QueueDB, ids: list[int], processes: int, seconds: float, every: float, rng: random.Random) -> Account:
-    """Kill one of the processes every ``every`` seconds until all is done, at least for ``seconds``."""
+def kills(storm: Storm, db: QueueDB, processes: int, times: int, jobs: int, rng: random.Random) -> Account:
+    """Kill one of the processes ``times`` times, each time while ``jobs`` new jobs are worked on; then let all be done."""
     parent = storm.start("--processes", str(processes))
     killed: set[int] = set()
+    ids: list[int] = []
     try:
-        end = time.monotonic() + seconds
-        done = set()
-        while time.monotonic() < end or done < set(ids):
-            if time.monotonic() > end + PATIENCE:
-                break
-            if time.monotonic() < end:
-                alive = [process for process in storm.begun_by() - killed if _alive(process)]
-                if alive:
-                    victim = rng.choice(alive)
-                    killed.add(victim)
-                    os.kill(victim, signal.SIGKILL)
-            time.sleep(every)
-            done = {job for job, _, _ in storm.lines("end")}
+        for _ in range(times):
+            fresh = _enqueued(db, storm.queue, jobs)
+            ids += fresh
+            storm.wait("work on the new jobs", lambda new=frozenset(fresh): _at_work(storm, new) - killed)
+            victim = rng.choice(sorted(_at_work(storm, frozenset(fresh)) - killed))
+            killed.add(victim)
+            os.kill(victim, signal.SIGKILL)
         storm.wait("the end of all jobs", lambda: not _left(db, storm.queue))
     finally:
         parent.send_signal(signal.SIGTERM)
@@ -155,19 +150,19 @@ def kills(storm: Storm, db: QueueDB, ids: list[int], processes: int, seconds: fl
     return account(storm, ids, killed, db)
 
 
-def rolling(storm: Storm, db: QueueDB, ids: list[int], processes: int, seconds: float, every: float) -> Account:
-    """Stop one of the processes with SIGTERM every ``every`` seconds, when it has begun to work, and start another one."""
+def rolling(storm: Storm, db: QueueDB, processes: int, times: int, jobs: int) -> Account:
+    """Stop one of the processes with SIGTERM ``times`` times, each time amid ``jobs`` new jobs, and start another one."""
     workers = [storm.start() for _ in range(processes)]
+    ids: list[int] = []
     try:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        for _ in range(times):
+            ids += _enqueued(db, storm.queue, jobs)
             oldest = workers.pop(0)
             # Not before it listens to signals.
             storm.wait(f"work by {oldest.pid}", lambda pid=oldest.pid: pid in storm.begun_by() or _there(db, pid))
             oldest.send_signal(signal.SIGTERM)
             assert oldest.wait(PATIENCE) == 0
             workers.append(storm.start())
-            time.sleep(every)
         storm.wait("the end of all jobs", lambda: not _left(db, storm.queue))
         storm.wait("the last workers", lambda: all(_there(db, worker.pid) for worker in workers))
     finally:
@@ -176,6 +171,15 @@ def rolling(storm: Storm, db: QueueDB, ids: list[int], processes: int, seconds: 
         statuses = [worker.wait(PATIENCE) for worker in workers]
     assert not any(statuses)
     return account(storm, ids, set(), db)
+
+
+def _enqueued(db: QueueDB, queue: str, jobs: int) -> list[int]:
+    return [job_id for job_id in db.queue(queue).enqueue_many([("n", None)] * jobs) if job_id is not None]
+
+
+def _at_work(storm: Storm, ids: frozenset[int]) -> set[int]:
+    """The living processes that have begun one of these jobs."""
+    return {process for job, _, process in storm.lines("begin") if job in ids and _alive(process)}
 
 
 @dataclass
@@ -298,13 +302,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=20)
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--prefetch", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for how long")
-    parser.add_argument("--every", type=float, default=1.0, help="seconds between two")
+    parser.add_argument("--times", type=int, default=30, help="kills or restarts")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for how long: endurance")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds without a server: restarts")
     parser.add_argument("--work", type=float, default=0.1, help="seconds that a job takes")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.storm == "restarts":
-        print(restarts(options.kind, times=10, away=options.every))
+        print(restarts(options.kind, times=options.times, away=options.every))
         return
     if options.url is None:
         parser.error("which database? --url")
@@ -316,12 +321,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, QueueDB(options.url) as db:
         db.migrate()
         queue = f"storm-{os.getpid()}"
-        ids = [job_id for job_id in db.queue(queue).enqueue_many([("n", None)] * options.jobs) if job_id is not None]
         storm = Storm(Path(folder), options.url, queue, options.concurrency, options.prefetch, seconds=options.work)
+        each = max(1, options.jobs // options.times)
         if options.storm == "kills":
-            print(kills(storm, db, ids, options.processes, options.seconds, options.every, random.Random(options.seed)))
+            print(kills(storm, db, options.processes, options.times, each, random.Random(options.seed)))
         else:
-            print(rolling(storm, db, ids, options.processes, options.seconds, options.every))
+            print(rolling(storm, db, options.processes, options.times, each))
 
 
 if __name__ == "__main__":

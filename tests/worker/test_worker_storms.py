@@ -17,11 +17,9 @@ SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 @SERVERS
 def test_killed_workers_lose_nothing_and_what_they_had_comes_back_at_once(queue, db, url, tmp_path):
     """The lease is an hour: nobody here would see the end if jobs came back with it."""
-    ids = queue.enqueue_many([("n", None)] * 400)
     storm = Storm(tmp_path, url, queue.name, concurrency=4, prefetch=4, lease=3600.0, seconds=0.02)
-    seen = kills(storm, db, ids, processes=3, seconds=4.0, every=0.7, rng=random.Random(5))
-    assert seen.kills >= 2
-    assert (seen.lost, seen.left) == (0, 0), seen
+    seen = kills(storm, db, processes=3, times=5, jobs=80, rng=random.Random(5))
+    assert (seen.kills, seen.lost, seen.left) == (5, 0, 0), seen
     # In its hands were at most what ran and what was claimed ahead, and what had ended and was not reported.
     assert seen.repeated <= seen.kills * (4 + 4 + 8), seen
     assert seen.repeated == seen.in_hand, "a job was repeated that no killed process had"
@@ -29,9 +27,8 @@ def test_killed_workers_lose_nothing_and_what_they_had_comes_back_at_once(queue,
 
 @SERVERS
 def test_a_rolling_restart_neither_loses_nor_repeats(queue, db, url, tmp_path):
-    ids = queue.enqueue_many([("n", None)] * 400)
     storm = Storm(tmp_path, url, queue.name, concurrency=4, prefetch=4, lease=3600.0, seconds=0.02)
-    seen = rolling(storm, db, ids, processes=2, seconds=4.0, every=0.2)
+    seen = rolling(storm, db, processes=2, times=5, jobs=80)
     assert (seen.lost, seen.repeated, seen.left) == (0, 0, 0), seen
 
 
