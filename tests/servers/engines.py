@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from tests.servers import folders, processes
+from tests.servers import certificate, folders, processes
 from tests.servers.errors import ServerFailed
 
 USER = "tester"
@@ -165,8 +165,16 @@ class MariaDB(_MySQLFamily):
             "".join(script),
         )
 
+    def make_data(self, folder: Path, password: str) -> None:
+        super().make_data(folder, password)
+        # Before 11.4 it speaks no TLS without a certificate; PostgreSQL's tests do without, and MySQL makes one by itself.
+        certificate.write(folder / "cert.pem", folder / "key.pem")
+        for file in ("cert.pem", "key.pem"):
+            processes.hand_over(folder / file)
+
     def command(self, folder: Path, port: int) -> list[str]:
-        return [*super().command(folder, port), "--innodb-log-file-size=32M"]
+        tls = [f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem"]
+        return [*super().command(folder, port), "--innodb-log-file-size=32M", *tls]
 
 
 def _run(command: list[str], folder: Path, text: str = "") -> None:
