@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from typer.testing import CliRunner
 
 from queue_db.cli.app import app
 from queue_db.compare import report
-from queue_db.compare.laboratory import Plan, compare
+from queue_db.compare.article import ARTICLE
+from queue_db.compare.laboratory import Plan, compare, short_name
 from queue_db.compare.results import Bench, Comparison
 
 #: Measured once for each database, looked at by several tests.
@@ -43,10 +45,17 @@ def test_every_job_is_executed_and_leaves(bench: Bench) -> None:
             assert run.unique == run.jobs == run.left
 
 
-def test_optimistic_rows_execute_each_job_once(bench: Bench) -> None:
-    for row in bench.rows:
-        if row.family == "product" or row.name.startswith("DBO"):
-            assert (row.name, row.repeats) == (row.name, 0)
+def test_product_rows_execute_each_job_once(bench: Bench) -> None:
+    assert {row.name: row.repeats for row in bench.rows if row.family == "product" and row.repeats} == {}
+
+
+def test_optimistic_rows_execute_each_job_once(fresh_url: str) -> None:
+    """With a lease that is longer than the run: on a busy machine the two seconds of the other rows end before a job does."""
+    names = tuple(name for name in map(short_name, ARTICLE) if name.startswith("DBO"))
+    assert names
+    plan = dataclasses.replace(PLAN, strategies=names, jobs=40, batches=(1,), lease=600.0)
+    rows = compare([fresh_url], plan).benches[0].rows
+    assert [(row.repeats, row.runs[0].unique) for row in rows] == [(0, 40)] * len(names)
 
 
 def test_what_was_measured_is_complete(kind: str, bench: Bench) -> None:
