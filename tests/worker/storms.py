@@ -102,7 +102,7 @@ class Account:
 
     jobs: int
     kills: int
-    in_hand: int  #: jobs begun and not ended, or ended and not reported, by a process when it was killed
+    in_hand: int  #: jobs begun by a process that was killed before it had reported them, each time
     lost: int
     repeated: int  #: executions more than one of each job
     left: int
@@ -114,17 +114,18 @@ class Account:
 
 def account(storm: Storm, ids: list[int], killed: set[int], db: QueueDB) -> Account:
     ends = Counter(job for job, _, _ in storm.lines("end"))
-    begins = Counter(job for job, _, _ in storm.lines("begin"))
-    # What a killed process had done was in its hands at most so far as another one did it again.
-    of_killed = {job for job, _, process in storm.lines("begin") if process in killed}
-    again = {job for job, count in begins.items() if count > 1}
+    begins: dict[int, list[int]] = {}
+    for job, _, process in storm.lines("begin"):
+        begins.setdefault(job, []).append(process)
+    # A job is begun once more because the process that began it was killed: each of them but the last one.
+    before = [process for processes in begins.values() for process in processes[:-1]]
     stats = db.queue(storm.queue).stats()
     return Account(
         jobs=len(ids),
         kills=len(killed),
-        in_hand=len(again & of_killed),
+        in_hand=sum(process in killed for process in before),
         lost=sum(1 for job in ids if not ends[job]),
-        repeated=sum(count - 1 for count in begins.values()),
+        repeated=len(before),
         left=stats.available + stats.scheduled + stats.running + stats.dead,
     )
 
