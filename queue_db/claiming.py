@@ -142,7 +142,7 @@ class Claiming:
                 store.dialect.begin(connection)
             claim = strategy.claim(connection, store, want)
             if not claim.out:
-                self._take_out(connection, [row for row in claim.rows if row.attempts <= row.max_attempts])
+                self._take_out(connection, [row for row in claim.rows if not row.exhausted])
             return claim
 
         began = time.monotonic()
@@ -156,7 +156,7 @@ class Claiming:
             self.marks.learn(claim, now=now, swept=sweep, seconds=time.monotonic() - began)
         if claim.conclusive or rows:
             strategy.observe(claim)
-        exhausted = [row for row in rows if row.attempts > row.max_attempts]
+        exhausted = [row for row in rows if row.exhausted]
         with self._database.counting as counters:
             counters.attempts += 1
             counters.candidates += len(rows) + claim.missed
@@ -164,7 +164,7 @@ class Claiming:
             counters.claimed += len(rows) - len(exhausted)
             counters.exhausted += len(exhausted)
         if exhausted:
-            won.extend((row, token) for row in rows if row.attempts <= row.max_attempts)
+            won.extend((row, token) for row in rows if not row.exhausted)
             # Every attempt was claimed and none came back with a verdict: these jobs kill their workers. In a transaction of its
             # own: if it does not come to pass, their lease ends and the next claim does it.
             self._bury([(row, token) for row in exhausted])

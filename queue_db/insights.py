@@ -34,7 +34,7 @@ def _queues(db: QueueDB) -> Iterator[str]:
     workers = db.workers()
     for row in rows:
         why = _why(row.queue, said.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
-        waits = f"{row.jobs:,} jobs have been due for more than a minute, the oldest for {row.age / 1e6:,.0f} s"
+        waits = f"{row.jobs:,} jobs have been due for more than a minute, the oldest for {(row.read_at - row.oldest) / 1e6:,.0f} s"
         yield f"queue {row.queue!r}: {waits}: {why}"
 
 

@@ -10,12 +10,26 @@ from typing import Any, NamedTuple, Protocol
 
 from queue_db.errors import LeaseLostError
 
+#: The highest number of attempts that the column takes.
+MOST_ATTEMPTS = 2**31 - 1
+
+#: The highest version that the column takes.
+MOST_VERSION = 2**63 - 1
+
+#: No claim leases a job with a higher version: however often the lease is extended, it stays far below the limit of the column.
+MOST_CLAIMED_VERSION = 2**62
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 def from_micros(micros: int) -> datetime:
-    """Microseconds since 1970 (how the tables store time) as an aware UTC datetime."""
-    return _EPOCH + timedelta(microseconds=micros)
+    """Microseconds since 1970 (how the tables store time) as an aware UTC datetime; the first or last one where it has none."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        # Any client may have written the number, for example nanoseconds by mistake.
+        return _FIRST if micros < 0 else _LAST
 
 
 def to_micros(moment: datetime) -> int:
@@ -186,6 +200,19 @@ class ClaimedRow(NamedTuple):
     last_error: str | None
     group_key: str | None
     callback_id: int | None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether this is no attempt any more: they are used up, or a column is at a limit that no worker ever reaches."""
+        return self.attempts > self.max_attempts or self.attempts >= MOST_ATTEMPTS or self.version > MOST_CLAIMED_VERSION
+
+    @property
+    def exhaustion(self) -> str:
+        """Why an exhausted job is dead."""
+        if self.version > MOST_CLAIMED_VERSION:
+            return f"version is {self.version:,}, above {MOST_CLAIMED_VERSION:,}, the highest that a claim gives: enqueue it anew"
+        reason = f"no verdict after {self.max_attempts} attempts: each worker vanished or overran its lease"
+        return f"{reason}; last error: {self.last_error}" if self.last_error else reason
 
 
 class Tie(NamedTuple):

@@ -214,12 +214,7 @@ class Queue:
 
     def _bury_exhausted(self, won: Sequence[Won]) -> None:
         jobs = [LeasedJob(row, self, self.db.codec, token) for row, token in won]
-        reasons = [
-            f"no verdict after {job.max_attempts} attempts: each worker vanished or overran its lease"
-            + (f"; last error: {job.last_error}" if job.last_error else "")
-            for job in jobs
-        ]
-        self._settling.bury(jobs, reasons, DeathReason.EXHAUSTED)
+        self._settling.bury(jobs, [row.exhaustion for row, _ in won], DeathReason.EXHAUSTED)
 
     # --- settle -----------------------------------------------------------------------------------------------------
 

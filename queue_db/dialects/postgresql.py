@@ -55,7 +55,7 @@ from queue_db.dialects.statements import Pairs, copied, stays, tied
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.taking import DUE, ID, PRIORITY, Taken, Taking
 from queue_db.errors import PermanentStorageError
-from queue_db.model import Capability, ClaimedRow, Fault, NewJob
+from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, Capability, ClaimedRow, Fault, NewJob
 
 
 @compiles(now_us, "postgresql")
@@ -448,7 +448,11 @@ def _lean(taking: Taking, *, one: bool, out: bool) -> Any:
         condition = jobs.c.id == select(window.c.id).scalar_subquery()
         if not taking.locks:
             condition = and_(condition, jobs.c.version == select(window.c.version).scalar_subquery())
-    change: Any = delete(jobs).where(jobs.c.attempts < jobs.c.max_attempts) if out else update(jobs).ordered_values(*taking.values)
+    if out:
+        last = func.least(jobs.c.max_attempts, MOST_ATTEMPTS - 1)
+        change: Any = delete(jobs).where(jobs.c.attempts < last, jobs.c.version < MOST_CLAIMED_VERSION)
+    else:
+        change = update(jobs).ordered_values(*taking.values)
     change = change.where(condition, taking.before.scalar_subquery().is_(None))
     if not taking.locks:
         change = change.where(patience.is_not(None))

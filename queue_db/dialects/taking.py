@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, Update, bindparam, null, select, update
 
 from queue_db.dialects.statements import matching
-from queue_db.model import ClaimedRow
+from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow
 
 if TYPE_CHECKING:
     from queue_db.dialects.base import Dialect
@@ -124,8 +124,8 @@ def as_taken(row: Sequence[Any], until: int) -> Sequence[Any]:
     stored = list(row)
     stored[DUE] = stored[AVAILABLE]
     stored[AVAILABLE] = until
-    stored[VERSION] += 1
-    stored[ATTEMPTS] += 1
+    stored[VERSION] = min(stored[VERSION] + 1, MOST_VERSION)
+    stored[ATTEMPTS] = min(stored[ATTEMPTS] + 1, MOST_ATTEMPTS)
     return stored
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, literal
+from sqlalchemy import ColumnElement, Connection, Table, case, literal
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.taking import Taking
-from queue_db.model import Capability
+from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability
 from queue_db.schema import Tables
 
 
@@ -34,6 +34,16 @@ class Store:
     def read_clock(self, connection: Connection) -> int:
         """Microseconds since 1970 by the clock that counts."""
         return self.clock() if self.clock else int(connection.execute(self.dialect.clock_query()).scalar_one())
+
+
+def next_version(table: Table) -> ColumnElement[int]:
+    """What a change makes of ``version``: one more, as far as the column goes. No lease gets there."""
+    return case((table.c.version < MOST_VERSION, table.c.version + 1), else_=table.c.version)
+
+
+def next_attempt(table: Table) -> ColumnElement[int]:
+    """What a claim makes of ``attempts``: one more, as far as the column goes."""
+    return case((table.c.attempts < MOST_ATTEMPTS, table.c.attempts + 1), else_=MOST_ATTEMPTS)
 
 
 def each(column: ColumnElement[Any], values: Mapping[Any, Any], kind: Any) -> ColumnElement[Any]:

@@ -13,7 +13,7 @@ from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageEr
 from queue_db.model import NewJob
 from queue_db.schema import BLOCKED
 from queue_db.store import groups, windows
-from queue_db.store.base import Store
+from queue_db.store.base import Store, next_version
 from queue_db.store.groups import Group
 
 
@@ -178,7 +178,7 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
         .where(store.dialect.match(jobs, [found]), same_group, *unheld)
         # A new content is a new job: its attempts start again, and whoever works on the old one has lost it.
         .values(
-            version=jobs.c.version + 1,
+            version=next_version(jobs),
             attempts=0,
             claim_token=None,
             worker=None,

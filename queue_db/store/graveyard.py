@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.errors import TransientStorageError
+from queue_db.model import MOST_VERSION
 from queue_db.schema import BLOCKED
 from queue_db.store import groups
 from queue_db.store.base import Store
@@ -89,7 +90,9 @@ def redrive(
             "last_error",
             "group_key",
         )
-        back.append({name: getattr(row, name) for name in kept} | {"version": row.version + 1, "available_at": now})
+        back.append(
+            {name: getattr(row, name) for name in kept} | {"version": min(row.version + 1, MOST_VERSION), "available_at": now}
+        )
     if back:
         in_groups = [groups.of(row["queue"], row["group_key"]) for row in back]
         if grouped := {group for group in in_groups if group is not None}:

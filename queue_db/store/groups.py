@@ -24,7 +24,7 @@ from queue_db.dialects.base import Dialect, due_time
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, NewJob
 from queue_db.schema import BLOCKED, STRIPES
-from queue_db.store.base import Store, each
+from queue_db.store.base import Store, each, next_version
 
 _T = TypeVar("_T")
 
@@ -230,7 +230,7 @@ def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, _
     queue_of = {row.id: group.queue for group, row in chosen}
     admitted: set[int] = set()
     for some in _some(sorted((row.id, row.version) for _, row in chosen)):
-        values = {"available_at": due, "version": jobs.c.version + 1}
+        values = {"available_at": due, "version": next_version(jobs)}
         admitted |= store.dialect.change(connection, jobs, some, values, store.time())
     return {queue_of[job_id] for job_id in admitted}
 

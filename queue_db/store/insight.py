@@ -26,7 +26,9 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
             func.sum(case((~due & ~held & ~blocked, 1), else_=0)).label("scheduled"),
             func.sum(case((blocked, 1), else_=0)).label("blocked"),
             func.sum(case((~due & held, 1), else_=0)).label("running"),
-            func.max(case((due, now - jobs.c.available_at), else_=None)).label("age"),
+            # Subtracted here and not there: a due time of any client's, as old as a number can be, would be out of range.
+            func.min(case((due, jobs.c.available_at), else_=None)).label("oldest"),
+            func.max(now).label("read_at"),
             func.sum(case((~due & held, jobs.c.progress), else_=None)).label("progress"),
             func.sum(case((~due & held & jobs.c.progress.is_not(None), 1), else_=0)).label("progressing"),
         )
@@ -54,7 +56,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
     }
     by_kind.update({kind: KindStats(dead=count) for kind, count in deaths.items()})
     progressing = sum(int(row.progressing) for row in live)
-    ages = [int(row.age) for row in live if row.age is not None]
+    ages = [int(row.read_at) - int(row.oldest) for row in live if row.oldest is not None]
     return QueueStats(
         queue=queue,
         available=sum(kind.available for kind in by_kind.values()),
@@ -121,12 +123,12 @@ def next_due(connection: Connection, store: Store, queue: str, limit: int) -> li
 
 
 def overdue(connection: Connection, store: Store, micros: int, limit: int) -> list[Row[Any]]:
-    """``queue, jobs, age`` of those whose oldest due job has waited for more than so many microseconds, the longest first."""
+    """``queue, jobs, oldest, read_at`` of those whose oldest due job has waited longer than ``micros``, the longest first."""
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
     oldest = func.min(jobs.c.available_at)
     query = (
-        select(jobs.c.queue, func.count().label("jobs"), (now - oldest).label("age"))
+        select(jobs.c.queue, func.count().label("jobs"), oldest.label("oldest"), func.max(now).label("read_at"))
         .where(jobs.c.available_at < now - micros, jobs.c.delete_mark == 0)
         .group_by(jobs.c.queue)
         .order_by(oldest)

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from queue_db.clock import moment
 from queue_db.dialects.taking import Taking
 from queue_db.model import Claim, ClaimedRow, Want
-from queue_db.store.base import Store
+from queue_db.store.base import Store, next_attempt, next_version
 
 
 class Order(Enum):
@@ -162,9 +162,9 @@ def _assignments(store: Store, settable: bool) -> list[tuple[ColumnElement[Any],
     return [
         (jobs.c.due_at, jobs.c.available_at),
         (jobs.c.available_at, moment(settable) + bindparam("lease", type_=BigInteger)),
-        (jobs.c.version, jobs.c.version + 1),
+        (jobs.c.version, next_version(jobs)),
         # Counted here and not at failure: a job that kills its worker counts too.
-        (jobs.c.attempts, jobs.c.attempts + 1),
+        (jobs.c.attempts, next_attempt(jobs)),
         (jobs.c.claim_token, bindparam("token")),
         (jobs.c.worker, bindparam("by_worker")),
         # Of an attempt whose lease ran out: whoever lets a job go clears it.

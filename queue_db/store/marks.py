@@ -35,7 +35,7 @@ _DUTY = 50
 MOST_RANGES = 32
 
 #: Below every time.
-BEGINNING = -(2**62)
+BEGINNING = -(2**63)
 
 
 class Marks:

@@ -15,7 +15,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, Select, T
 from queue_db.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.model import Capability
-from queue_db.store.base import Store, each
+from queue_db.store.base import Store, each, next_version
 
 
 class Change(Enum):
@@ -32,7 +32,7 @@ def extend(connection: Connection, store: Store, pairs: Pairs, lease: int) -> di
     It raises the version too: otherwise a claimer whose snapshot still shows the lease as run out could take it.
     """
     jobs = store.tables.jobs
-    values = {"available_at": moment(store.clock is not None) + lease, "version": jobs.c.version + 1}
+    values = {"available_at": moment(store.clock is not None) + lease, "version": next_version(jobs)}
     rows = store.dialect.update_returning(connection, jobs, pairs, values, [jobs.c.id, jobs.c.available_at], store.time())
     return {row.id: row.available_at for row in rows}
 
@@ -78,7 +78,7 @@ def free(
     now = moment(store.clock is not None)
     values: dict[str, Any] = {
         "available_at": now + each(jobs.c.id, delays, BigInteger()),
-        "version": jobs.c.version + 1,
+        "version": next_version(jobs),
         "claim_token": None,
         "worker": None,
         "progress": None,
@@ -126,7 +126,7 @@ def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
 def mark(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
     """Mark jobs as done for the sweeper to delete. Touches no column that claims are found by."""
     jobs = store.tables.jobs
-    values = {"delete_mark": 1, "version": jobs.c.version + 1, "claim_token": None, "unique_key": None, "group_key": None}
+    values = {"delete_mark": 1, "version": next_version(jobs), "claim_token": None, "unique_key": None, "group_key": None}
     return store.dialect.change(connection, jobs, pairs, values, {})
 
 
@@ -155,7 +155,7 @@ def bury(
     if not held:
         return set()
     ids = [job_id for job_id, _ in held]
-    changed: dict[str, ColumnElement[Any]] = {"version": jobs.c.version + 1}
+    changed: dict[str, ColumnElement[Any]] = {"version": next_version(jobs)}
     if limits:
         changed["max_attempts"] = each(jobs.c.id, {job_id: limits[job_id] for job_id in ids}, Integer())
     copied: list[ColumnElement[Any]] = [

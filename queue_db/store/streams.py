@@ -41,9 +41,10 @@ from queue_db.clock import moment
 from queue_db.dialects.statements import Pairs, stays
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
+from queue_db.model import MOST_CLAIMED_VERSION
 from queue_db.schema import NEVER
 from queue_db.store import controls, leaving
-from queue_db.store.base import Store
+from queue_db.store.base import Store, next_attempt, next_version
 from queue_db.store.callbacks import Fate
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
 
@@ -279,8 +280,9 @@ def backlog(connection: Connection, store: Store, queue: str) -> tuple[int, int 
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
     due = [jobs.c.queue == queue, jobs.c.available_at <= now, jobs.c.delete_mark == 0]
-    count, age = connection.execute(select(func.count(), now - func.min(jobs.c.available_at)).where(*due), store.time()).one()
-    return int(count), None if age is None else int(age)
+    seen = select(func.count(), func.min(jobs.c.available_at), func.max(now)).where(*due)
+    count, oldest, read_at = connection.execute(seen, store.time()).one()
+    return int(count), None if oldest is None else int(read_at) - int(oldest)
 
 
 def _locked(connection: Connection, store: Store, name: str) -> Row[Any] | None:
@@ -357,6 +359,8 @@ def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, clai
     others = select(literal(1)).where(streams.c.queue == row.queue, streams.c.id != row.id).limit(1)
     keyed = any(connection.execute(query.limit(1)).first() is not None for query in tied)
     due = [jobs.c.queue == row.queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0]
+    # A row written by hand with a higher version than leases have: claims bury it.
+    due.append(jobs.c.version < MOST_CLAIMED_VERSION)
     if ceiling is not None:
         due.append(jobs.c.id <= ceiling)
     if not keyed:
@@ -365,14 +369,14 @@ def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, clai
         "stream": literal(row.id, BigInteger),
         "batch": literal(batch, BigInteger),
         **{name: jobs.c[name] for name in _KEPT},
-        "version": jobs.c.version + 1,
-        "attempts": jobs.c.attempts + 1,
+        "version": next_version(jobs),
+        "attempts": next_attempt(jobs),
     }
     reserved = {
         "due_at": jobs.c.available_at,
         "available_at": NEVER,
-        "version": jobs.c.version + 1,
-        "attempts": jobs.c.attempts + 1,
+        "version": next_version(jobs),
+        "attempts": next_attempt(jobs),
         "claim_token": claim,
         "worker": f"stream {row.name}"[:100],
     }
@@ -516,10 +520,10 @@ def _release(connection: Connection, store: Store, row: Row[Any]) -> int:
     mine = held.c.stream == row.id
     unworked = case((held.c.attempts > 0, held.c.attempts - 1), else_=0)
     back: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in _KEPT}
-    back |= {"queue": literal(row.queue, jobs.c.queue.type), "version": held.c.version + 1, "attempts": unworked}
+    back |= {"queue": literal(row.queue, jobs.c.queue.type), "version": next_version(held), "attempts": unworked}
     source = select(*back.values()).where(mine, ~stays(held))
     released = connection.execute(insert(jobs).from_select(list(back), source)).rowcount
-    free = {"available_at": jobs.c.due_at, "version": jobs.c.version + 1, "claim_token": None, "worker": None}
+    free = {"available_at": jobs.c.due_at, "version": next_version(jobs), "claim_token": None, "worker": None}
     free["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
     for pairs in _keyed(connection, store, mine):
         # One that somebody has replaced or cancelled meanwhile has another version, and is not ours to bring back.
