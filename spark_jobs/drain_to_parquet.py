@@ -6,9 +6,10 @@
 
 Without --function the rows are the jobs: kind, and payload as JSON text. A function of yours gets a pandas DataFrame of jobs (id,
 kind, payload, attempts, fence) and returns one with id and the columns of --schema, such as "number long, total double": a row for
-each job. A job without a row has failed and is tried again. Every executor must reach the database, and see the output folder under
-the same name as the driver. Whatever dies, each job is in the queue or its row is in the folder. Read that with
-queue_db.spark.read_results: a job that was worked on twice has two rows there, and one of them counts.
+each job. A job without a row has failed and is tried again. Every executor must reach the database. The output is an address that
+Spark writes to, s3a://bucket/orders, or a folder that the driver and all executors see under the same name. Whatever dies, each job
+is in the queue or its row is there. Read that with queue_db.spark.read_results: a job that was worked on twice has two rows there,
+and one of them counts.
 """
 
 import argparse
@@ -16,7 +17,6 @@ import importlib
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 
@@ -45,7 +45,9 @@ def main() -> int:
     """Do what the command line says."""
     parser = applications.parser(__doc__)
     parser.add_argument("--queue", required=True, help="name of the queue")
-    parser.add_argument("--output", required=True, type=Path, help="folder for the Parquet files; later drains may add to it")
+    parser.add_argument(
+        "--output", required=True, help="folder for the Parquet files, or its address, s3a://…; later drains may add to it"
+    )
     parser.add_argument("--function", type=function, default=as_text, metavar="MODULE:FUNCTION", help="what works on the jobs")
     parser.add_argument("--schema", default=SCHEMA, help='columns of its rows, without id (default: "%(default)s")')
     parser.add_argument("--partitions", type=int, default=8, help="tasks that claim at the same time (%(default)s)")

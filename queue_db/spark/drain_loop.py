@@ -23,9 +23,9 @@ from queue_db.worker.controls import Allowance
 
 log = logging.getLogger("queue_db.spark")
 
-# Seconds between two looks at a queue in which nothing is due: from … to, doubling, with jitter.
-_FIRST_WAIT = 0.05
-_LONGEST_WAIT = 1.0
+#: Seconds between two looks at a queue in which nothing is due: from … to, doubling, with jitter.
+FIRST_WAIT = 0.05
+LONGEST_WAIT = 1.0
 
 # Heartbeats in one lease: two may fail.
 _BEATS = 3
@@ -42,6 +42,17 @@ class Limits:
     kind: str | None = None  #: claim jobs of this kind only
     jobs: int | None = None  #: claim at most so many
     until: int | None = None  #: claim nothing after this moment of the database's clock, in microseconds
+
+    def anything_left(self, queue: Queue) -> bool:
+        """Whether a job is leased, due, or due soon enough to be waited for."""
+        look = partial(
+            upcoming.anything_left,
+            store=queue.db.store,
+            queue=queue.name,
+            within=round(self.within * 1_000_000),
+            kind=self.kind,
+        )
+        return queue.db.database.run(look, name="anything left", write=False)
 
 
 @dataclass
@@ -140,9 +151,9 @@ class DrainLoop:
         :raises ConfigurationError: the strategy claimed a job of another kind; it was given back.
         """
         queue, limits, tally = self.queue, self.limits, self.tally
-        allowance = Allowance(queue.db, [queue.name], limits.lease, most=lambda _: limits.batch, in_hand=lambda _: self._in_hand)
+        allowance = self._allowance()
         ends = self._ends()
-        wait = _FIRST_WAIT
+        wait = FIRST_WAIT
         told = False
         try:
             while time.monotonic() < ends:
@@ -155,9 +166,9 @@ class DrainLoop:
                     self._in_hand = len(jobs)
                     self.settle(queue, jobs, Heartbeat(queue, jobs, limits.lease, allowance), tally)
                     self._in_hand = 0
-                    wait, told = _FIRST_WAIT, False
+                    wait, told = FIRST_WAIT, False
                     continue
-                if not self._anything_left():
+                if not limits.anything_left(queue):
                     tally.drained = True
                     return tally
                 if allowance.paused(queue.name) and not told:
@@ -165,11 +176,29 @@ class DrainLoop:
                     told = True
                 # Others hold the rest. They may be dead: only the end of their leases tells.
                 time.sleep(max(0.0, min(wait * random.uniform(0.5, 1.0), ends - time.monotonic())))
-                wait = min(wait * 2, _LONGEST_WAIT)
+                wait = min(wait * 2, LONGEST_WAIT)
             return tally
         finally:
             with contextlib.suppress(QueueDBError):  # shares end by themselves
                 allowance.leave()
+
+    def once(self) -> Tally:
+        """Claim and settle one batch, if anything is due. Raises what :meth:`run` does."""
+        allowance = self._allowance()
+        try:
+            jobs = self._claim(allowance, self.limits.batch if self.limits.jobs is None else self.limits.jobs)
+            if jobs:
+                self.tally.claimed += len(jobs)
+                self._in_hand = len(jobs)
+                self.settle(self.queue, jobs, Heartbeat(self.queue, jobs, self.limits.lease, allowance), self.tally)
+        finally:
+            with contextlib.suppress(QueueDBError):  # shares end by themselves
+                allowance.leave()
+        return self.tally
+
+    def _allowance(self) -> Allowance:
+        queue, limits = self.queue, self.limits
+        return Allowance(queue.db, [queue.name], limits.lease, most=lambda _: limits.batch, in_hand=lambda _: self._in_hand)
 
     def _claim(self, allowance: Allowance, room: int) -> list[LeasedJob]:
         queue = self.queue
@@ -186,17 +215,6 @@ class DrainLoop:
                 "that makes its claim of queue_db.store.lease.claim"
             )
         return jobs
-
-    def _anything_left(self) -> bool:
-        store = self.queue.db.store
-        look = partial(
-            upcoming.anything_left,
-            store=store,
-            queue=self.queue.name,
-            within=round(self.limits.within * 1_000_000),
-            kind=self.limits.kind,
-        )
-        return self.queue.db.database.run(look, name="anything left", write=False)
 
     def _ends(self) -> float:
         """The moment of this machine's monotonic clock at which the task claims no more."""

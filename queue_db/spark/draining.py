@@ -10,10 +10,10 @@ import contextlib
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -30,8 +30,9 @@ from queue_db.queue import MAX_CLAIM
 from queue_db.schema import KIND_LENGTH
 from queue_db.spark import python_workers
 from queue_db.spark.connecting import place_of, telling
-from queue_db.spark.drain_loop import DrainLoop, Heartbeat, Limits, OfKind, Tally
-from queue_db.spark.results import KEY, publish, read_results, result_schema
+from queue_db.spark.drain_loop import DrainLoop, Heartbeat, Limits, OfKind, Settle, Tally
+from queue_db.spark.results import KEY, destination, publish, read_results, result_schema
+from queue_db.spark.rounds import Rounds
 from queue_db.spark.shipping import shipped
 from queue_db.strategies import strategy_for
 
@@ -74,15 +75,16 @@ def drain(
     :func:`drain_to` and :func:`read_results` in one; the parameters are theirs. The columns are ``id, version`` and those of
     ``schema``. Without ``schema`` the function works for its effects and may return nothing; the rows are then the jobs done.
 
-    :param path: folder that driver and executors see under the same name; None: a temporary one on this machine, which stays, and
-        which serves only where the executors are on this machine too (``local[…]``).
+    :param path: as in :func:`drain_to`; None: a temporary folder on this machine, which stays, and which serves only where the
+        executors are on this machine too (``local[…]``).
     :raises ArgumentError: no ``path`` on a cluster.
     """
     if path is None:
         master = spark.conf.get("spark.master", "")
         if not str(master).startswith("local"):
             raise ArgumentError(
-                f"path is missing: on {master} give a folder that the driver and all executors see under the same name"
+                f"path is missing: on {master} give the address of a file system that Spark writes to, as in s3a://bucket/results, "
+                "or a folder that the driver and all executors see under the same name"
             )
         path = tempfile.mkdtemp(prefix="queue_db-results-")
     drain_to(spark, url, queue, function, schema, path, partitions=partitions, **how)
@@ -123,8 +125,9 @@ def drain_to(
     :param url: of a migrated database that every executor reaches; it travels inside the task, and shows in no plan or option.
     :param schema: of the result rows, without ``id`` and ``version``: ``"path string, size long"``; None: no more than these, and
         the function may return None where all jobs are done.
-    :param path: folder that driver and executors see under the same name; made if it is not there. One folder for one queue; later
-        drains of the queue may add to it.
+    :param path: folder that driver and executors see under the same name; made if it is not there. Or, as text, the address of a
+        folder in a file system that Spark writes to, ``s3a://bucket/results``: then Spark writes, in rounds. One folder for one
+        queue; later drains of the queue may add to it.
     :param partitions: how many tasks claim at the same time, if Spark has as many slots. Each has one connection.
     :param batch: jobs in one claim, one call of ``function`` and one file.
     :param lease: seconds; jobs of a vanished task come back after it. It is extended every third of it while ``function`` runs.
@@ -137,11 +140,13 @@ def drain_to(
     :param kind: claim jobs of this kind only, and wait for no others.
     :param database: keyword arguments for :class:`queue_db.QueueDB`: ``table``, ``removal``, ``retry_after`` …
     :raises ArgumentError: for values outside their range.
-    :raises ConfigurationError, StorageError: when the database cannot be used; found out here, before Spark starts.
+    :raises ConfigurationError, StorageError: when the database cannot be used, or ``path`` is an address to which Spark cannot
+        write; found out here, before a job is touched.
     :raises LeaseLostError: jobs were claimed, and the leases of all of them were lost: nothing left the queue.
     :raises pyspark.errors.PySparkException: when a task failed as often as Spark allows. What was published counts; the rest is
         in the queue: drain again.
     """
+    began = time.monotonic()
     arguments.whole("partitions", partitions, 1)
     arguments.whole("batch", batch, 1, MAX_CLAIM)
     arguments.seconds("lease", lease, zero=False)
@@ -150,13 +155,8 @@ def drain_to(
     if not isinstance(strategy, str) and not callable(strategy):
         # Every task would get a copy of the object, with the same random numbers: all would reach for the same jobs.
         raise ArgumentError(f"strategy={strategy!r}: give its name, or a function that makes one: lambda: Optimistic(window=20)")
-    arguments.seconds("within", within)
-    if max_jobs is not None:
-        arguments.whole("max_jobs", max_jobs, 1)
-    if timeout is not None:
-        arguments.seconds("timeout", timeout, zero=False)
-    if kind is not None:
-        arguments.name("kind", kind, KIND_LENGTH)
+    _check_ends(within, max_jobs, timeout, kind)
+    target = destination(path)
     columns = to_arrow_schema(result_schema(schema))
     python_workers.check(spark, on_the_driver=False)
     settings = dict(database or {})
@@ -171,29 +171,66 @@ def drain_to(
         kind=kind,
         until=None if timeout is None or ends is None else ends + round(timeout * 1_000_000),
     )
-    folder = Path(path).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
 
-    def work(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # The row is the number of the task; and Spark throws away a Python process that left input unread.
-        (number,) = (number for some in rows for number in some.column(0).to_pylist())
-        with telling(place.url):
-            mine = limits if max_jobs is None else replace(limits, jobs=_share(max_jobs, partitions, number))
-            made = strategy_for(strategy if isinstance(strategy, str) else strategy())
-            with place.open(strategy=made if kind is None else OfKind(made, kind), **settings) as db:
-                tally = DrainLoop(db.queue(queue), mine, partial(_settle, function, columns, folder)).run()
-                counted = {"completed": tally.completed, "failed": tally.failed, "drained": int(tally.drained)} | {
-                    name: getattr(db.counters, name) for name in _COUNTERS
-                }
-        yield pa.RecordBatch.from_pydict({name: [value] for name, value in counted.items()})
+    def in_task(mine: Limits, settle: Settle, *, once: bool = False) -> dict[str, int]:
+        made = strategy_for(strategy if isinstance(strategy, str) else strategy())
+        with place.open(strategy=made if kind is None else OfKind(made, kind), **settings) as db:
+            loop = DrainLoop(db.queue(queue), mine, settle)
+            tally = loop.once() if once else loop.run()
+            counted = {"completed": tally.completed, "failed": tally.failed, "drained": int(tally.drained)}
+            return counted | {name: getattr(db.counters, name) for name in _COUNTERS}
 
     names = ("completed", "failed", "drained", *_COUNTERS)
-    ddl = ", ".join(f"{name} long" for name in names)
-    done = spark.range(0, partitions, 1, partitions).mapInArrow(shipped(work), ddl).collect()
-    total = {name: sum(row[name] for row in done) for name in names}
-    drained = Drained(total.pop("completed"), total.pop("failed"), Counters(**_counted(total)), bool(total["drained"]))
+    total: Mapping[str, int]
+    if isinstance(target, str):
+
+        def one_round(number: int, left: int | None) -> tuple[Mapping[str, int], pa.Table | None]:
+            done: list[pa.Table] = []
+            jobs = batch if left is None else min(batch, _share(left, partitions, number))
+            counted = in_task(replace(limits, jobs=jobs), partial(_settle, function, columns, done.append, True), once=True)
+            return counted | {"written": sum(rows.num_rows for rows in done)}, done[0] if done else None
+
+        rounds = Rounds(
+            spark=spark,
+            address=target,
+            schema=result_schema(schema),
+            place=place,
+            settings=settings,
+            queue=queue,
+            partitions=partitions,
+            limits=limits,
+            names=(*names, "written"),
+            ends=float("inf") if timeout is None else began + timeout,
+        )
+        rounds.prove()
+        total = rounds.run(one_round, max_jobs)
+    else:
+        target.mkdir(parents=True, exist_ok=True)
+
+        def work(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            # The row is the number of the task; and Spark throws away a Python process that left input unread.
+            (number,) = (number for some in rows for number in some.column(0).to_pylist())
+            with telling(place.url):
+                mine = limits if max_jobs is None else replace(limits, jobs=_share(max_jobs, partitions, number))
+                counted = in_task(mine, partial(_settle, function, columns, partial(publish, target), False))
+            yield pa.RecordBatch.from_pydict({name: [value] for name, value in counted.items()})
+
+        ddl = ", ".join(f"{name} long" for name in names)
+        done = spark.range(0, partitions, 1, partitions).mapInArrow(shipped(work), ddl).collect()
+        total = {name: sum(row[name] for row in done) for name in names}
+    drained = Drained(total["completed"], total["failed"], Counters(**_counted(total)), bool(total["drained"]))
     _judge(drained, queue, lease, batch)
     return drained
+
+
+def _check_ends(within: float, max_jobs: int | None, timeout: float | None, kind: str | None) -> None:
+    arguments.seconds("within", within)
+    if max_jobs is not None:
+        arguments.whole("max_jobs", max_jobs, 1)
+    if timeout is not None:
+        arguments.seconds("timeout", timeout, zero=False)
+    if kind is not None:
+        arguments.name("kind", kind, KIND_LENGTH)
 
 
 def _counted(total: Mapping[str, int]) -> dict[str, int]:
@@ -226,25 +263,37 @@ def _judge(drained: Drained, queue: str, lease: float, batch: int) -> None:
 def _settle(
     function: Function,
     columns: pa.Schema,
-    folder: Path,
+    put: Callable[[pa.Table], object],
+    later: bool,
     queue: Queue,
     jobs: Sequence[LeasedJob],
     heartbeat: Heartbeat,
     tally: Tally,
 ) -> None:
-    """Work on a batch: results first, then the queue."""
+    """Work on a batch: results first, then the queue.
+
+    :param put: gets the results.
+    :param later: the jobs that are done stay leased, for a whole lease from now, until their results are safe and the driver has
+        them completed at the versions that the results have; False: the results are safe when ``put`` returns.
+    """
     # Heartbeats raise the versions of the jobs. Any version of a lease orders its rows behind those of the lease before.
     versions = {job.id: job.version for job in jobs}
     try:
         with heartbeat:
             answer = _apply(function, columns, jobs, versions)
             rows = _without(answer.rows, heartbeat.lost)
+            if rows.num_rows and not later:
+                put(rows)
+        if later:
+            heartbeat.beat()  # by itself: the thread has ended
+            rows = _at(_without(rows, heartbeat.lost), {job.id: job.version for job in jobs})
             if rows.num_rows:
-                publish(folder, rows)
+                put(rows)
         # Where a lease was lost nothing is to be done: whoever has the job now has a higher version, and so will its row.
         mine = [job for job in jobs if job.id not in heartbeat.lost]
         rest = [job for job in mine if job.id not in answer.errors and job.id not in answer.dead]
-        tally.completed += sum(map(bool, queue.complete_many(rest)))
+        if not later:
+            tally.completed += sum(map(bool, queue.complete_many(rest)))
         failed = [job for job in mine if job.id in answer.errors]
         tally.failed += sum(map(bool, queue.fail_many(failed, [answer.errors[job.id] for job in failed])))
         dead = [job for job in mine if job.id in answer.dead]
@@ -259,6 +308,12 @@ def _settle(
 def _without(rows: pa.Table, ids: Collection[int]) -> pa.Table:
     """``rows`` without those of some jobs."""
     return rows.filter(pc.invert(pc.is_in(rows["id"], pa.array(list(ids), pa.int64())))) if ids else rows
+
+
+def _at(rows: pa.Table, versions: Mapping[int, int]) -> pa.Table:
+    """``rows`` with these versions."""
+    now = pa.array([versions[job_id] for job_id in rows["id"].to_pylist()], pa.int64())
+    return rows.set_column(rows.column_names.index("version"), rows.schema.field("version"), now)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The files that a drain leaves: one for each batch, complete or not there, never changed."""
+"""The files that a drain leaves: complete or not there, never changed. In a local folder one for each batch."""
 
 from __future__ import annotations
 
@@ -34,6 +34,37 @@ def result_schema(schema: StructType | str | None) -> StructType:
     return StructType([*KEY, *columns.fields])
 
 
+# A name and a colon: the address of a file system. One letter is a drive of Windows.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+
+
+def destination(path: str | os.PathLike[str]) -> Path | str:
+    """Where results go: a local folder, absolute; or as text the address of a folder that Spark reaches, ``s3a://bucket/results``.
+
+    :raises ArgumentError: an address that is no text, as in ``Path("s3a://bucket")``, or one with ``file:`` and a host.
+    """
+    text = os.fspath(path)
+    found = _SCHEME.match(text)
+    if found is None:
+        return Path(text).absolute()
+    if not isinstance(path, str):
+        raise ArgumentError(f"path={path!r}: give the address of a file system as text, and a local folder from its root")
+    if found[1].lower() != "file":
+        return text.rstrip("/")
+    rest = text[len("file:") :]
+    if rest.startswith("//"):
+        host, slash, rest = rest[2:].partition("/")
+        rest = f"/{rest}" if slash and host in ("", "localhost") else ""
+    if not rest.startswith("/"):
+        raise ArgumentError(f"path={path!r}: must be file:///folder")
+    return Path(rest)
+
+
+def literally(text: str) -> str:
+    """A path as Spark wants it, which takes paths for patterns."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", text)
+
+
 def publish(folder: Path, table: pa.Table) -> None:
     """Put ``table`` into ``folder`` as a file of its own: on the disk, and under a name that readers see, when this returns."""
     name = f"{uuid.uuid4().hex}.parquet"
@@ -63,11 +94,13 @@ def read_results(spark: SparkSession, path: str | os.PathLike[str], schema: Stru
     twice. The row of the job's last lease (its highest ``version``) is the one that counts. To read the folder with another tool,
     keep that rule.
 
-    :param path: the folder that :func:`drain` was given.
+    :param path: the folder that :func:`drain` was given, or its address.
     :param schema: the same as there; a folder without a file is an empty DataFrame.
     """
-    # Spark takes a path for a pattern.
-    literal = re.sub(r"([\\{}\[\]*?])", r"\\\1", str(Path(path).absolute()))
-    rows = spark.read.schema(result_schema(schema)).parquet(f"file://{literal}")
+    target = destination(path)
+    # In other file systems each round has a folder of its own.
+    found = literally(target) if isinstance(target, str) else f"file://{literally(str(target))}"
+    reader = spark.read.schema(result_schema(schema)).option("recursiveFileLookup", str(isinstance(target, str)).lower())
+    rows = reader.parquet(found)
     latest = Window.partitionBy("id").orderBy(f.col("version").desc())
     return rows.withColumn("__place", f.row_number().over(latest)).where("__place = 1").drop("__place")

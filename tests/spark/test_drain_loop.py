@@ -10,6 +10,7 @@ from sqlalchemy import func, select, update
 
 from queue_db import QueueDB
 from queue_db.spark.drain_loop import DrainLoop, Limits, OfKind
+from queue_db.spark.rounds import leased
 from queue_db.store import streams
 from queue_db.strategies import known_strategies, strategy_for
 
@@ -176,3 +177,19 @@ def test_one_kind_only(run, queue, db, name):
         assert (strategy, tally.completed, tally.drained, set(kinds)) == (strategy, 15, True, {wanted})
     touched = select(func.count()).where(jobs.c.queue == name, jobs.c.version > 0)
     assert db.database.run(lambda connection: connection.execute(touched).scalar_one(), name="touched", write=False) == 0
+
+
+def test_jobs_are_found_again_by_id_and_version_as_long_as_they_are_leased(queue):
+    """So that the driver completes what is written; what hangs on a job leaves with it."""
+    queue.enqueue_many([("k", n, {"group": "g"} if n < 2 else {}) for n in range(6)])
+    jobs = queue.claim(10, 60)
+    pairs = [(job.id, job.version) for job in jobs]
+    by_number = {job.payload: job for job in jobs}
+    assert sorted(by_number) == [0, 2, 3, 4, 5]
+    assert by_number[3].extend(60)  # another version
+    assert by_number[4].complete()
+    assert by_number[5].release()
+    found = leased(queue, pairs)
+    assert {job.id for job in found} == {by_number[0].id, by_number[2].id}
+    assert all(queue.complete_many(found))
+    assert sorted(job.payload for job in queue.claim(10)) == [1, 5], "the next of the group was not let go"
