@@ -1,8 +1,9 @@
-"""What is stuck, and why: read-only, for people."""
+"""What is stuck or slow, and why: read-only, for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from queue_db.model import Controls, WorkerInfo
@@ -19,12 +20,21 @@ SILENT = 30.0
 MOST = 20
 
 
-def stuck(db: QueueDB) -> list[str]:
-    """A sentence for each queue, worker and schedule that does not get on, with the reason as far as it can be seen from here."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A queue, worker, schedule or group that does not get on."""
+
+    sentence: str
+    #: Nothing will change by itself. Otherwise it is slow, or somebody wants it so.
+    stuck: bool = False
+
+
+def findings(db: QueueDB) -> list[Finding]:
+    """Each queue, worker, schedule and group that does not get on, with the reason as far as it can be seen from here."""
     return [*_queues(db), *_workers(db.workers()), *_schedules(db), *_groups(db)]
 
 
-def _queues(db: QueueDB) -> Iterator[str]:
+def _queues(db: QueueDB) -> Iterator[Finding]:
     rows = db.database.run(
         partial(insight.overdue, store=db.store, micros=round(OVERDUE * 1e6), limit=MOST), name="overdue", write=False
     )
@@ -35,55 +45,56 @@ def _queues(db: QueueDB) -> Iterator[str]:
     for row in rows:
         why = _why(row.queue, said.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
         waits = f"{row.jobs:,} jobs have been due for more than a minute, the oldest for {(row.read_at - row.oldest) / 1e6:,.0f} s"
-        yield f"queue {row.queue!r}: {waits}: {why}"
+        yield Finding(f"queue {row.queue!r}: {waits}: {why.sentence}", why.stuck)
 
 
-def _why(queue: str, said: Controls, workers: list[WorkerInfo]) -> str:
+def _why(queue: str, said: Controls, workers: list[WorkerInfo]) -> Finding:
     if said.paused:
-        return f"it is paused (queue-db resume {queue})"
+        return Finding(f"it is paused (queue-db resume {queue})")
     alive = [worker for worker in workers if worker.silent < SILENT]
     if not alive:
-        return "no worker works on it (or its workers tell nothing of themselves, as loops of claim() do)"
+        return Finding("no worker works on it (or its workers tell nothing of themselves, as loops of claim() do)", stuck=True)
     if all(worker.state != "working" for worker in alive):
-        return "all its workers are quiet or stopping"
+        return Finding("all its workers are quiet or stopping", stuck=True)
     limits = [] if said.concurrency is None else [f"{said.concurrency} at once"]
     limits += [] if said.rate is None else [f"{said.rate} in {said.per:g} s"]
     if limits:
-        return f"its {len(alive)} workers are held to {' and '.join(limits)} (queue-db limit {queue})"
+        return Finding(f"its {len(alive)} workers are held to {' and '.join(limits)} (queue-db limit {queue})")
     if all(worker.in_hand + worker.stuck >= sum(worker.queues.values()) for worker in alive):
         stuck = sum(worker.stuck for worker in alive)
         of_these = f", {stuck} of them stuck (see below)" if stuck else ""
-        return f"its {len(alive)} workers have no free slot{of_these}: more processes, more concurrency, or shorter jobs"
-    return f"its {len(alive)} workers do not keep up"
+        return Finding(f"its {len(alive)} workers have no free slot{of_these}: more processes, more concurrency, or shorter jobs")
+    return Finding(f"its {len(alive)} workers do not keep up")
 
 
-def _workers(workers: list[WorkerInfo]) -> Iterator[str]:
+def _workers(workers: list[WorkerInfo]) -> Iterator[Finding]:
     for worker in workers:
         if worker.stuck:
             hang = "handlers that have not come back after a timeout or a lost lease"
             how = "SIGUSR1 logs where they are; a restart frees the slots, by itself with exit_when_stuck="
-            yield f"worker {worker.name!r} has {worker.stuck} stuck slots: {hang} ({how})"
+            yield Finding(f"worker {worker.name!r} has {worker.stuck} stuck slots: {hang} ({how})", stuck=True)
         if worker.silent >= SILENT:
             has = (
                 f"what it has in hand ({worker.in_hand}) comes back with the leases" if worker.in_hand else "it had nothing in hand"
             )
-            yield f"worker {worker.name!r} has said nothing for {worker.silent:,.0f} s: {has}"
+            yield Finding(f"worker {worker.name!r} has said nothing for {worker.silent:,.0f} s: {has}")
 
 
-def _groups(db: QueueDB) -> Iterator[str]:
+def _groups(db: QueueDB) -> Iterator[Finding]:
     rows = db.database.run(partial(groups.crowded, store=db.store, limit=MOST), name="crowded groups", write=False)
     for row in rows:
-        yield (
+        yield Finding(
             f"group {row.group_key!r} of queue {row.queue!r}: {row.admitted} of its jobs may be claimed at once, and {row.allowed} "
             "should be: they were inserted with a group_key past enqueue (plain INSERT, a JDBC append), or the queue's limit was "
             "lowered meanwhile; they run beside each other until they have left"
         )
 
 
-def _schedules(db: QueueDB) -> Iterator[str]:
+def _schedules(db: QueueDB) -> Iterator[Finding]:
     rows = db.database.run(partial(insight.late_schedules, store=db.store, micros=round(OVERDUE * 1e6)), name="late", write=False)
     for row in rows:
-        yield (
+        yield Finding(
             f"schedule {row.name!r} is {row.late / 1e6:,.0f} s late: no worker carries schedules out "
-            "(Worker(…, schedules=True), or db.schedules.tick())"
+            "(Worker(…, schedules=True), or db.schedules.tick())",
+            stuck=True,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy
 import typer
@@ -13,10 +13,10 @@ from sqlalchemy import Connection
 
 from queue_db import __version__
 from queue_db import migrate as migrations
-from queue_db.cli import output, statuses
+from queue_db.cli import output, rights, statuses
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened
-from queue_db.errors import SchemaOutOfDateError
-from queue_db.insights import stuck
+from queue_db.errors import SchemaOutOfDateError, StorageError
+from queue_db.insights import Finding, findings
 from queue_db.model import Capability
 from queue_db.queues import QueueDB
 from queue_db.removal import known_removals, removal_for
@@ -39,21 +39,27 @@ class _Clock:
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
 
-    @command(app, "doctor", "queue-db doctor", "queue-db doctor --json | jq -r '.problems[]'")
+    @command(app, "doctor", "queue-db doctor", "queue-db doctor --strict", "queue-db doctor --json | jq -r '.problems[]'")
     def doctor(
         *,
+        strict: Annotated[bool, typer.Option("--strict", help="What is slow and each warning count as well: status 1.")] = False,
         url: UrlOption = None,
         table: TableOption = "jobs",
         schema: SchemaOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Connect, and print versions, capabilities, state of the tables, clock skew, what is stuck and why, and what to fix.
+        """Connect, print versions, capabilities, state of the tables, clock skew, what is stuck or slow and why, and what to fix.
 
-        Status 1 if there is a problem. Warnings are no problems, nor is what is stuck: a queue whose jobs have been due for more
-        than a minute, a worker that says nothing, a schedule that nobody carries out.
+        Status 1 (not healthy) if there is a problem or something is stuck. Problems are tables that are missing or of another
+        version, and each right that a worker needs and this user lacks: run it as the user of your workers. Stuck is a queue whose
+        jobs have been due for more than a minute without a worker at work on it, a schedule that is late because no worker carries
+        it out, and a worker's slot whose handler does not come back.
+
+        Slow is a queue whose jobs have been due for more than a minute while workers work, or while it is paused or limited; a
+        worker without a heartbeat; a group with too many jobs at once. This, and each warning, is status 1 with --strict.
         """
         with opened(url, table, schema) as db:
-            found = _examine(db)
+            found = _examine(db, strict=strict)
         if as_json:
             output.record(found)
         else:
@@ -62,7 +68,7 @@ def add_to(app: typer.Typer) -> None:
             raise typer.Exit(statuses.NOT_SO)
 
 
-def _examine(db: QueueDB) -> dict[str, Any]:
+def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     database, dialect, tables = db.database, db.store.dialect, db.store.tables
     sql = database.engine.dialect
     isolation, facts, clock = database.run(
@@ -72,10 +78,16 @@ def _examine(db: QueueDB) -> dict[str, Any]:
     )
     version = migrations.found(database, tables)
     problems: list[str] = []
+    noticed: list[Finding] = []
     try:
         db.check()
     except SchemaOutOfDateError as error:
         problems.append(str(error))
+    else:
+        problems += rights.missing(db)
+        noticed += _noticed(db, problems)
+    stuck = [one.sentence for one in noticed if one.stuck]
+    slow = [one.sentence for one in noticed if not one.stuck]
     warnings: list[str] = []
     if abs(clock.skew) > SKEW + clock.round_trip / 2:
         way = "behind" if clock.skew > 0 else "ahead of"
@@ -84,7 +96,7 @@ def _examine(db: QueueDB) -> dict[str, Any]:
             "the database's clock counts, but times given with --run-at and times in logs are; set the clock (NTP)"
         )
     return {
-        "healthy": not problems,
+        "healthy": not (problems or stuck or (strict and (slow or warnings))),
         "url": db.url,
         "queue_db": __version__,
         "python": platform.python_version(),
@@ -105,9 +117,19 @@ def _examine(db: QueueDB) -> dict[str, Any]:
         "round_trip": round(clock.round_trip, 6),
         "facts": facts,
         "problems": problems,
-        "stuck": [] if problems else stuck(db),
+        "stuck": stuck,
+        "slow": slow,
         "warnings": warnings,
     }
+
+
+def _noticed(db: QueueDB, problems: list[str]) -> list[Finding]:
+    """What is stuck or slow, as far as this user may see it."""
+    try:
+        return findings(db)
+    except StorageError as error:
+        problems.append(f"what is stuck cannot be seen: {error}")
+        return []
 
 
 def _lacking(db: QueueDB, needs: frozenset[Capability]) -> list[str]:
@@ -143,6 +165,8 @@ def _print(found: dict[str, Any]) -> None:
     )
     for one in found["stuck"]:
         output.line(f"stuck: {one}")
+    for one in found["slow"]:
+        output.line(f"slow: {one}")
     for warning in found["warnings"]:
         output.line(f"warning: {warning}")
     for problem in found["problems"]:

@@ -161,6 +161,10 @@ class Dialect:
         """Settings of the server and of the table that people should see when something is slow or strange."""
         return {}
 
+    def closed_sequences(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
+        """The sequences of these tables' ids that the user may not use. Default: ids need no right of their own."""
+        return []
+
     def process(self, connection: Connection) -> int | None:
         """The id of one of the server's processes, as the server tells it; None if it does not."""
         return None

@@ -97,7 +97,8 @@ class MySQL(Dialect):
             "'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_buffer_pool_size', 'sync_binlog', 'binlog_format', "
             "'log_bin', 'max_allowed_packet', 'max_connections', 'transaction_isolation', 'tx_isolation')"
         )
-        return {str(name): str(value) for name, value in connection.execute(query)}
+        units = {"innodb_lock_wait_timeout": " s", "innodb_buffer_pool_size": " bytes", "max_allowed_packet": " bytes"}
+        return {str(name): f"{value}{units.get(name, '')}" for name, value in connection.execute(query)}
 
     def process(self, connection: Connection) -> int | None:
         path = Path(str(connection.execute(text("SELECT @@pid_file")).scalar_one()))

@@ -136,9 +136,10 @@ class PostgreSQL(ReturningDialect):
         return frozenset(Capability)
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
+        # As people write it, with a unit: shared_buffers is counted in pages.
         settings = text(
-            "SELECT name, setting FROM pg_settings WHERE name IN ('autovacuum', 'fsync', 'full_page_writes', 'max_connections', "
-            "'shared_buffers', 'synchronous_commit', 'transaction_isolation')"
+            "SELECT name, current_setting(name) AS setting FROM pg_settings WHERE name IN ('autovacuum', 'fsync', "
+            "'full_page_writes', 'max_connections', 'shared_buffers', 'synchronous_commit', 'transaction_isolation')"
         )
         facts = {row.name: row.setting for row in connection.execute(settings)}
         # A table that somebody made without the migration has none of these.
@@ -146,8 +147,18 @@ class PostgreSQL(ReturningDialect):
         for option in connection.execute(options, {"name": jobs.fullname}).scalars():
             name, _, value = option.partition("=")
             if name in ("fillfactor", "autovacuum_vacuum_threshold"):
-                facts[f"{name} of {jobs.name}"] = value
+                facts[f"{name} of {jobs.name}"] = f"{value} %" if name == "fillfactor" else f"{value} rows"
         return dict(sorted(facts.items()))
+
+    def closed_sequences(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
+        quoted = connection.dialect.identifier_preparer.format_table
+        named = [
+            {"place": quoted(one), "id": one.autoincrement_column.name} for one in tables if one.autoincrement_column is not None
+        ]
+        query = text("SELECT pg_get_serial_sequence(:place, :id)")
+        found = [connection.execute(query, one).scalar_one() for one in named]
+        allowed = text("SELECT has_sequence_privilege(:sequence, 'USAGE')")
+        return [one for one in found if one is not None and not connection.execute(allowed, {"sequence": one}).scalar_one()]
 
     def process(self, connection: Connection) -> int | None:
         # This connection's own; its parent is the postmaster.

@@ -68,8 +68,8 @@ class SQLite(ReturningDialect):
         return frozenset({Capability.DELETE_RETURNING, Capability.UPDATE_RETURNING})
 
     def facts(self, connection: Connection, jobs: Table) -> dict[str, str]:
-        names = ("journal_mode", "synchronous", "busy_timeout", "page_size")
-        return {name: str(connection.exec_driver_sql(f"PRAGMA {name}").scalar()) for name in names}
+        units = {"journal_mode": "", "synchronous": "", "busy_timeout": " ms", "page_size": " bytes"}
+        return {name: f"{connection.exec_driver_sql(f'PRAGMA {name}').scalar()}{unit}" for name, unit in units.items()}
 
     def annex(self, url: URL, name: str) -> tuple[URL, str | None]:
         # A file beside the user's, on the same disk.

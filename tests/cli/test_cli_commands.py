@@ -4,15 +4,18 @@ import dataclasses
 import json
 import re
 import time
+import uuid
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import make_url, text, update
 
 from queue_db import Finished, State
 from queue_db.model import Kept
 from queue_db.queues import QueueDB
 from queue_db.schema import HEAD
+from tests.servers import over_tls
 
+SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")  # a file has no users
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 
@@ -50,7 +53,7 @@ def test_migrate_sql_is_the_step_from_the_revision_that_is_there(ask_at, fresh_u
     ask_at(fresh_url, "migrate", "--revision", "0003")
     up = ask_at(fresh_url, "migrate", "--sql").out
     assert "jobs_stripes" in up
-    assert "jobs_workers" not in up
+    assert "jobs_shares" not in up
     assert ask_at(fresh_url, "migrate", "--sql", "--from", "0003").out == up
     assert "CREATE TABLE" not in ask_at(fresh_url, "migrate", "--sql", "--revision", "0002").out
     with QueueDB(fresh_url) as db:
@@ -72,7 +75,7 @@ def test_migrate_sql_from_a_revision_needs_no_server(ask_at, scheme):
     nobody = f"{scheme}://user:word@127.0.0.1:1/name"
     step = ask_at(nobody, "migrate", "--sql", "--from", "0003", "--revision", "0004").out
     assert "jobs_stripes" in step
-    assert "jobs_workers" not in step
+    assert "jobs_shares" not in step
     whole = ask_at(nobody, "migrate", "--sql", "--from", "base", "--table", "mail").out
     assert re.search(r"CREATE TABLE (IF NOT EXISTS )?mail \(", whole)
     ask_at(nobody, "migrate", "--sql", status=3)
@@ -117,9 +120,13 @@ def test_doctor_of_a_healthy_database(ask, kind):
     assert found["strategies"]["adaptive"] == []
     assert found["strategies"]["skip_locked"] == (["SKIP LOCKED"] if kind == "sqlite" else [])
     assert found["removals"].keys() == {"delete", "delete_mark", "lock_then_delete"}
-    expected = {"sqlite": ("journal_mode", "wal"), "postgresql": ("fillfactor of jobs", "50")}
+    expected = {"sqlite": ("journal_mode", "wal"), "postgresql": ("fillfactor of jobs", "50 %")}
     fact, value = expected.get(kind, ("innodb_flush_log_at_trx_commit", None))
     assert found["facts"][fact] in (value, "0", "1", "2")
+    sizes = {"sqlite": ("page_size", " bytes"), "postgresql": ("shared_buffers", "B")}
+    size, unit = sizes.get(kind, ("innodb_buffer_pool_size", " bytes"))
+    assert re.match(r"\d+ ?[kMG]?B$|\d+ bytes$", found["facts"][size])
+    assert found["facts"][size].endswith(unit)
     people = ask("doctor").out
     assert people.endswith("healthy\n")
     assert "needed: " in people
@@ -130,6 +137,80 @@ def test_doctor_says_what_to_do_about_missing_tables(ask_at, fresh_url):
     assert answer.record["healthy"] is False
     assert "queue-db migrate --url" in answer.record["problems"][0]
     assert "not healthy" in ask_at(fresh_url, "doctor", status=1).out
+
+
+def say(url, *commands):
+    with QueueDB(url) as db, db.database.engine.begin() as connection:
+        for command in commands:
+            connection.exec_driver_sql(command)
+
+
+@pytest.fixture
+def visitor(kind, fresh_url, ask_at):
+    """A migrated database, and a function from rights to the URL of a user who has only these."""
+    ask_at(fresh_url, "migrate")
+    name = f"visitor_{uuid.uuid4().hex[:8]}"
+    database = make_url(fresh_url).database
+    user = name if kind == "postgresql" else f"{name}@'%%'"
+    word = "PASSWORD" if kind == "postgresql" else "IDENTIFIED BY"
+    say(fresh_url, f"CREATE USER {user} {word} 'Visitor-7x'")
+
+    def rights(*granted):
+        say(fresh_url, *(f"GRANT {one} TO {user}" for one in granted))
+        url = make_url(over_tls(fresh_url)).set(username=name, password="Visitor-7x")
+        return url.render_as_string(hide_password=False)
+
+    with QueueDB(fresh_url) as db:
+        rights.tables = [*db.store.tables.metadata.tables, db.store.tables.version]
+    rights.everything = "ALL TABLES IN SCHEMA public" if kind == "postgresql" else f"{database}.*"
+    yield rights
+    say(fresh_url, *([f"DROP OWNED BY {user}"] if kind == "postgresql" else []), f"DROP USER {user}")
+
+
+def granted(visitor, verbs, but=()):
+    return [f"{verbs} ON {table}" for table in visitor.tables if table not in but]
+
+
+@SERVERS
+def test_doctor_names_the_rights_that_a_user_lacks(ask_at, visitor, kind, fresh_url):
+    sequences = ["USAGE ON ALL SEQUENCES IN SCHEMA public"] if kind == "postgresql" else []
+    url = visitor(*sequences, *granted(visitor, "SELECT, INSERT, UPDATE, DELETE", but=["jobs"]), "SELECT, INSERT, UPDATE ON jobs")
+    answer = ask_at(url, "doctor", "--json", status=1).record
+    (problem,) = answer["problems"]
+    assert problem.startswith("no right to DELETE on jobs (")
+    assert f"GRANT DELETE ON jobs TO {make_url(url).username}" in problem
+    visitor("DELETE ON jobs")
+    assert ask_at(url, "doctor", "--json").record["healthy"] is True
+
+
+@SERVERS
+def test_doctor_of_a_user_who_may_only_read(ask_at, visitor):
+    url = visitor(f"SELECT ON {visitor.everything}")
+    problems = ask_at(url, "doctor", "--json", status=1).record["problems"]
+    assert any(re.match(r"no right to UPDATE, INSERT, DELETE on (\w+\.)?jobs_dead \(", problem) for problem in problems)
+    assert any(re.match(r"no right to UPDATE on (\w+\.)?jobs_stripes \(", problem) for problem in problems)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_doctor_names_sequences_without_which_nothing_can_be_enqueued(ask_at, visitor, kind):
+    url = visitor(*granted(visitor, "SELECT, INSERT, UPDATE, DELETE"))
+    problems = ask_at(url, "doctor", "--json", status=1).record["problems"]
+    assert (
+        f"no right to use the sequence public.jobs_id_seq: GRANT USAGE ON SEQUENCE public.jobs_id_seq TO {make_url(url).username}"
+        in (problems)
+    )
+    visitor("USAGE ON ALL SEQUENCES IN SCHEMA public")
+    assert ask_at(url, "doctor", "--json").record["healthy"] is True
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_doctor_of_a_server_that_refuses_all_changes(ask_at, fresh_url, kind):
+    ask_at(fresh_url, "migrate")
+    (problem,) = ask_at(fresh_url + "?options=-c%20default_transaction_read_only=on", "doctor", "--json", status=1).record[
+        "problems"
+    ]
+    assert problem.startswith("the database refuses to change anything: ")
+    assert "read-only transaction" in problem
 
 
 @SQLITE

@@ -44,6 +44,14 @@ def test_the_doctor_says_what_is_stuck(ask_at, tmp_path, kind):
     with QueueDB(url, clock=lambda: 1_000_000_000_000_000) as db:  # the year 2001
         db.migrate()
         db.queue("mail").enqueue("n")
-    (said,) = ask_at(url, "doctor", "--json").record["stuck"]
+    answer = ask_at(url, "doctor", "--json", status=1).record
+    (said,) = answer["stuck"]
+    assert answer["healthy"] is False
     assert "queue 'mail': 1 jobs have been due" in said
-    assert "stuck: queue 'mail'" in ask_at(url, "doctor").out
+    assert "stuck: queue 'mail'" in ask_at(url, "doctor", status=1).out
+    with QueueDB(url) as db:
+        db.queue("mail").pause()
+    answer = ask_at(url, "doctor", "--json").record
+    assert (answer["healthy"], answer["stuck"]) == (True, [])
+    assert "it is paused" in answer["slow"][0]
+    assert ask_at(url, "doctor", "--strict", status=1).out.endswith("not healthy\n")

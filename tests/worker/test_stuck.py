@@ -6,8 +6,13 @@ import pytest
 from sqlalchemy import insert
 
 from queue_db import QueueDB
-from queue_db.insights import stuck
+from queue_db.insights import findings
 from queue_db.store import presence
+
+
+def stuck(db):
+    """What is stuck or slow, as sentences."""
+    return [finding.sentence for finding in findings(db)]
 
 
 @pytest.fixture

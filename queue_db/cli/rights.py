@@ -1,0 +1,69 @@
+"""What a user of the database lacks to work on a queue: found by asking for each thing, of no row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, false, insert, select, update
+
+from queue_db.errors import StorageError
+from queue_db.queues import QueueDB
+
+_Statements = dict[tuple[Table, str], Any]
+
+
+def missing(db: QueueDB) -> list[str]:
+    """A sentence for each table that the user may not use as a worker does, with the GRANT that mends it."""
+    statements = _statements(db)
+    try:
+        db.database.run(partial(_execute, list(statements.values())), name="rights", attempts=1)
+        refusals = {}
+    except StorageError:
+        # One refusal ends a transaction: each on its own.
+        refusals = dict(_refusals(db, statements))
+    changes = {what for what in statements if what[1] != "SELECT"}
+    if changes == refusals.keys() and len({reason.replace(verb, "") for (_, verb), reason in refusals.items()}) == 1:
+        return [f"the database refuses to change anything: {next(iter(refusals.values()))}"]  # a standby, or a file to read only
+    found = []
+    for table in dict.fromkeys(table for table, _ in refusals):
+        verbs = {verb: reason for (other, verb), reason in refusals.items() if other is table}
+        names, reason = ", ".join(verbs), next(iter(verbs.values()))
+        found.append(f"no right to {names} on {table.fullname} ({reason}): GRANT {names} ON {table.fullname} TO {_user(db)}")
+    sequences = db.database.run(partial(db.store.dialect.closed_sequences, tables=_tables(db)), name="rights", write=False)
+    return found + [f"no right to use the sequence {one}: GRANT USAGE ON SEQUENCE {one} TO {_user(db)}" for one in sequences]
+
+
+def _tables(db: QueueDB) -> list[Table]:
+    return list(db.store.tables.metadata.tables.values())
+
+
+def _user(db: QueueDB) -> str:
+    return db.database.engine.url.username or "…"
+
+
+def _statements(db: QueueDB) -> _Statements:
+    statements: _Statements = {}
+    for table in _tables(db):
+        key = next(iter(table.primary_key.columns))
+        statements[table, "SELECT"] = select(key).where(false())
+        statements[table, "UPDATE"] = update(table).values({key: key}).where(false())
+        if table is db.store.tables.stripes:
+            continue  # the migration makes its rows, once for all
+        statements[table, "INSERT"] = insert(table).from_select(list(table.c), select(*table.c).where(false()))
+        statements[table, "DELETE"] = delete(table).where(false())
+    return statements
+
+
+def _refusals(db: QueueDB, statements: _Statements) -> Iterator[tuple[tuple[Table, str], str]]:
+    for what, statement in statements.items():
+        try:
+            db.database.run(partial(_execute, [statement]), name="rights", attempts=1)
+        except StorageError as error:
+            yield what, str(error).removeprefix("rights: ")
+
+
+def _execute(statements: list[Any], connection: Connection) -> None:
+    for statement in statements:
+        connection.execute(statement)
