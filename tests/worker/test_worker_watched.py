@@ -99,6 +99,7 @@ def test_wrappers_go_around_functions_and_coroutines(db, queue):
 
 
 def test_prometheus_counts_what_happens(worker, queue, db):
+    forget_samples(db)
     registry = CollectorRegistry()
     prometheus.instrument(worker, registry)
     queue.enqueue_many([(kind, None) for kind in worker.kinds] * 2)
@@ -116,6 +117,12 @@ def test_prometheus_counts_what_happens(worker, queue, db):
     assert value("queue_db_depth", state="dead") == 2
     assert value("queue_db_oldest_seconds") == 0
     assert registry.get_sample_value("queue_db_claimed_total") == db.counters.claimed == 12
+
+
+def forget_samples(db):
+    """Of other tests in this database."""
+    with db.database.begin("forget samples") as connection:
+        connection.execute(db.store.tables.samples.delete())
 
 
 @pytest.fixture

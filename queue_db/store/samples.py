@@ -1,0 +1,44 @@
+"""Looks at all queues that processes share: one of them takes the next sample, the others read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from queue_db.clock import moment
+from queue_db.store.base import Store
+
+
+def latest(connection: Connection, store: Store, name: str) -> Row[Any] | None:
+    """The row of a sample, and ``now``; None before the first one is begun."""
+    table = store.tables.samples
+    found = select(table, moment(store.clock is not None).label("now")).where(table.c.name == name)
+    return connection.execute(found, store.time()).first()
+
+
+def begin(connection: Connection, store: Store, name: str, version: int | None, lasts: int) -> bool:
+    """Whether it is this process that takes the sample after ``version``; for ``lasts`` microseconds no other does.
+
+    :param version: of the row as it was read; None: there was none.
+    """
+    table = store.tables.samples
+    store.dialect.begin(connection)
+    until = moment(store.clock is not None) + lasts
+    if version is None:
+        connection.execute(insert(table).values(name=name, version=1, next_at=until), store.time())
+        return True
+    mine = update(table).where(table.c.name == name, table.c.version == version).values(version=version + 1, next_at=until)
+    return connection.execute(mine, store.time()).rowcount == 1
+
+
+def finish(connection: Connection, store: Store, name: str, version: int, data: str, rest: int) -> None:
+    """Write down a sample that was begun as ``version``, unless it took so long that another one was begun.
+
+    :param rest: microseconds until the next one may be taken.
+    """
+    table = store.tables.samples
+    now = moment(store.clock is not None)
+    values = {"taken_at": now, "next_at": now + rest, "data": data}
+    store.dialect.begin(connection)
+    connection.execute(update(table).where(table.c.name == name, table.c.version == version).values(values), store.time())

@@ -1,0 +1,139 @@
+"""Counting whole queues: by one process at a time, at most one percent of the time."""
+
+import threading
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from queue_db import QueueDB
+from queue_db.instrumentation import prometheus
+from queue_db.sampling import LONGEST, REST, Sampling
+from queue_db.testing import SettableClock, counted_statements
+from tests.worker.serving import serving
+
+PATIENCE = 20.0
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+@pytest.fixture
+def clock():
+    return SettableClock()
+
+
+@pytest.fixture
+def opened(fresh_url, clock):
+    """Handles on a database of one's own, as several processes have them."""
+    dbs = []
+
+    def open_it(**options):
+        dbs.append(QueueDB(fresh_url, clock=clock, **options))
+        return dbs[-1]
+
+    open_it().migrate()
+    yield open_it
+    for db in dbs:
+        db.close()
+
+
+def counts(sent):
+    """How many of these statements count jobs."""
+    return len([one for one in sent if "sum(CASE" in one or "SUM(CASE" in one])
+
+
+class Timer:
+    """Says that each sample takes so many seconds."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += self.seconds
+        return self.now
+
+
+def test_of_all_that_find_it_due_one_takes_the_sample(opened):
+    """Both have read the row before either begins: without a fence both would count."""
+    dbs = [opened() for _ in range(4)]
+    dbs[0].queue("mail").enqueue_many([("n", None)] * 3)
+    for version in (None, 1, 2):  # the first one is an INSERT
+        together = threading.Barrier(len(dbs))
+        took = []
+
+        def take(db, together=together, took=took, version=version):
+            together.wait(PATIENCE)
+            took.append(Sampling(db).take(version))
+
+        threads = [threading.Thread(target=take, args=[db]) for db in dbs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert sorted(took) == [False, False, False, True]
+    assert Sampling(dbs[1]).depths().jobs["mail"]["available"] == 3
+
+
+@SQLITE
+@pytest.mark.parametrize(("seconds", "rest"), [(0.001, REST), (9.0, 900.0)])
+def test_a_sample_is_taken_at_most_one_percent_of_the_time(opened, clock, seconds, rest):
+    one, other = opened(), opened()
+    one.queue("mail").enqueue("n")
+    mine, theirs = Sampling(one, Timer(seconds)), Sampling(other, Timer(seconds))
+    with counted_statements(one.database.engine) as sent, counted_statements(other.database.engine) as sent_by_other:
+        for _ in range(5):
+            assert mine.depths().jobs == theirs.depths().jobs
+        assert counts(sent) + counts(sent_by_other) == 1
+        clock.advance(rest - 0.001)
+        found = theirs.depths()
+        assert found.age == pytest.approx(rest - 0.001, abs=0.0001)
+        assert counts(sent) + counts(sent_by_other) == 1
+        clock.advance(0.002)
+        assert theirs.depths().age == 0
+        assert counts(sent) + counts(sent_by_other) == 2
+
+
+@SQLITE
+def test_where_a_process_dies_with_its_sample_another_one_takes_it(opened, clock, monkeypatch):
+    one, other = opened(), opened()
+    assert Sampling(one).take(None)
+    clock.advance(REST)
+    monkeypatch.setattr(one, "queues", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Sampling(one).take(1)
+    clock.advance(LONGEST - 1)
+    age = Sampling(other).depths().age
+    assert age == pytest.approx(REST + LONGEST - 1)
+    clock.advance(1)
+    assert Sampling(other).depths().age == 0
+
+
+@SQLITE
+def test_one_that_took_too_long_writes_nothing(opened):
+    one, other = opened(), opened()
+    assert Sampling(one).take(None)
+    stats = one.queue("mail").stats
+
+    def slowly():
+        assert Sampling(other).take(2)  # its time was over, and another one began
+        other.queue("mail").enqueue("n")
+        return stats()
+
+    one.queue("mail").enqueue("n")
+    one.queue("mail").stats = slowly
+    assert Sampling(one).take(1)
+    assert Sampling(other).depths().jobs["mail"]["available"] == 1
+
+
+@SQLITE
+def test_a_scrape_reads_one_row(opened):
+    db = opened()
+    queue = db.queue("mail")
+    queue.enqueue("n", delay=100)
+    registry = CollectorRegistry()
+    prometheus.instrument(serving(queue, lambda job: None), registry)
+    assert registry.get_sample_value("queue_db_depth", {"queue": "mail", "state": "scheduled"}) == 1
+    assert registry.get_sample_value("queue_db_depth_age_seconds") == 0
+    with counted_statements(db.database.engine) as sent:
+        assert registry.get_sample_value("queue_db_depth", {"queue": "mail", "state": "scheduled"}) == 1
+    assert len([one for one in sent if one.startswith("SELECT")]) == 1
+    assert counts(sent) == 0
