@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from queue_db.cli import output
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened, queues
+from queue_db.insights import SILENT
 from queue_db.model import Controls, QueueStats, WorkerInfo
 from queue_db.queues import QueueDB
 
@@ -35,61 +37,92 @@ def add_to(app: typer.Typer) -> None:
         """Show queues and workers until Ctrl-C: what waits, what runs, who works, and what became of the jobs.
 
         Each look counts the jobs of all queues. stuck: slots of handlers that have not come back after a timeout or a lost lease.
-        progress: how far the running jobs are that say so, on average. done/s: completed
-        by all workers since the look before. silent: how long ago the worker was last seen; after a few of its words are missing,
-        it is most likely dead. With --json each look is a line.
+        progress: how far the running jobs are that say so, on average. done/s: completed between the last two reports of a worker,
+        which come every five seconds; empty until there were two. silent: time since the worker's last report; after three missed
+        reports it is probably dead. With --json each look is a line.
         """
         with opened(url, table, schema) as db:
+            rates = Rates()
             if as_json or once:
                 while True:
-                    seen = _look(db)
+                    seen = _look(db, rates)
                     if as_json:
                         output.record(_told(seen))
                     else:
-                        Console(width=None if sys.stdout.isatty() else 140).print(_drawn(seen, None))
+                        Console(width=None if sys.stdout.isatty() else 150).print(_drawn(seen))
                     if once:
                         return
                     time.sleep(every)
-            before: _Seen | None = None
             with Live(auto_refresh=False, screen=sys.stdout.isatty()) as screen:
                 while True:
-                    seen = _look(db)
-                    screen.update(_drawn(seen, before), refresh=True)
-                    before = seen
+                    screen.update(_drawn(_look(db, rates)), refresh=True)
                     time.sleep(every)
 
 
+class Rates:
+    """How many jobs each worker completes in a second, from its last two reports.
+
+    Looks come more often than reports: a rate between two looks would be nothing, and then three times too much.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, WorkerInfo] = {}
+        self._rates: dict[str, float] = {}
+
+    def see(self, workers: Iterable[WorkerInfo]) -> dict[str, float]:
+        """The rates of these workers by name, as far as there were two reports of each; silent ones have none."""
+        seen = {worker.name: worker for worker in workers}
+        rates = {}
+        for name, worker in seen.items():
+            before = self._last.get(name)
+            if before is not None and before.started_at == worker.started_at:
+                seconds = (worker.seen_at - before.seen_at).total_seconds()
+                completed = _completed(worker) - _completed(before)
+                if seconds > 0 and completed >= 0:
+                    rates[name] = completed / seconds
+                elif seconds == 0 and name in self._rates:
+                    rates[name] = self._rates[name]
+            if worker.silent >= SILENT:
+                rates.pop(name, None)
+        self._last, self._rates = seen, rates
+        return rates
+
+
+def _completed(worker: WorkerInfo) -> int:
+    return worker.counters.get("completed", 0)
+
+
+@dataclass(frozen=True, slots=True)
 class _Seen:
     """What one look has seen."""
 
-    def __init__(self, stats: list[QueueStats], controls: dict[str, Controls], workers: list[WorkerInfo]) -> None:
-        self.at = time.monotonic()
-        self.stats = stats
-        self.controls = controls
-        self.workers = workers
-
-    @property
-    def completed(self) -> int:
-        """By all workers that are there."""
-        return sum(worker.counters.get("completed", 0) for worker in self.workers)
+    stats: list[QueueStats]
+    controls: dict[str, Controls]
+    workers: list[WorkerInfo]
+    #: Jobs completed in a second, by worker.
+    rates: dict[str, float]
 
 
-def _look(db: QueueDB) -> _Seen:
+def _look(db: QueueDB, rates: Rates) -> _Seen:
     found = list(queues(db, None))
-    return _Seen([queue.stats() for queue in found], {queue.name: queue.controls() for queue in found}, db.workers())
+    workers = db.workers()
+    controls = {queue.name: queue.controls() for queue in found}
+    return _Seen([queue.stats() for queue in found], controls, workers, rates.see(workers))
 
 
 def _told(seen: _Seen) -> dict[str, Any]:
     return {
         "queues": [asdict(one) | {"controls": asdict(seen.controls[one.queue])} for one in seen.stats],
         "workers": [
-            asdict(one) | {"started_at": output.moment(one.started_at), "seen_at": output.moment(one.seen_at)}
+            asdict(one)
+            | {"started_at": output.moment(one.started_at), "seen_at": output.moment(one.seen_at)}
+            | {"completed_per_second": seen.rates.get(one.name)}
             for one in seen.workers
         ],
     }
 
 
-def _drawn(seen: _Seen, before: _Seen | None) -> Group:
+def _drawn(seen: _Seen) -> Group:
     waiting = _table("queue", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "progress", "said")
     for one in seen.stats:
         age = output.span(one.oldest_available_age) or "–"
@@ -97,9 +130,12 @@ def _drawn(seen: _Seen, before: _Seen | None) -> Group:
         far = output.share(one.progress) or "–"
         said = _said(seen.controls[one.queue])
         waiting.add_row(output.brief(one.queue), *(f"{number:,}" for number in numbers), age, far, said)
-    working = _table("worker", "state", "in hand", "stuck", "completed", "failed", "dead", "lost", "queues", "up", "silent")
+    working = _table(
+        "worker", "state", "in hand", "stuck", "completed", "done/s", "failed", "dead", "lost", "queues", "up", "silent"
+    )
     for worker in seen.workers:
-        counts = [f"{worker.counters.get(name, 0):,}" for name in ("completed", "failed", "dead", "lost")]
+        completed, *others = [f"{worker.counters.get(name, 0):,}" for name in ("completed", "failed", "dead", "lost")]
+        rate = seen.rates.get(worker.name)
         names = ", ".join(f"{name} {slots}" for name, slots in worker.queues.items())
         up = output.span((worker.seen_at - worker.started_at).total_seconds()) or ""
         silent = output.span(worker.silent) or ""
@@ -108,15 +144,15 @@ def _drawn(seen: _Seen, before: _Seen | None) -> Group:
             worker.state,
             str(worker.in_hand),
             str(worker.stuck),
-            *counts,
+            completed,
+            "" if rate is None else f"{rate:,.1f}",
+            *others,
             output.brief(names),
             up,
             silent,
         )
-    rate = ""
-    if before is not None and seen.at > before.at:
-        rate = f", {max(0, seen.completed - before.completed) / (seen.at - before.at):,.0f} done/s"
-    return Group(waiting, Text(""), working, Text(f"{len(seen.workers)} workers{rate}", style="dim"))
+    total = f", {sum(seen.rates.values()):,.1f} done/s" if seen.rates else ""
+    return Group(waiting, Text(""), working, Text(f"{len(seen.workers)} workers{total}", style="dim"))
 
 
 def _said(controls: Controls) -> str:

@@ -1,9 +1,17 @@
 """``queue-db top``."""
 
+import io
+from datetime import UTC, datetime, timedelta
+
 import pytest
+from rich.console import Console
 
 from queue_db import QueueDB
+from queue_db.cli import top
+from queue_db.cli.top import Rates
+from queue_db.model import WorkerInfo
 from queue_db.store import presence
+from queue_db.testing import SettableClock
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -55,3 +63,69 @@ def test_the_doctor_says_what_is_stuck(ask_at, tmp_path, kind):
     assert (answer["healthy"], answer["stuck"]) == (True, [])
     assert "it is paused" in answer["slow"][0]
     assert ask_at(url, "doctor", "--strict", status=1).out.endswith("not healthy\n")
+
+
+def reported(name, at, completed, *, started=0.0, silent=0.0):
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    return WorkerInfo(
+        name=name,
+        host="here",
+        pid=1,
+        queues={"mail": 4},
+        state="working",
+        in_hand=0,
+        counters={"completed": completed},
+        started_at=moment + timedelta(seconds=started),
+        seen_at=moment + timedelta(seconds=at),
+        silent=silent,
+    )
+
+
+def test_a_steady_worker_has_a_steady_rate():
+    """It completes 13 jobs a second and reports about every 5 s; every 2 s somebody looks."""
+    rates, reports = Rates(), [0.0, 4.2, 10.1, 15.0, 19.4, 25.6, 30.0]
+    seen = []
+    for look in range(0, 32, 2):
+        last = max(report for report in reports if report <= look)
+        seen.append(rates.see([reported("w", last, round(13 * last, 6))]).get("w"))
+    assert seen[:3] == [None, None, None], "there was one report only"
+    assert seen[3:] == [pytest.approx(13.0)] * 13
+
+
+def test_a_rate_is_of_one_run_of_a_worker_and_ends_with_it():
+    rates = Rates()
+    rates.see([reported("w", 0, 100), reported("other", 0, 0)])
+    assert rates.see([reported("w", 5, 150), reported("other", 5, 5)]) == {"w": 10.0, "other": 1.0}
+    # Under the same name another process reports, which has counted from nothing.
+    assert rates.see([reported("w", 10, 20, started=9), reported("other", 5, 5, silent=31)]) == {}
+    assert rates.see([reported("w", 15, 30, started=9)]) == {"w": 2.0}
+    assert rates.see([]) == {}
+
+
+@SQLITE
+def test_each_look_shows_the_rates_that_workers_reported(tmp_path, kind):
+    clock = SettableClock()
+    with QueueDB(f"sqlite:///{tmp_path}/own.db", clock=clock) as db:
+        db.migrate()
+        rates = Rates()
+
+        def report(completed):
+            values = {"host": "here/1/2", "pid": 7, "queues": '{"mail": 4}', "state": "working", "in_hand": 0}
+            counters = {"counters": f'{{"completed": {completed}, "dead": 2}}', "stuck": 3}
+            with db.queue("mail").transaction() as connection:
+                presence.tell(connection, db.store, "here:7#1", values | counters)
+
+        report(0)
+        assert top._told(top._look(db, rates))["workers"][0]["completed_per_second"] is None
+        clock.advance(5)
+        report(65)
+        for _ in range(3):
+            look = top._look(db, rates)
+            assert top._told(look)["workers"][0]["completed_per_second"] == 13.0
+            assert top._told(look)["workers"][0]["stuck"] == 3
+            clock.advance(2)
+        console = Console(width=150, file=io.StringIO())
+        console.print(top._drawn(look))
+        row, total = [line.split() for line in console.file.getvalue().splitlines()][-2:]
+        assert row[:8] == ["here:7#1", "working", "0", "3", "65", "13.0", "0", "2"]
+        assert total == ["1", "workers,", "13.0", "done/s"]
