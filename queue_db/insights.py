@@ -63,7 +63,8 @@ def _why(queue: str, said: Controls, workers: list[WorkerInfo]) -> Finding:
     if all(worker.in_hand + worker.stuck >= sum(worker.queues.values()) for worker in alive):
         stuck = sum(worker.stuck for worker in alive)
         of_these = f", {stuck} of them stuck (see below)" if stuck else ""
-        return Finding(f"its {len(alive)} workers have no free slot{of_these}: more processes, more concurrency, or shorter jobs")
+        no_slot = f"its {len(alive)} workers have no free slot{of_these}: more processes, more concurrency, or shorter jobs"
+        return Finding(no_slot, stuck=not any(worker.in_hand for worker in alive))
     return Finding(f"its {len(alive)} workers do not keep up")
 
 

@@ -22,13 +22,14 @@ def ours(fresh_url, clock):
         yield db
 
 
-def worker(db, name="w", *, state="working", in_hand=0, slots=4):
+def worker(db, name="w", *, state="working", in_hand=0, slots=4, hanging=0):
     values = {
         "host": "here",
         "pid": 1,
         "queues": json.dumps({"mail": slots}),
         "state": state,
         "in_hand": in_hand,
+        "stuck": hanging,
         "counters": "{}",
     }
     with db.queue("mail").transaction() as connection:
@@ -68,7 +69,14 @@ def test_each_reason_is_named(ours, clock):
     worker(ours)
     assert "its 1 workers do not keep up" in stuck(ours)[0]
     worker(ours, in_hand=4)
-    assert "no free slot" in stuck(ours)[0]
+    assert "no free slot: more" in stuck(ours)[0]
+    assert not any(finding.stuck for finding in findings(ours))
+    worker(ours, in_hand=1, hanging=3)
+    assert "no free slot, 3 of them stuck (see below): more" in stuck(ours)[0]
+    assert [finding.stuck for finding in findings(ours)] == [False, True]
+    worker(ours, hanging=4)
+    assert [finding.stuck for finding in findings(ours)] == [True, True]
+    assert "worker 'w' has 4 stuck slots" in stuck(ours)[1]
     worker(ours, state="quiet")
     assert "quiet or stopping" in stuck(ours)[0]
     worker(ours)

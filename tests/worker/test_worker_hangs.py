@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from queue_db.backoff import constant
-from queue_db.insights import stuck
+from queue_db.insights import findings
 from queue_db.instrumentation import prometheus
 from queue_db.worker import Worker
 
@@ -48,8 +48,9 @@ def test_stuck_slots_are_shown_wherever_workers_are(queue, db, open_db, hanging,
         (row,) = wait_for(lambda: [one for one in others.workers() if queue.name in one.queues and one.stuck == 2])
         assert (row.state, row.in_hand) == ("working", 0)
         assert worker.stuck == registry.get_sample_value("queue_db_stuck") == 2
-        (said,) = [line for line in stuck(others) if row.name in line]
-        assert said.startswith(f"worker {row.name!r} has 2 stuck slots: handlers that have not come back")
+        (found,) = [one for one in findings(others) if row.name in one.sentence]
+        assert found.stuck
+        assert found.sentence.startswith(f"worker {row.name!r} has 2 stuck slots: handlers that have not come back")
     assert queue.stats().available == 3
 
 
