@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import IntEnum
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, String, Table, case, func, literal, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    Select,
+    String,
+    Table,
+    case,
+    func,
+    literal,
+    null,
+    select,
+    union_all,
+)
 
 from queue_db.clock import moment
 from queue_db.model import KindStats, QueueStats, State
@@ -71,34 +89,57 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
     )
 
 
+# The columns of a job, wherever it stands.
+_SHOWN = (
+    *("id", "queue", "kind", "payload", "headers", "priority", "available_at", "died_at", "version", "attempts", "max_attempts"),
+    *("unique_key", "claim_token", "worker", "created_at", "last_error", "group_key", "progress", "progress_note"),
+)
+
+
+class _Place(IntEnum):
+    """The tables in which a job may stand. One with a unique key that a stream holds stands in the first and in the last one."""
+
+    LIVE = 0
+    DEAD = 1
+    HELD = 2
+
+
 def find(connection: Connection, store: Store, queue: str | None, job_id: int) -> tuple[Row[Any], State] | None:
-    """The row and state of one job, live, dead or held by a stream, of ``queue`` or of any."""
+    """The row and state of one job, live, dead or held by a stream, of ``queue`` or of any.
+
+    One statement, which sees one moment: a job that is moved from one table to another meanwhile stands in one of them.
+    """
     jobs, dead = store.tables.jobs, store.tables.dead
-    now = moment(store.clock is not None)
-    row = connection.execute(
-        select(jobs, now.label("read_at")).where(jobs.c.id == job_id, *_in(jobs, queue), jobs.c.delete_mark == 0),
-        store.time(),
-    ).first()
-    if row is not None:
+    live = _shown(_Place.LIVE, store, {column.name: column for column in jobs.c})
+    live = live.where(jobs.c.id == job_id, *_in(jobs, queue), jobs.c.delete_mark == 0)
+    died = _shown(_Place.DEAD, store, {column.name: column for column in dead.c})
+    died = died.where(dead.c.id == job_id, *_in(dead, queue))
+    found = connection.execute(union_all(live, died, _held(store, queue, job_id)), store.time()).all()
+    if not found:
+        return None
+    row = min(found, key=attrgetter("place"))
+    if row.place == _Place.LIVE:
         return row, state_of(row.available_at, row.claim_token, row.read_at)
-    row = connection.execute(select(dead).where(dead.c.id == job_id, *_in(dead, queue))).first()
-    if row is not None:
-        return row, State.DEAD
-    row = connection.execute(_held(store, queue, job_id)).first()
-    return None if row is None else (row, State.RUNNING)
+    return row, State.DEAD if row.place == _Place.DEAD else State.RUNNING
+
+
+def _shown(place: _Place, store: Store, columns: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
+    """An arm of :func:`find`; its types are those of the first arm."""
+    shown = [columns[name].label(name) if name in columns else null().label(name) for name in _SHOWN]
+    return select(literal(int(place), Integer).label("place"), moment(store.clock is not None).label("read_at"), *shown)
 
 
 def _held(store: Store, queue: str | None, job_id: int) -> Select[Any]:
     """The job of that id that a stream holds, as one that it holds and that has a unique key stands in the jobs table."""
     streams, batches, held = store.tables.streams, store.tables.batches, store.tables.held
-    same = [column for column in held.c if column.name not in ("available_at", "dead_reason")]
+    columns: dict[str, ColumnElement[Any]] = {column.name: column for column in held.c}
+    columns |= {
+        "queue": streams.c.queue,
+        "available_at": literal(NEVER, BigInteger),
+        "worker": literal("stream ", String).concat(streams.c.name),
+    }
     return (
-        select(
-            *same,
-            streams.c.queue,
-            literal(NEVER, BigInteger).label("available_at"),
-            literal("stream ", String).concat(streams.c.name).label("worker"),
-        )
+        _shown(_Place.HELD, store, columns)
         # Batch by batch, each by the primary key of the held jobs.
         .join_from(batches, held, (held.c.stream == batches.c.stream) & (held.c.batch == batches.c.batch) & (held.c.id == job_id))
         .join(streams, streams.c.id == batches.c.stream)
