@@ -34,12 +34,18 @@ _MOST_ROUNDS = 1000
 class Claiming:
     """The claims of one queue. Safe to share between threads.
 
-    :param worker: the name that claimed jobs show.
+    :param worker: returns the name that claimed jobs show; it is another one after a fork.
     :param bury: sends jobs to the dead table whose attempts are used up.
     """
 
     def __init__(
-        self, database: Database, store: Store, strategy: Strategy, queue: str, worker: str, bury: Callable[[Sequence[Won]], object]
+        self,
+        database: Database,
+        store: Store,
+        strategy: Strategy,
+        queue: str,
+        worker: Callable[[], str],
+        bury: Callable[[Sequence[Won]], object],
     ) -> None:
         self._bury = bury
         self._database = database
@@ -125,7 +131,7 @@ class Claiming:
             queue=self._queue,
             limit=limit,
             lease=lease,
-            worker=self._worker,
+            worker=self._worker(),
             token=token,
             ranges=self.marks.ranges(sweep=sweep),
             now=store.clock() if store.clock else None,

@@ -58,8 +58,8 @@ class Queue:
         self.name = name
         self._intake = intake.Intake(name, db.codec, db.max_payload, db.schemas)
         self._enqueuing = Enqueuing(db.database, db.store, db.hints, name)
-        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, db.worker, db.hints, db.deaths)
-        self._claiming = Claiming(db.database, db.store, db.strategy, name, db.worker, self._bury_exhausted)
+        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, lambda: db.worker, db.hints, db.deaths)
+        self._claiming = Claiming(db.database, db.store, db.strategy, name, lambda: db.worker, self._bury_exhausted)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} of {self.db.url}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -41,9 +42,37 @@ _FIRST_WAIT = 0.005
 _LONGEST_WAIT = 0.25
 
 
-def process_name(pid: int) -> str:
-    """What a process of this machine is called as a worker, unless it says otherwise."""
-    return f"{socket.gethostname()[:80]}:{pid}"
+# Containers may share a host's name and use the same process ids: only the random part tells two processes apart.
+_RANDOM = 8
+
+
+def _new_name() -> str:
+    return f"{_readable(os.getpid())}{secrets.token_hex(_RANDOM // 2)}"
+
+
+def _readable(pid: int) -> str:
+    return f"{socket.gethostname()[:60]}:{pid}-"
+
+
+def _renew() -> None:
+    global _name  # noqa: PLW0603 - a fork is another process
+    _name = _new_name()
+
+
+_name = _new_name()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def process_name() -> str:
+    """The name of this process as a worker, unless it chose one: ``host:pid-random``. No other process ever has it."""
+    return _name
+
+
+def names_process(worker: str, pid: int) -> bool:
+    """Whether ``worker`` is the :func:`process_name` of a process that had this id on a machine of this name."""
+    readable = _readable(pid)
+    return worker.startswith(readable) and len(worker) == len(readable) + _RANDOM
 
 
 class QueueDB:
@@ -54,7 +83,7 @@ class QueueDB:
     :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
     :param table: name of the jobs table; the dead table is called ``<table>_dead``.
     :param schema: schema prefix of the tables.
-    :param worker: the name that claimed jobs show; default host and process id.
+    :param worker: the name that claimed jobs show; default host, process id and a random part.
     :param codec: payload ↔ text, JSON by default.
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
         Where it raises, or returns no possible wait, that one job waits as by default, and an error is logged.
@@ -85,7 +114,7 @@ class QueueDB:
     ) -> None:
         self.strategy = strategy_for(strategy)
         self.removal = removal_for(removal)
-        self.worker = arguments.name("worker", worker or process_name(os.getpid()), WORKER_LENGTH)
+        self._worker = None if worker is None else arguments.name("worker", worker, WORKER_LENGTH)
         self.codec: Codec = codec or JSONCodec()
         self.retry_after = backoff.checked("retry_after", retry_after) if retry_after is not None else backoff.exponential()
         self.max_payload = arguments.whole("max_payload", max_payload, 1)
@@ -117,6 +146,11 @@ class QueueDB:
     def url(self) -> str:
         """The database's URL, passwords masked."""
         return self.database.url
+
+    @property
+    def worker(self) -> str:
+        """The name that jobs show which are claimed here."""
+        return self._worker or process_name()
 
     @property
     def counters(self) -> Counters:

@@ -47,7 +47,7 @@ class Settling:
 
     :param source: the queue whose leased jobs these are; those of another are refused.
     :param retry_after: attempt number → seconds until the next try.
-    :param worker: the name that failed attempts show.
+    :param worker: returns the name that failed attempts show.
     :param hints: hear of jobs that may be claimed because others have left.
     :param deaths: hear of jobs that went to the dead table.
     """
@@ -59,7 +59,7 @@ class Settling:
         removal: Removal,
         retry_after: backoff.Backoff,
         source: Settler,
-        worker: str,
+        worker: Callable[[], str],
         hints: Hints,
         deaths: Deaths,
     ) -> None:
@@ -280,7 +280,7 @@ class Settling:
             "job_id": job.id,
             "version": job.version,
             "attempt": job.attempts,
-            "worker": self._worker,
+            "worker": self._worker(),
             "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
             "message": arguments.storable(_text(error), _MAX_ERROR),
             "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
@@ -293,7 +293,7 @@ class Settling:
             "kind": job.kind,
             "payload": job.payload_text,
             "attempts": job.attempts,
-            "worker": self._worker,
+            "worker": self._worker(),
             "result": kept.result,
             "created_at": to_micros(job.created_at),
             "lasts": kept.lasts,

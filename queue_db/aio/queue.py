@@ -51,7 +51,7 @@ class AsyncQueueDB:
     :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
     :param table: name of the jobs table; the dead table is called ``<table>_dead``.
     :param schema: schema prefix of the tables.
-    :param worker: the name that claimed jobs show; default host and process id.
+    :param worker: the name that claimed jobs show; default host, process id and a random part.
     :param codec: payload ↔ text, JSON by default.
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
         Where it raises, or returns no possible wait, that one job waits as by default, and an error is logged.

@@ -30,9 +30,9 @@ from queue_db.cli.commands import (
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.queues import process_name
 from queue_db.worker import Processes, Program, Summary, Worker
+from queue_db.worker.tether import VARIABLE, Tied
 
-# Set for the processes of --processes: each is one of them, and starts no more.
-_ONE_OF = "QUEUE_DB_ONE_OF"
+log = logging.getLogger("queue_db.worker")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -77,7 +77,7 @@ def add_to(app: typer.Typer) -> None:
         ] = None,
         processes: Annotated[
             int,
-            typer.Option(min=1, metavar="N", help="Worker processes. One that is killed is replaced, its jobs given back at once."),
+            typer.Option(min=1, metavar="N", help="Worker processes. One that dies is replaced, its jobs given back at once."),
         ] = 1,
         concurrency: Annotated[
             int | None,
@@ -157,10 +157,10 @@ def add_to(app: typer.Typer) -> None:
         65 sends it to the dead; any other fails the attempt. The end of its standard error becomes the job's last error. The words
         of CMD are split as by a shell, but no shell runs unless --shell.
 
-        SIGTERM and Ctrl-C stop the worker in good order: no more claims, jobs that were not begun are given back, running jobs
-        finish within --grace, the rest are given back. A second signal gives them back at once. SIGTSTP stops claiming and no more,
-        SIGCONT begins again; SIGUSR1 logs what every thread does. After Ctrl-C the status is 130, after SIGTERM
-        0.
+        SIGTERM, SIGHUP and Ctrl-C stop the worker in good order: no more claims, jobs that were not begun are given back, running
+        jobs finish within --grace, the rest are given back. A second signal (not SIGHUP) gives them back at once. SIGTSTP stops
+        claiming and no more, SIGCONT begins again; SIGUSR1 logs what every thread does. After Ctrl-C the status is 130, after
+        SIGTERM and SIGHUP 0. The processes of --processes stop in the same way when the one that started them is gone.
 
         The log goes to standard error; what programs write there stands between its lines. With --json each process prints a
         summary at its end, and programs write to standard error only.
@@ -210,17 +210,34 @@ def add_to(app: typer.Typer) -> None:
 def _run(worker: Worker, processes: int, *, until_empty: bool) -> Summary | int:
     """One worker here, or several below us; return its summary, or their exit status."""
     worker.handlers.require(worker.names)
-    if processes == 1 or os.environ.get(_ONE_OF):
+    supervisor = Tied.of(os.environ)
+    if supervisor is not None:
+        return _run_supervised(worker, supervisor, until_empty=until_empty)
+    if processes == 1:
         return worker.run(until_empty=until_empty)
     worker.db.check()
     command = [sys.executable, "-m", "queue_db", *sys.argv[1:]]
 
-    def died(pid: int) -> None:
-        back = worker.db.rescue(process_name(pid))
-        logging.getLogger("queue_db.worker").info("gave back %d jobs of process %d", back, pid)
+    def died(name: str) -> None:
+        log.info("gave back %d jobs of %s", worker.db.rescue(name), name)
 
-    status = Processes(command, processes, environment=os.environ | {_ONE_OF: str(processes)}, died=died).run()
+    status = Processes(command, processes, environment=os.environ, died=died).run()
     return statuses.INTERRUPTED if status == -signal.SIGINT else status
+
+
+def _run_supervised(worker: Worker, supervisor: Tied, *, until_empty: bool) -> Summary:
+    """One of the processes of ``--processes``."""
+
+    def gone() -> None:
+        log.warning("the supervisor is gone: no more claims, up to %g s for running jobs", worker.grace)
+        worker.stop()
+
+    # Other processes may share a name that somebody chose: nothing is given back under it.
+    name = worker.db.worker if worker.db.worker == process_name() else ""
+    supervisor.watch(gone)
+    summary = worker.run(until_empty=until_empty, started=lambda: supervisor.started(name))
+    supervisor.ended()
+    return summary
 
 
 def _worker(target: list[str]) -> Worker:
@@ -245,7 +262,7 @@ def _handle(worker: Worker, called: Any) -> None:
 
 
 def _program(command: str, url: str | None, *, shell: bool, pass_url: bool, timeout: float | None, quiet: bool) -> Program:
-    environment = {name: value for name, value in os.environ.items() if name not in (URL_VARIABLE, _ONE_OF)}
+    environment = {name: value for name, value in os.environ.items() if name not in (URL_VARIABLE, VARIABLE)}
     if pass_url and url:
         environment[URL_VARIABLE] = url
     return Program(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Collection
 from functools import partial
@@ -10,6 +9,7 @@ from functools import partial
 from queue_db.model import Controls
 from queue_db.queues import QueueDB
 from queue_db.store import controls
+from queue_db.worker.presence import own_name
 
 #: Seconds between two looks at what is said about the queues.
 REFRESH = 1.0
@@ -23,8 +23,6 @@ _AHEAD = 0.05
 
 # Seconds until a worker that got no share asks again.
 _REFUSED = 0.1
-
-_NUMBERS = itertools.count(1)
 
 
 class Allowance:
@@ -43,7 +41,7 @@ class Allowance:
         self._lasts = round(_LEASES * lease * 1_000_000)
         self._most = most
         self._in_hand = in_hand
-        self._name = f"{db.worker}#{next(_NUMBERS)}"[-100:]
+        self._name = own_name(db)
         self._controls: dict[str, Controls] = {}
         self._shares: dict[str, int] = {}
         # The most in hand since the last look: what is not used is given back.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from queue_db.errors import QueueDBError
-from queue_db.queues import QueueDB, process_name
+from queue_db.queues import QueueDB, names_process, process_name
 from queue_db.store import presence
 from queue_db.worker.keeper import Chore
 
@@ -52,6 +52,12 @@ class About(NamedTuple):
     stuck: int = 0
 
 
+def own_name(db: QueueDB) -> str:
+    """A name for one worker object: of ``db.worker``, and of what no other worker has, in this process or in another."""
+    unique = "" if db.worker == process_name() else f"{process_name().rpartition('-')[2]}."
+    return f"{db.worker[:80]}#{unique}{next(_NUMBERS)}"
+
+
 class Presence:
     """One worker's row.
 
@@ -64,7 +70,7 @@ class Presence:
         self._db = db
         self._queues = json.dumps(dict(queues))
         self._about = about
-        self._name = f"{db.worker[:90]}#{next(_NUMBERS)}"
+        self._name = own_name(db)
         self._place = place()
 
     def tell(self) -> float:
@@ -103,8 +109,8 @@ class Presence:
             )
             for row in rows:
                 worker = row.name.rpartition("#")[0]
-                # Who chose a name of its own may share it with others.
-                if not self._place or worker != process_name(row.pid) or _alive(row.pid):
+                # Other processes may have the same name if somebody chose it.
+                if not self._place or not names_process(worker, row.pid) or _alive(worker, row.pid):
                     continue
                 count = self._db.rescue(worker)
                 self._db.database.run(partial(presence.forget, store=self._db.store, name=row.name), name="presence")
@@ -123,7 +129,9 @@ def watcher(own: Presence) -> Chore:
     return look
 
 
-def _alive(pid: int) -> bool:
+def _alive(worker: str, pid: int) -> bool:
+    if pid == os.getpid():
+        return worker == process_name()  # or else it had the number that we have now
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -9,6 +9,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from queue import Empty
@@ -30,7 +31,7 @@ from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, mender,
 from queue_db.worker.logs import about
 from queue_db.worker.presence import About, Presence, watcher
 from queue_db.worker.progress import TELL_EVERY, Progress
-from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, stacks
+from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, is_hangup, stacks
 
 if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
@@ -123,7 +124,7 @@ class Run:
 
     # --- the thread in Worker.run() ---------------------------------------------------------------------------------
 
-    def start(self, *, until_empty: bool) -> None:
+    def start(self, *, until_empty: bool, started: Callable[[], None] | None) -> None:
         """Start everything."""
         worker = self._worker
         worker.db.deaths.add(self._dead)
@@ -153,6 +154,8 @@ class Run:
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))
         if any(one.watched for one in handlings):
             self._helpers.append(self._thread("timeouts", self._watch_times))
+        if started is not None:
+            started()
         self._claiming = self._thread("claimer", self._claim, until_empty)
         log.info(
             "working on %s: %d at once, %s, lease %g s",
@@ -193,7 +196,7 @@ class Run:
             grace = self._worker.grace if mail.grace is None else mail.grace
             if mail.signal is not None:
                 summary = self._worker.summary
-                if summary.signal is not None:
+                if summary.signal is not None and not is_hangup(mail.signal):
                     grace = 0.0
                 summary.signal = mail.signal
                 how = f"up to {grace:g} s for running jobs, a second signal leaves at once" if grace else "leaving"

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -43,6 +43,21 @@ Mail = SimpleQueue[Stop | Quiet | Show | Ended]
 """The thread in ``Worker.run()`` reads it; a signal handler may put into it at any moment, which no lock or event allows."""
 
 
+#: What stops a worker.
+STOPS = ("SIGTERM", "SIGINT", "SIGHUP")
+
+
+def wanted(names: Iterable[str]) -> list[int]:
+    """The numbers of those of these signals that there are; not SIGHUP if it is ignored, as ``nohup`` asks for."""
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    return [number for number in numbers if not (is_hangup(number) and signal.getsignal(number) is signal.SIG_IGN)]
+
+
+def is_hangup(number: int) -> bool:
+    """Whether this is SIGHUP: a terminal that closes sends it twice, so the second one does not mean a hurry."""
+    return number == getattr(signal, "SIGHUP", None)
+
+
 @contextmanager
 def handled(mail: Mail) -> Iterator[None]:
     """Let signals be put into ``mail``, if this is the main thread; what was there before is restored."""
@@ -59,11 +74,10 @@ def handled(mail: Mail) -> Iterator[None]:
     def show(number: int, frame: object) -> None:
         mail.put(Show())
 
-    wanted: dict[int, Callable[[int, object], None]] = {signal.SIGTERM: tell, signal.SIGINT: tell}
-    wanted |= {getattr(signal, name): hush for name in ("SIGTSTP", "SIGCONT") if hasattr(signal, name)}
-    if hasattr(signal, "SIGUSR1"):
-        wanted[signal.SIGUSR1] = show
-    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(wanted(STOPS), tell)
+    handlers |= dict.fromkeys(wanted(("SIGTSTP", "SIGCONT")), hush)
+    handlers |= dict.fromkeys(wanted(("SIGUSR1",)), show)
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:

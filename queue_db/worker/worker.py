@@ -222,14 +222,15 @@ class Worker:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, until_empty: bool = False) -> Summary:
-        """Work until :meth:`stop`, or SIGTERM or SIGINT if this is the main thread, whose handlers are restored afterwards.
+    def run(self, until_empty: bool = False, *, started: Callable[[], None] | None = None) -> Summary:
+        """Work until :meth:`stop`, or SIGTERM, SIGINT or SIGHUP if this is the main thread; their handlers are restored afterwards.
 
-        The first signal stops as :meth:`stop` does, the second leaves at once. SIGTSTP is :meth:`quiet`, SIGCONT :meth:`resume`;
-        SIGUSR1 logs what every thread does.
+        The first signal stops as :meth:`stop` does, the second leaves at once, unless it is another SIGHUP. SIGTSTP is
+        :meth:`quiet`, SIGCONT :meth:`resume`; SIGUSR1 logs what every thread does.
 
         :param until_empty: return when nothing is due, save in paused queues, and this worker has no job. Jobs that are scheduled
             for later, and those that other workers have, are not waited for.
+        :param started: called once, when nothing can keep the worker from starting any more, before its first claim.
         :raises SchemaOutOfDateError: the tables are missing or of another version.
         :raises ConfigurationError: it has no handlers.
         """
@@ -238,7 +239,7 @@ class Worker:
         self.summary = Summary()
         run = self._run = Run(self, self._mail, self._lock)
         with handled(self._mail):
-            run.start(until_empty=until_empty)
+            run.start(until_empty=until_empty, started=started)
             run.watch()
             run.leave()
         log.info("stopped working on %s: %s", self.names, self.summary)

@@ -86,7 +86,7 @@ def test_those_of_other_machines_and_of_chosen_names_are_left_alone(queue, db, o
     queue.claim(lease=3600)
     dead = 2**22 + 1  # no process has such a number
     rows = {
-        process_name(dead): "another-machine/1234/5",
+        f"{process_name().rpartition(':')[0]}:{dead}-0123abcd": "another-machine/1234/5",
         "the-mail-worker": place(),
     }
     for name, host in rows.items():

@@ -81,7 +81,7 @@ def process(url: str, name: str, tmp_path: Path) -> Iterator[Callable[..., Proce
         one.end()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_signal_lets_the_running_job_finish(process, queue, number, status):
     queue.enqueue_many([("n", 1), ("n", 2)])

@@ -1,0 +1,213 @@
+"""Several processes under one: jobs that end their processes, a supervisor that dies, and names that no two processes share."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from queue_db import QueueDB, State
+from queue_db.queues import names_process, process_name
+from queue_db.worker.controls import Allowance
+from queue_db.worker.presence import Presence, own_name
+from tests.conftest import KINDS
+from tests.worker.in_processes import Meeting
+from tests.worker.storms import PATIENCE
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+# The worst of jobs ends its process at once; the record shows what was begun.
+HANDLERS = """
+import os
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+if os.path.exists("broken"):
+    raise ValueError("this module is broken now")
+worker = Worker(QueueDB(os.environ["QUEUE_DB_URL"]), os.environ["QUEUE"], concurrency=1, lease=3600)
+record = os.open("record", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+@worker.handles("good")
+def good(job):
+    os.write(record, f"{job.id}\\n".encode())
+
+@worker.handles("bad", max_attempts=3)
+def bad(job):
+    os.write(record, f"{job.id}\\n".encode())
+    if job.payload == "break":
+        open("broken", "w").close()
+    os._exit(0 if job.payload == "break" else job.payload)
+"""
+
+
+class Supervisor:
+    """``queue-db work`` with more than one process, and its log in a file."""
+
+    def __init__(self, folder: Path, url: str, queue: str, *arguments: str, **options: object) -> None:
+        self.folder = folder
+        environment = {"QUEUE_DB_URL": url, "QUEUE": queue, "PATH": os.defpath, "PYTHONPATH": str(Path.cwd())}
+        command = [sys.executable, "-m", "queue_db", "work", *arguments]
+        with (folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=folder, env=environment, stderr=log, **options)
+        self.watchdog = threading.Timer(PATIENCE, self.process.kill)
+        self.watchdog.start()
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def logs(self, part: str, times: int = 1) -> None:
+        while self.log.count(part) < times:
+            assert self.watchdog.is_alive(), self.log
+            threading.Event().wait(0.02)
+
+    def __enter__(self) -> "Supervisor":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.watchdog.cancel()
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.mark.parametrize(("kind", "status"), [("sqlite", 0), *((kind, 1) for kind in KINDS)])
+def test_a_job_that_ends_its_process_ends_no_other_and_dies_after_its_attempts(kind, queue, url, tmp_path, status):
+    """The lease is an hour: what the ended process had in hand comes back at once or never, whatever the exit status."""
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    bad = queue.enqueue("bad", status, priority=-1)
+    good = queue.enqueue_many([("good", None)] * 30)
+    with Supervisor(tmp_path, url, queue.name, "handlers:worker", "--processes", "2", "--until-empty") as supervisor:
+        assert supervisor.process.wait() == 0, supervisor.log
+    begun = Counter(int(line) for line in (tmp_path / "record").read_text().splitlines())
+    # A good one that had ended and was not reported is done once more.
+    assert (begun[bad], set(begun)) == (3, {bad, *good})
+    assert queue.get(bad).state is State.DEAD
+    assert queue.stats().available == queue.stats().running == 0
+    assert "SIGTERM" not in supervisor.log, "fellows were stopped"
+
+
+@SQLITE
+def test_a_replacement_that_cannot_start_stops_nobody_and_is_tried_again(queue, url, tmp_path, monkeypatch):
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    queue.enqueue("bad", "break")
+    with Supervisor(tmp_path, url, queue.name, "handlers:worker", "--processes", "2") as supervisor:
+        supervisor.logs("this module is broken now")
+        supervisor.logs("another one takes its place", times=2)
+        assert "all are stopped" not in supervisor.log
+        (tmp_path / "broken").unlink()
+        supervisor.logs("gave back 1 jobs of", times=3)
+        supervisor.process.send_signal(signal.SIGTERM)
+        assert supervisor.process.wait() == 0
+
+
+MEETS = ("--handler", "tests.worker.in_processes:meets", "--processes", "2", "--concurrency", "1", "--grace", str(PATIENCE))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
+@SQLITE
+def test_processes_stop_in_good_order_when_their_supervisor_is_gone_or_its_terminal_is(queue, url, tmp_path, how):
+    with Meeting() as meeting, Supervisor(tmp_path, url, queue.name, queue.name, *MEETS) as supervisor:
+        queue.enqueue_many([("n", {"port": meeting.port})] * 2)
+        visitors = [meeting.visitor(), meeting.visitor()]
+        supervisor.process.send_signal(how)
+        if how is signal.SIGHUP:  # a terminal that closes sends it twice
+            supervisor.logs("SIGHUP: no more claims", times=2)
+            supervisor.process.send_signal(how)
+            supervisor.logs("SIGHUP: no more claims", times=4)
+        else:
+            supervisor.logs("the supervisor is gone", times=2)
+        queue.enqueue("n", {"port": meeting.port})
+        for visitor in visitors:
+            visitor.tell("return")
+        for visitor in visitors:
+            assert visitor.ends(), "it works on without a supervisor"
+        assert supervisor.process.wait() == (0 if how is signal.SIGHUP else -signal.SIGKILL)
+    stats = queue.stats()
+    assert (stats.available, stats.running, stats.dead) == (1, 0, 0)
+    assert "unfinished" not in supervisor.log
+
+
+@SQLITE
+def test_with_nohup_a_hangup_is_ignored(queue, url, tmp_path):
+    def ignore_hangups() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with Meeting() as meeting:
+        arguments = (queue.name, *MEETS)
+        with Supervisor(tmp_path, url, queue.name, *arguments, preexec_fn=ignore_hangups) as supervisor:
+            queue.enqueue("n", {"port": meeting.port})
+            visitor = meeting.visitor()
+            for pid in (supervisor.process.pid, visitor.pid):
+                os.kill(pid, signal.SIGHUP)
+            visitor.tell("return")
+            queue.enqueue("n", {"port": meeting.port})
+            meeting.visitor().tell("return")
+            supervisor.process.send_signal(signal.SIGTERM)
+            assert supervisor.process.wait() == 0
+    assert "SIGHUP" not in supervisor.log
+
+
+# Two containers with one host name: what runs there sees the same process id.
+CONTAINED = """
+import os, sys
+os.getpid = lambda: 7
+from queue_db import QueueDB
+db = QueueDB(sys.argv[1])
+(job,) = db.queue(sys.argv[2]).claim(lease=3600)
+print(db.worker, job.id, flush=True)
+"""
+
+
+def test_two_processes_of_one_host_name_and_one_process_id_have_two_names(kind, queue, db, url):
+    ids = queue.enqueue_many([("n", None)] * 2)
+    names, jobs = [], []
+    for _ in range(2):
+        command = [sys.executable, "-c", CONTAINED, url, queue.name]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+        name, job_id = ran.stdout.split()
+        names.append(name)
+        jobs.append(int(job_id))
+    assert sorted(jobs) == ids
+    readable = names[0].rpartition("-")[0]
+    assert readable.endswith(":7")
+    assert readable == names[1].rpartition("-")[0]
+    assert all(names_process(name, 7) and not names_process(name, 77) for name in names)
+    assert db.rescue(names[0]) == 1
+    assert [queue.get(job_id).state for job_id in jobs] == [State.AVAILABLE, State.RUNNING]
+    assert db.rescue(readable) == 0
+
+
+@SQLITE
+def test_a_fork_is_another_worker_also_with_the_database_object_of_its_parent(db, queue):
+    queue.enqueue("n")
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, f"{db.worker} {own_name(db)}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert select.select([read], [], [], PATIENCE)[0]
+    theirs = os.read(read, 1000).decode().split()
+    os.close(read)
+    os.close(write)
+    assert names_process(theirs[0], child)
+    assert theirs[0] != db.worker == process_name()
+    assert names_process(db.worker, os.getpid())
+
+
+@SQLITE
+def test_workers_of_one_chosen_name_are_told_apart(open_db, name, monkeypatch):
+    """Their rows and their shares of a limit: one would take the other's for its own."""
+    rows = []
+    for _ in range(2):
+        db = open_db(worker="mail")
+        monkeypatch.setattr("queue_db.worker.presence._NUMBERS", iter([1, 2]))
+        monkeypatch.setattr("queue_db.queues._name", f"host:7-{len(rows):08x}")  # another process
+        rows.append((Presence(db, {name: 1}, lambda: ("working", 0, {}))._name, Allowance(db, [name], 60.0, int, int)._name))
+    assert len({row for pair in rows for row in pair}) == 4
+    assert all(row.startswith("mail#") for pair in rows for row in pair)
