@@ -139,6 +139,11 @@ class AsyncQueueDB:
     # --- its parts --------------------------------------------------------------------------------------------------
 
     @property
+    def worker(self) -> str:
+        """The name that jobs show which are claimed here."""
+        return self._db.worker
+
+    @property
     def dead(self) -> AsyncDeadJobs:
         """The jobs that were given up."""
         return AsyncDeadJobs(self._db.dead)
