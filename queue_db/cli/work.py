@@ -236,7 +236,8 @@ def _run_supervised(worker: Worker, supervisor: Tied, *, until_empty: bool) -> S
     name = worker.db.worker if worker.db.worker == process_name() else ""
     supervisor.watch(gone)
     summary = worker.run(until_empty=until_empty, started=lambda: supervisor.started(name))
-    supervisor.ended()
+    if not summary.stuck:  # or else another process is to take its place
+        supervisor.ended()
     return summary
 
 
