@@ -110,6 +110,8 @@ def add_to(app: typer.Typer) -> None:
         from queue_db.compare import report as reporting
         from queue_db.compare.laboratory import Plan
         from queue_db.compare.laboratory import compare as run
+        from queue_db.compare.machine import machine
+        from queue_db.compare.report.wording import caveats
         from queue_db.compare.results import Comparison
 
         if load is not None:
@@ -131,13 +133,15 @@ def add_to(app: typer.Typer) -> None:
                 kind="threads" if threads else "processes",
             )
             more = [row for name in with_ or () for row in _rows_of(name)]
+            for caveat in caveats([], machine()):
+                output.note(caveat)
             with _display() as display:
                 comparison = run(url, plan, more=more, audience=display)
         if json is not None:
             comparison.save(json)
         written = reporting.write(comparison, report)
         for bench in comparison.benches:
-            reporting.show(bench)
+            reporting.show(bench, comparison.machine)
         output.note(f"the report: {next((path for path in written if path.suffix == '.html'), report)}")
 
 

@@ -14,7 +14,7 @@ class Spread:
     """A figure over the repeats of a row."""
 
     mean: float
-    sd: float  #: of the sample (n − 1); 0 for a single run
+    sd: float | None  #: of the sample (n − 1); None for a single run, which has no spread
     min: float
     median: float
     max: float
@@ -26,7 +26,7 @@ class Spread:
             return None
         return cls(
             mean=statistics.fmean(values),
-            sd=statistics.stdev(values) if len(values) > 1 else 0.0,
+            sd=statistics.stdev(values) if len(values) > 1 else None,
             min=min(values),
             median=statistics.median(values),
             max=max(values),

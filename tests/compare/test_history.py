@@ -218,6 +218,6 @@ def test_an_unfinished_run_has_no_part_in_the_rate() -> None:
     row = row_of(cut, whole)
     assert not row.finished
     assert row.rate is not None
-    assert (row.rate.mean, row.rate.sd) == (2.0, 0.0)
+    assert (row.rate.mean, row.rate.sd) == (2.0, None)
     assert row_of(cut).rate is None
     assert not row_of().finished

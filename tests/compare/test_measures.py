@@ -119,7 +119,7 @@ def test_the_spread_is_of_a_sample() -> None:
 
 
 def test_a_single_run_has_no_deviation_and_none_has_no_spread() -> None:
-    assert Spread.of([3.0]) == Spread(mean=3.0, sd=0.0, min=3.0, median=3.0, max=3.0)
+    assert Spread.of([3.0]) == Spread(mean=3.0, sd=None, min=3.0, median=3.0, max=3.0)
     assert Spread.of([]) is None
 
 

@@ -124,8 +124,65 @@ def test_no_larger_batch_than_the_throughput_is_worth():
     )
 
 
-def test_a_single_run_is_called_one():
-    assert "Each row ran only once" in advised(row("skip_locked", (1000.0,)))
+def test_one_run_has_no_spread_and_wins_nothing_beyond_the_noise(tmp_path):
+    once = bench(
+        row("skip_locked", (2067.0,)),
+        row("adaptive", (1000.0,)),
+        row("skip_locked", (28_333.0,), batch=100),
+        peer("theirs", (9999.0,)),
+    )
+    advice = Advice.of(once)
+    assert advice.sentence.startswith("Use skip_locked, batches of 100: 28,333 jobs/s (one run)")
+    assert "the batches bring 14 × of that" in advice.sentence  # no digits that were not measured
+    assert "It was the fastest: 2.1 × the jobs/s of adaptive, the next fastest." in advice.choices[0].reason
+    assert advice.caveats == (
+        "Each row ran only once: its spread is not known, and any difference may be chance. Repeat it with --repeat 10.",
+    )
+    said = [advice.sentence, *findings(once), *(choice.reason for choice in advice.choices)]
+    assert any("theirs was faster in the only run" in one for one in said)
+    written_page(tmp_path, once)
+    for shown in (*said, (tmp_path / "index.html").read_text(), printed(once)):
+        assert "sd 0" not in shown
+        assert "beyond the noise" not in shown
+
+
+def written_page(folder, one, machine=None):
+    write(replace(comparison(one), machine=machine or {}), folder)
+
+
+@pytest.mark.parametrize(("runs", "told"), [(1, "ran only once"), (2, "Only 2 runs of each row"), (3, None)])
+def test_few_runs_are_told_beside_the_winner(runs, told):
+    advice = Advice.of(bench(row("skip_locked", FAST[:runs]), row("adaptive", SLOW[:runs])))
+    assert [told in caveat for caveat in advice.caveats] == ([] if told is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "busy"),
+    [("1.1 0 0", "2", True), ("1.0 9 9", "2", False), ("23.34 20.1 9.0", "2", True), ("4 4 4", "16", False), ("", "2", False)],
+)
+def test_a_loaded_machine_is_told_beside_the_winner(load, cores, busy, tmp_path):
+    machine = {"load before": load, "cores": cores}
+    one = bench(row("skip_locked", FAST), row("adaptive", SLOW))
+    words = f"busy with something else before the comparison began (load {load.split()[0] if load else ''} on {cores} cores)"
+    assert [words in caveat for caveat in Advice.of(one, machine).caveats] == ([True] if busy else [])
+    written_page(tmp_path, one, machine)
+    assert (words in (tmp_path / "index.html").read_text()) is busy
+
+
+def test_where_the_default_is_beaten_and_by_what_is_told():
+    rows = [row("adaptive", SLOW), row("skip_locked", FAST), row("optimistic", FASTER), row("pessimistic", SLOW)]
+    rows += [row("adaptive", FASTER, batch=10), row("skip_locked", FAST, batch=10), row("adaptive", FAST, batch=100)]
+    first, second, *_ = findings(bench(*rows))
+    assert first == (
+        "The default, adaptive, is beaten beyond the noise at 1 per claim by optimistic (4.00 × (± 0.04) its jobs/s) and "
+        "skip_locked (2.00 × (± 0.02) its jobs/s)."
+    )
+    assert second == "The default, adaptive, is beaten by no other strategy beyond the noise at 10 per claim."
+    assert findings(bench(row("adaptive", (1000.0,)), row("skip_locked", (1770.0,))))[0] == (
+        "The default, adaptive, is beaten in the only run at 1 per claim by skip_locked (1.8 × its jobs/s)."
+    )
+    wrong = bench(row("adaptive", SLOW), row("skip_locked", FAST, twice=1), row("at_most_once", FASTER))
+    assert not any("The default" in one for one in findings(wrong)), "no row to be compared with"
 
 
 @pytest.mark.parametrize("rows", [(), (row("skip_locked", (), refused="cannot"),)])

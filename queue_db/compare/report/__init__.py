@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from queue_db.compare.results import Bench, Comparison
@@ -41,15 +42,18 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
                 path = folder / f"{slug}-{plot}.{suffix}"
                 path.write_bytes(content)
                 paths.append(path)
-        sections.append(section(bench, slug, drawn))
+        sections.append(section(bench, slug, drawn, comparison.machine))
     index.write_text(page(comparison, sections), encoding="utf-8")
     return paths
 
 
-def show(bench: Bench) -> None:
-    """Print the table of a finished bench, the advice and the findings, as wide as the terminal is."""
+def show(bench: Bench, machine: Mapping[str, str] | None = None) -> None:
+    """Print the table of a finished bench, the advice and the findings, as wide as the terminal is.
+
+    :param machine: the machine's facts, as the comparison has them: a loaded one is told beside the advice.
+    """
     from rich.console import Console
 
     from queue_db.compare.report.text import Summary
 
-    Console().print(Summary(bench))
+    Console().print(Summary(bench, machine or {}))

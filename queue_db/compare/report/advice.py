@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from queue_db.compare.report.ratios import MARGIN, between
-from queue_db.compare.report.wording import errors, label, number, percent, repeats
+from queue_db.compare.report.wording import caveats, errors, label, number, percent, repeats
 from queue_db.compare.results import Bench, Row
 
 #: The simpler first, which are also those that keep the order better; a tie goes to the earlier one. Adaptive comes before
@@ -14,6 +15,9 @@ SIMPLEST = ("pessimistic", "skip_locked", "adaptive", "optimistic")
 
 #: It keeps another promise (a job vanishes with its worker), so no throughput makes up for it.
 OTHER_PROMISE = "at_most_once"
+
+#: The strategy that ``QueueDB(url)`` has.
+DEFAULT = "adaptive"
 
 TIE = f"differences under {MARGIN:.0%} or within the spread are ties".replace("%", " %")
 
@@ -36,7 +40,11 @@ class Choice:
             others = join([f"{one.name} ({between(self.row, one)} its jobs/s)" for one in self.tied])
             return f"A tie with {others}, as {TIE}; preferred because {self._preferred()}."
         if self.next is not None:
-            return f"It wins beyond the noise: {between(self.row, self.next)} the jobs/s of {self.next.name}, the next fastest."
+            ratio = between(self.row, self.next)
+            beside = f"{ratio} the jobs/s of {self.next.name}, the next fastest"
+            if ratio is not None and not ratio.wins:
+                return f"It was the fastest: {beside}."
+            return f"It wins beyond the noise: {beside}."
         return "No other row with this batch can be recommended, so there is nothing to compare it with."
 
     def _preferred(self) -> str:
@@ -55,10 +63,14 @@ class Advice:
     sentence: str  #: the recommendation, for people
     choice: Choice | None  #: what it names; None when nothing can be recommended
     choices: tuple[Choice, ...] = ()  #: for each batch, in rising order
+    caveats: tuple[str, ...] = ()  #: what makes it less certain: to be told beside it
 
     @classmethod
-    def of(cls, bench: Bench) -> Advice:
-        """From the product's rows of a database; those that repeated a job or did not finish are never recommended."""
+    def of(cls, bench: Bench, machine: Mapping[str, str] | None = None) -> Advice:
+        """From the product's rows of a database; those that repeated a job or did not finish are never recommended.
+
+        :param machine: the machine's facts, as a :class:`Comparison` has them: its load.
+        """
         sound = [row for row in bench.rows if recommendable(row)]
         choices = tuple(choose([row for row in sound if row.batch == batch]) for batch in sorted({row.batch for row in sound}))
         if not choices:
@@ -71,9 +83,7 @@ class Advice:
                 f" Where a worker should hold one job at a time, use {single.row.name}: {measured(single.row)};"
                 f" the batches bring {ratio} of that."
             )
-        if max(len(row.runs) for row in sound) == 1:
-            sentence += " Each row ran only once: its spread is not known, and close calls may be chance."
-        return cls(sentence=sentence, choice=best, choices=choices)
+        return cls(sentence=sentence, choice=best, choices=choices, caveats=tuple(caveats(sound, machine or {})))
 
 
 def exactly_once(row: Row) -> bool:
@@ -110,7 +120,8 @@ def choose(rows: list[Row]) -> Choice:
 def measured(row: Row) -> str:
     """A throughput with everything that must be told beside it."""
     rate = row.rate
-    speed = "no run finished" if rate is None else f"{number(rate.median)} jobs/s (median, sd {number(rate.sd)})"
+    spread = "one run" if rate is None or rate.sd is None else f"median, sd {number(rate.sd)}"
+    speed = "no run finished" if rate is None else f"{number(rate.median)} jobs/s ({spread})"
     missed = f"{percent(row.miss_ratio)} misses"
     moved = f"displacement {number(row.diff.mean)} on average and {number(row.diff.max)} at most"
     return f"{speed}, {missed}, {moved}, {errors(row)}, {repeats(row)}"

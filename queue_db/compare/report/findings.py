@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from queue_db.compare.report.advice import OTHER_PROMISE, Advice, exactly_once, faults, join, measured, median, recommendable
+from queue_db.compare.report.advice import (
+    DEFAULT,
+    OTHER_PROMISE,
+    Advice,
+    exactly_once,
+    faults,
+    join,
+    measured,
+    median,
+    recommendable,
+)
 from queue_db.compare.report.published import HOSTS, kind_of, published, published_ratio
 from queue_db.compare.report.ratios import Ratio, between, find
 from queue_db.compare.report.wording import errors, label, number, percent, repeats, several, short_name, unfinished
@@ -21,7 +31,7 @@ NEAR = 0.15
 
 def findings(bench: Bench) -> list[str]:
     """Sentences, the most important first."""
-    found = [*_original(bench), *_repaired(bench), *_optimistic(bench), *_window(bench), *_peers(bench)]
+    found = [*_default(bench), *_original(bench), *_repaired(bench), *_optimistic(bench), *_window(bench), *_peers(bench)]
     return [*found, *_model(bench), *_other_promise(bench), *_broken(bench), *_refused(bench)]
 
 
@@ -33,6 +43,28 @@ def predicted_miss(row: Row) -> float | None:
 
 def _ran(bench: Bench, family: str) -> list[Row]:
     return [row for row in bench.rows if row.family == family and row.refused is None and row.runs]
+
+
+def _default(bench: Bench) -> Iterator[str]:
+    """Where the strategy that nobody has to choose is beaten, and by what."""
+    rows = [row for row in bench.rows if row.family == "product" and row.name == DEFAULT and row.runs]
+    beaten, best, once = [], [], False
+    for row in rows:
+        if not recommendable(row):
+            continue  # told among the broken
+        rivals = [other for other in bench.rows if recommendable(other) and other.batch == row.batch and other is not row]
+        ratios = {other.name: ratio for other in sorted(rivals, key=median, reverse=True) if (ratio := between(other, row))}
+        faster = [f"{name} ({ratio} its jobs/s)" for name, ratio in ratios.items() if ratio.faster]
+        once = once or any(ratio.sd is None for ratio in ratios.values())
+        if faster:
+            beaten.append(f"at {row.batch} per claim by {join(faster)}")
+        elif rivals:
+            best.append(f"{row.batch}")
+    how = "in the only run" if once else "beyond the noise"
+    if beaten:
+        yield f"The default, {DEFAULT}, is beaten {how} {join(beaten)}."
+    if best:
+        yield f"The default, {DEFAULT}, is beaten by no other strategy {how} at {join(best)} per claim."
 
 
 def _original(bench: Bench) -> Iterator[str]:
@@ -108,8 +140,9 @@ def _peers(bench: Bench) -> Iterator[str]:
         if ratio is None:
             continue
         ours_best = f"our fastest row, {label(best)}"
-        if ratio.wins:
-            yield f"The peer {label(peer)} wins: {ratio} the jobs/s of {ours_best} ({measured(peer)})."
+        if ratio.faster:
+            how = "wins" if ratio.wins else "was faster in the only run"
+            yield f"The peer {label(peer)} {how}: {ratio} the jobs/s of {ours_best} ({measured(peer)})."
         elif ratio.tie:
             yield f"The peer {label(peer)} ties with {ours_best}: {ratio} its jobs/s ({measured(peer)})."
         else:

@@ -64,9 +64,9 @@ class Section:
     peers: list[Row]
 
 
-def section(bench: Bench, slug: str, drawn: Mapping[str, str]) -> Section:
+def section(bench: Bench, slug: str, drawn: Mapping[str, str], machine: Mapping[str, str]) -> Section:
     """What the page says of a database. ``drawn``: SVG elements by the plot's name."""
-    advice = Advice.of(bench)
+    advice = Advice.of(bench, machine)
     return Section(
         slug=slug,
         bench=bench,

@@ -50,7 +50,9 @@ def throughput(bench: Bench) -> Figure | None:
     if len(batches) > 1:
         keys = [Patch(color=PALETTE[n % len(PALETTE)], label=f"{batch} per claim") for n, batch in enumerate(batches)]
         drawing.legend(figure, keys)
-    drawing.title(figure, "Throughput: mean, with its standard deviation, errors and repeats", _where(bench))
+    once = all(len(row.runs) <= 1 for row in bench.rows)
+    what = "one run each, which has no spread" if once else "mean, with its standard deviation"
+    drawing.title(figure, f"Throughput: {what}, errors and repeats", _where(bench))
     return figure
 
 
@@ -58,9 +60,10 @@ def _throughput_bar(axes: Axes, place: int, row: Row, colour: str, left: float) 
     rate, wrong = row.rate, bool(row.repeats or unfinished(row))
     if rate is not None:
         axes.barh(place, rate.mean, color=colour, height=0.72, hatch="////" if wrong else None, edgecolor="white", linewidth=0)
-        whisker = [max(rate.mean - rate.sd, left), rate.mean + rate.sd]
-        axes.plot(whisker, [place, place], color=INK, linewidth=1.2, solid_capstyle="butt", marker="|", markersize=5)
-    at = rate.mean + rate.sd if rate else left
+        if rate.sd is not None:
+            whisker = [max(rate.mean - rate.sd, left), rate.mean + rate.sd]
+            axes.plot(whisker, [place, place], color=INK, linewidth=1.2, solid_capstyle="butt", marker="|", markersize=5)
+    at = rate.mean + (rate.sd or 0.0) if rate else left
     ink = VERMILION if wrong else INK
     axes.annotate(_beside(row), (at, place), (6, 0), textcoords="offset points", va="center", fontsize=8, color=ink)
 
@@ -84,7 +87,7 @@ def _room(rows: Sequence[Row], rates: Sequence[float], *, log: bool) -> tuple[fl
     for row in rows:
         # A letter is about a hundredth of the axis wide; no text gets more than three quarters of it.
         free = 1 - min(0.75, 0.0105 * len(_beside(row)) + 0.03)
-        end = row.rate.mean + row.rate.sd if row.rate else low
+        end = row.rate.mean + (row.rate.sd or 0.0) if row.rate else low
         high = max(high, (math.log10(max(end, low) / low) if log else end) / free)
     return low, low * 10**high if log else high
 

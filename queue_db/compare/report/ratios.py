@@ -26,7 +26,7 @@ class Ratio:
     """Jobs/s over jobs/s: of the medians, with the standard deviation that the two spreads give it."""
 
     value: float
-    sd: float
+    sd: float | None  #: None when one of them ran only once
     tie: bool  #: under :data:`MARGIN` apart, or mean ± sd of the two overlap
 
     @classmethod
@@ -36,15 +36,26 @@ class Ratio:
             return None
         value = over.median / under.median
         near = max(value, 1 / value) < 1 + MARGIN
+        if over.sd is None or under.sd is None:
+            return cls(value=value, sd=None, tie=near)
         apart = abs(over.mean - under.mean) > over.sd + under.sd
         return cls(value=value, sd=value * math.hypot(over.sd / over.mean, under.sd / under.mean), tie=near or not apart)
 
     @property
-    def wins(self) -> bool:
-        """Whether the first is faster beyond the noise."""
+    def faster(self) -> bool:
+        """Whether the first is faster: beyond the noise where that is known, by more than the margin where it is not."""
         return not self.tie and self.value > 1
 
+    @property
+    def wins(self) -> bool:
+        """Whether the first is faster beyond the noise."""
+        return self.faster and self.sd is not None
+
     def __str__(self) -> str:
+        if self.sd is None:
+            return (
+                f"{self.value:.1f} ×" if self.value < 10 else f"{self.value:.0f} ×"
+            )  # more digits would say more than was measured
         return f"{self.value:.2f} ×" + (f" (± {self.sd:.2f})" if self.sd else "")
 
 

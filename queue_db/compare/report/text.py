@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -25,12 +25,16 @@ class Summary:
     """The table, the advice and the findings; give it to ``console.print``."""
 
     bench: Bench
+    machine: Mapping[str, str] = field(default_factory=dict)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield table(self.bench, wide=options.max_width >= _WIDE)
         if self.bench.facts:
             yield _said(", ".join(f"{name} {value}" for name, value in self.bench.facts.items()), "dim")
-        yield _said(f"→ {Advice.of(self.bench).sentence}", "bold")
+        advice = Advice.of(self.bench, self.machine)
+        yield _said(f"→ {advice.sentence}", "bold")
+        for caveat in advice.caveats:
+            yield Padding(_said(f"! {caveat}", "yellow"), (0, 0, 0, 2))
         for finding in findings(self.bench):
             yield Padding(_said(f"· {finding}"), (0, 0, 0, 2))
 

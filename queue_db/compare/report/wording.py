@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from queue_db.compare.results import Row
 
 NOTHING = "–"
+
+#: Runs of a row from which on its spread says something.
+ENOUGH = 3
+
+#: Processes that run or wait to run, for each core, above which a machine has other things to do.
+LOADED = 0.5
 
 
 def known(value: float | None) -> bool:
@@ -61,6 +68,28 @@ def repeats(row: Row) -> str:
 def label(row: Row) -> str:
     """Name and batch."""
     return row.name if row.batch == 1 else f"{row.name}, batches of {row.batch}"
+
+
+def caveats(rows: Sequence[Row], machine: Mapping[str, str]) -> list[str]:
+    """What makes the figures of these rows less certain than they look."""
+    found = []
+    fewest = min((len(row.runs) for row in rows), default=ENOUGH)
+    if fewest == 1:
+        found.append(
+            "Each row ran only once: its spread is not known, and any difference may be chance. Repeat it with --repeat 10."
+        )
+    elif fewest < ENOUGH:
+        found.append(f"Only {fewest} runs of each row: their spread is a guess. Repeat it with --repeat 10.")
+    try:
+        load, cores = float(machine["load before"].split()[0]), int(machine["cores"])
+    except (KeyError, ValueError, IndexError):
+        return found
+    if load > LOADED * cores:
+        found.append(
+            f"This machine was busy with something else before the comparison began (load {load:g} on {several(cores, 'core')}): "
+            "the figures are of what was left."
+        )
+    return found
 
 
 def unfinished(row: Row) -> str | None:
