@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -57,12 +58,21 @@ class Scene:
     #: The jobs belong to so many groups, by turns.
     groups: int = 0
     executor: str = "thread"
+    #: Empty queues that go first.
+    before: int = 0
+    #: The queue's own limit: jobs in hand at once, over all workers.
+    limit: int | None = None
+    #: Worker processes that share the jobs.
+    workers: int = 1
 
     @property
     def name(self) -> str:
         ahead = f", {self.prefetch} ahead" if self.prefetch else ""
         grouped = f", {self.groups:,} groups" if self.groups else ""
         where = ", in processes" if self.executor == "process" else ""
+        grouped += f", after {self.before} empty queues" if self.before else ""
+        grouped += f", limit {self.limit}" if self.limit else ""
+        grouped += f", {self.workers} workers" if self.workers > 1 else ""
         return f"{self.work}, {self.mode.replace('_', ' ')}, {self.concurrency} at once{ahead}{grouped}{where}"
 
 
@@ -87,6 +97,18 @@ SCENES = (
     Scene("groups", "nothing", 20_000, prefetch=500, groups=20_000),
     Scene("groups", "nothing", 20_000, prefetch=500, groups=1000),
     Scene("groups", "nothing", 20_000, prefetch=500, groups=20),
+    Scene("order", "nothing", 20_000),
+    Scene("order", "nothing", 20_000, before=1),
+    Scene("order", "nothing", 20_000, before=5),
+    Scene("order", "nothing", 20_000, prefetch=500),
+    Scene("order", "nothing", 20_000, prefetch=500, before=1),
+    Scene("order", "nothing", 5_000, concurrency=1),
+    Scene("order", "nothing", 5_000, concurrency=1, before=1),
+    Scene("limits", "10 ms asleep", 3_000, concurrency=7),
+    Scene("limits", "10 ms asleep", 3_000, concurrency=7, limit=7),
+    Scene("limits", "10 ms asleep", 3_000, concurrency=20, limit=7),
+    Scene("limits", "10 ms asleep", 3_000, concurrency=20, limit=7, workers=3),
+    Scene("limits", "10 ms asleep", 3_000, concurrency=3, limit=7, workers=3),
 )
 OTHERS = ("idle", "pickup", "delays")
 SECTIONS = (*dict.fromkeys(scene.section for scene in SCENES), *OTHERS)
@@ -138,14 +160,18 @@ def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float) -> list[
     jobs = max(1, round(scene.jobs * scale))
     queue = db.queue("race")
     queue.purge()
+    queue.limit(concurrency=scene.limit)
     options = ({"group": f"g{number % scene.groups}"} if scene.groups else {} for number in range(jobs))
     queue.enqueue_many(("job", None, given) for given in options)
     with db.database.engine.connect() as connection:
         db.database.dialect.analyze(connection, db.store.tables.jobs)
         connection.commit()
     began = time.monotonic()
-    wishes = {name: getattr(scene, name) for name in ("work", "mode", "concurrency", "prefetch", "executor")}
-    told = _run(url, table, wishes)
+    wishes = {name: getattr(scene, name) for name in ("work", "mode", "concurrency", "prefetch", "executor", "before")}
+    with ThreadPoolExecutor(scene.workers) as pool:
+        many = list(pool.map(lambda _: _run(url, table, wishes), range(scene.workers)))
+    # The slowest, and all of what they use.
+    told = {"seconds": max(one["seconds"] for one in many), **{name: sum(one[name] for one in many) for name in ("cpu", "peak")}}
     whole = time.monotonic() - began
     stats = queue.stats()
     left = stats.available + stats.running + stats.scheduled + stats.blocked + stats.dead

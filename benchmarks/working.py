@@ -27,16 +27,19 @@ def run(
     executor: str = "thread",
     until_empty: bool = True,
     settle: float = 0.0,
+    before: int = 0,
 ) -> dict[str, Any]:
     """Work until there is nothing, or until a signal."""
     waits: list[float] = []
     told: dict[str, Any] = {}
     with QueueDB(url, table=table) as db:
-        worker = Worker(db, "race", concurrency=concurrency, prefetch=prefetch, mode=mode, schedules=False)
+        queues = [*(f"before-{number}" for number in range(before)), "race"]
+        worker = Worker(db, queues, concurrency=concurrency, prefetch=prefetch, mode=mode, schedules=False)
         line = os.open(os.path.join(folder, "lines"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)  # noqa: PTH118
         handlers = {
             "nothing": lambda job: None,
             "0.2 s asleep": lambda job: time.sleep(0.2),
+            "10 ms asleep": lambda job: time.sleep(0.01),
             "a line into a file": lambda job: os.write(line, b"one more line\n") and None,
             "fib(25)": fib_of_25,
         }

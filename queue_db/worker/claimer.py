@@ -27,7 +27,7 @@ CONCURRENCY = 10
 LOOK_EVERY = 0.05
 LOOK_AFTER = 100
 
-# Seconds to rest when all queues that have room are paused or at their limits.
+# Seconds to rest at most when all queues that have room are paused or at their limits.
 _REFUSED = 0.05
 
 
@@ -188,30 +188,42 @@ class Claimer:
                 return True
         self._hungry = False
         self._allowance.refresh()
-        room = {queue: places for queue, places in room.items() if self._allowance.allows(queue)}
+        # Set before the limits are looked at: a job that ends from now on rings.
+        self._hungry = self._allowance.limited
+        room = {queue: places for queue, most in room.items() if (places := self._allowance.places(queue, most))}
         if not room:
             if self._until_empty and self._idle_now() and all(map(self._allowance.paused, self._shares.queues)):
                 return False
-            self._hear(min(self._poll, _REFUSED))
+            self._hear(min(self._poll, _REFUSED, self._allowance.wait()))
             return True
         promising = {queue: places for queue, places in room.items() if queue in self._promising}
-        if not promising or self._look_is_due(room):
+        if not promising or self._look_is_due(room) or not self._claim_all(promising, room):
             return self._look(room)
+        return True
+
+    def _claim_all(self, promising: Mapping[str, int], room: Collection[str]) -> bool:
+        """Claim from each of the ``promising`` queues its part; False: nothing came, most likely since another one goes first."""
         won = 0
         left = self._most() - self._in_hand(None)
         # Queues that go first and are not asked in this round: they may have got jobs since the last look.
         unasked = [queue for queue in room if queue not in promising] if self._turns.strict else []
-        guarded = False
-        for queue, wanted in self._turns.split(promising, left).items():
-            before = [one for one in unasked if self._place[one] < self._place[queue]]
-            guarded = guarded or bool(before)
-            won += self._claim(queue, min(wanted, left - won, MAX_CLAIM), before)
-        if not won:
-            if guarded:
-                return self._look(room)  # most likely a job is due in a queue that goes first
+        guarded = refused = False
+        for queue, most in self._turns.split(promising, left).items():
+            wanted = min(most, left - won, MAX_CLAIM)
+            allowed = self._allowance.spend(queue, wanted) if wanted > 0 else 0
+            came = 0
+            if allowed:
+                before = [one for one in unasked if self._place[one] < self._place[queue]]
+                guarded = guarded or bool(before)
+                came = self._claim(queue, allowed, before)
+            else:
+                refused = True
+            self._turns.came(queue, most, came)
+            won += came
+        if not won and not guarded and not refused:
             # All were lost to others, or taken since somebody said that they were there.
             self._hear(self._idle.next())
-        return True
+        return won > 0 or not guarded
 
     def _look_is_due(self, room: Collection[str]) -> bool:
         """Whether jobs may be due in a queue that has been without, and that does not go after all that have some."""
@@ -225,21 +237,16 @@ class Claimer:
 
     def _claim(self, queue: str, wanted: int, before: Collection[str]) -> int:
         """Claim up to ``wanted`` jobs of a queue while nothing is due in those ``before`` it; return how many came."""
-        if wanted < 1:
-            return 0
-        allowed = self._allowance.spend(queue, wanted)
         source = self._db.queue(queue)
-        jobs: list[LeasedJob] = []
-        if allowed and before:
-            jobs = source.claim_unless(before, allowed, self._lease, delete=self._at_most_once)
-        elif allowed:
-            jobs = source.claim(allowed, self._lease, delete=self._at_most_once)
+        if before:
+            jobs = source.claim_unless(before, wanted, self._lease, delete=self._at_most_once)
+        else:
+            jobs = source.claim(wanted, self._lease, delete=self._at_most_once)
         self._claimed_since += len(jobs)
         if len(jobs) < wanted:
             if self._turns.strict or not jobs:
                 self._promising.discard(queue)
-            self._turns.came(queue, wanted, len(jobs))
-            self._allowance.refund(queue, allowed - len(jobs))
+            self._allowance.refund(queue, wanted - len(jobs))
         if jobs:
             for job in jobs:
                 job.leased_for(self._micros)
@@ -267,7 +274,7 @@ class Claimer:
 
     def _until(self, waits: Mapping[str, float | None]) -> float:
         """Seconds to rest: until the next job is due, or until it is time to look whether there is another one before it."""
-        return min([self._idle.next(), *(wait for wait in waits.values() if wait is not None)])
+        return min([self._idle.next(), self._allowance.wait(), *(wait for wait in waits.values() if wait is not None)])
 
     def _hear(self, seconds: float) -> None:
         named = self.bell.wait(seconds)

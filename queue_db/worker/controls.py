@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from queue_db.model import Controls
 from queue_db.queues import QueueDB
 from queue_db.store import controls
+from queue_db.worker.pauses import Pause
 from queue_db.worker.presence import own_name
 
 #: Seconds between two looks at what is said about the queues.
@@ -21,8 +23,8 @@ _LEASES = 2
 # the throughput, and this much no rate can be told from another.
 _AHEAD = 0.05
 
-# Seconds until a worker that got no share asks again.
-_REFUSED = 0.1
+#: Seconds until a worker whose share is smaller than it would like asks for more: first, longest.
+ASK_AGAIN = (0.02, 0.25)
 
 
 class Allowance:
@@ -48,7 +50,13 @@ class Allowance:
         self._used: dict[str, int] = {}
         # Jobs that may be begun under a queue's rate and have not been.
         self._credit: dict[str, int] = {}
+        # When a queue's rate has places again.
         self._refused_until: dict[str, float] = {}
+        # When to ask for a larger share, and the pauses between.
+        self._ask_at: dict[str, float] = {}
+        self._pauses: dict[str, Pause] = {}
+        # Queues for which there were no places, and when they are to be tried again.
+        self._try_again: dict[str, float] = {}
         self._look_again = 0.0
 
     def refresh(self) -> None:
@@ -74,20 +82,43 @@ class Allowance:
         """Whether nothing of this queue may be claimed until somebody says otherwise."""
         return self._of(queue).paused
 
+    def places(self, queue: str, room: int) -> int:
+        """For how many jobs of this queue it is worth to look, of ``room``: 0 while it is paused or at its limits."""
+        self._try_again.pop(queue, None)
+        if self.paused(queue):
+            return 0
+        if time.monotonic() < self._refused_until.get(queue, 0.0):
+            self._try_again[queue] = self._refused_until[queue]
+            return 0
+        if self._of(queue).concurrency is None or self._may_ask(queue):
+            return room
+        left = self._shares.get(queue, 0) - self._in_hand(queue)
+        if left <= 0 and self._share_is_small(queue):
+            self._try_again[queue] = self._ask_at[queue]
+        return max(0, min(room, left))
+
     def allows(self, queue: str) -> bool:
-        """Whether it is worth to look for jobs of this queue: not paused, and not at its limits a moment ago."""
-        return not self.paused(queue) and time.monotonic() >= self._refused_until.get(queue, 0.0)
+        """Whether it is worth to look for a job of this queue."""
+        return self.places(queue, 1) > 0
+
+    @property
+    def limited(self) -> bool:
+        """Whether a job that ends may let another one of its queue begin."""
+        return bool(self._shares)
+
+    def wait(self) -> float:
+        """Seconds until a queue for which there were no places is worth to be tried again, if none of its jobs ends here before."""
+        return max(0.0, min(self._try_again.values()) - time.monotonic()) if self._try_again else math.inf
 
     def spend(self, queue: str, wanted: int) -> int:
         """How many of ``wanted`` jobs may be claimed now."""
         said = self._of(queue)
         if said.concurrency is not None:
             held = self._in_hand(queue)
-            if held + wanted > self._shares.get(queue, 0):
-                self._take(queue, self._most(queue))
+            if held + wanted > self._shares.get(queue, 0) and self._may_ask(queue):
+                self._ask(queue)
             wanted = min(wanted, self._shares.get(queue, 0) - held)
             if wanted <= 0:
-                self._refuse(queue, _REFUSED)
                 return 0
             self._used[queue] = max(self._used.get(queue, 0), held + wanted)
         if said.rate is not None and said.per is not None:
@@ -96,7 +127,7 @@ class Allowance:
                 work = partial(controls.spend, store=self._db.store, queue=queue, wanted=ahead)
                 self._credit[queue], wait = self._db.database.run(work, name="spend")
                 if not self._credit[queue]:
-                    self._refuse(queue, wait / 1_000_000)
+                    self._refused_until[queue] = time.monotonic() + min(wait / 1_000_000, REFRESH)
             wanted = min(wanted, self._credit[queue])
             self._credit[queue] -= wanted
         return wanted
@@ -124,8 +155,21 @@ class Allowance:
     def _of(self, queue: str) -> Controls:
         return self._controls.get(queue, _NONE)
 
-    def _refuse(self, queue: str, seconds: float) -> None:
-        self._refused_until[queue] = time.monotonic() + min(seconds, REFRESH)
+    def _share_is_small(self, queue: str) -> bool:
+        """Whether other workers have some of what this one would like to have."""
+        limit = self._of(queue).concurrency
+        return limit is not None and self._shares.get(queue, 0) < min(limit, self._most(queue))
+
+    def _may_ask(self, queue: str) -> bool:
+        return self._share_is_small(queue) and time.monotonic() >= self._ask_at.get(queue, 0.0)
+
+    def _ask(self, queue: str) -> None:
+        before = self._shares.get(queue, 0)
+        self._take(queue, self._most(queue))
+        pause = self._pauses.setdefault(queue, Pause(*ASK_AGAIN))
+        if self._shares[queue] > before:
+            pause.reset()
+        self._ask_at[queue] = time.monotonic() + pause.next()
 
     def _take(self, queue: str, wanted: int) -> None:
         work = partial(controls.take_share, store=self._db.store, queue=queue, worker=self._name, wanted=wanted, lasts=self._lasts)

@@ -10,6 +10,7 @@ from queue_db.store import controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
 from queue_db.worker.controls import Allowance
+from queue_db.worker.pauses import Idle
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
@@ -159,6 +160,78 @@ def test_a_concurrency_limit_holds_over_workers(queue, open_db, running):
     assert gauge.most > 1
 
 
+@pytest.fixture
+def sent(db, monkeypatch):
+    """The names of what is run against the database."""
+    names, run = [], db.database.run
+
+    def noted(*arguments, **options):
+        names.append(options["name"])
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(db.database, "run", noted)
+    return names
+
+
+@pytest.fixture
+def nothing_but_events(monkeypatch):
+    """Whatever waits for time waits for an hour."""
+    for name, value in (
+        ("controls.REFRESH", 3600.0),
+        ("controls.ASK_AGAIN", (3600.0, 3600.0)),
+        ("claimer._REFUSED", 3600.0),
+    ):
+        monkeypatch.setattr(f"queue_db.worker.{name}", value)
+    monkeypatch.setattr(Idle, "next", lambda idle: idle._longest)
+
+
+@pytest.mark.usefixtures("nothing_but_events")
+@pytest.mark.parametrize("options", [{"concurrency": 10}, {"concurrency": 2, "prefetch": 10}])
+def test_a_job_that_ends_at_the_limit_lets_the_next_one_begin(queue, sent, options):
+    """At once, and without a question to the database whether it may."""
+    queue.limit(concurrency=2)
+    queue.enqueue_many([("n", None)] * 30)
+    worker = serving(queue, lambda job: None, poll=3600.0, **options)
+    thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+    thread.start()
+    thread.join(PATIENCE)
+    try:
+        assert worker.summary.completed == 30
+    finally:
+        worker.stop(0)
+        thread.join(PATIENCE)
+    assert sent.count("share") == 1
+
+
+@pytest.mark.usefixtures("nothing_but_events")
+def test_a_job_that_ends_at_the_limit_wakes_a_worker_that_waits_for_another_queue(queue, db, name):
+    queue.limit(concurrency=2)
+    queue.enqueue_many([("n", None)] * 10)
+    worker = Worker(db, [f"{name}-empty", queue.name], poll=3600.0)
+    done = threading.Semaphore(0)
+    worker.handles(None)(lambda job: done.release())
+    with worker:
+        for _ in range(10):
+            assert done.acquire(timeout=PATIENCE)
+
+
+@pytest.mark.usefixtures("nothing_but_events")
+def test_a_worker_whose_rivals_have_it_all_asks_now_and_then(queue, db, open_db, sent):
+    queue.limit(concurrency=3)
+    rival = Allowance(open_db(worker="rival"), [queue.name], 60.0, most=lambda queue: 3, in_hand=lambda queue: 3)
+    mine = Allowance(db, [queue.name], 60.0, most=lambda queue: 9, in_hand=lambda queue: 0)
+    for one in (rival, mine):
+        one.refresh()
+    assert rival.places(queue.name, 9) == 9
+    rival._in_hand = lambda queue: 0
+    assert rival.spend(queue.name, 9) == 3
+    for _ in range(100):
+        assert mine.spend(queue.name, 9) == 0
+        assert mine.places(queue.name, 9) == 0
+    assert sent.count("share") == 1
+    assert 1000 < mine.wait() <= 3600
+
+
 def test_without_the_limit_the_gauge_shows_more(queue, open_db):
     """The control for the test above: it can fail."""
     queue.enqueue_many([("n", None)] * 60)
@@ -213,7 +286,8 @@ def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_
     assert sum(got) == 10, got
 
 
-def test_a_share_comes_back_when_a_worker_stops_or_is_rescued(queue, open_db):
+def test_a_share_comes_back_when_a_worker_stops_or_is_rescued(queue, open_db, monkeypatch):
+    monkeypatch.setattr("queue_db.worker.controls.ASK_AGAIN", (0.0, 0.0))
     queue.limit(concurrency=2)
     queue.enqueue_many([("n", None)] * 4)
     first = open_db()
