@@ -19,6 +19,7 @@ class Happening(StrEnum):
     FAILED = "failed"  #: the attempt failed, and there will be another one
     SNOOZED = "snoozed"  #: by its handler; or there is no handler for its kind yet
     CANCELLED = "cancelled"  #: by its handler
+    RELEASED = "released"  #: given back unfinished, by its handler or when the worker stopped; not an attempt
     DEAD = "dead"  #: it was the last attempt: it failed, or the job was given up before; ``reason`` says why
     LOST = "lost"  #: the lease was lost, or the result could not be reported: another worker gets the job
 

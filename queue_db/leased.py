@@ -67,6 +67,7 @@ class LeasedJob:
         "lease_ends",
         "lock",
         "settled",
+        "settled_by",
         "token",
         "version",
     )
@@ -89,6 +90,8 @@ class LeasedJob:
         self.lock: Lock = threading.RLock()
         #: Whether a verb of this object has ended the lease, also in a caller's transaction.
         self.settled = False
+        #: The verb that did: complete, fail, bury, snooze, defer, release or cancel; None before.
+        self.settled_by: str | None = None
 
     @property
     def id(self) -> int:

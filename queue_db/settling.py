@@ -6,6 +6,7 @@ import logging
 import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -323,7 +324,7 @@ class Settling:
         if fate is not None and any(job.tie for job in jobs):
             work = self._leaving(jobs, work, fate, fed)
         settlement = Settlement(self._database, self._store, verb, work, change, attempts, direct)
-        verdicts = settlement.settle(jobs, using=using, applied=applied or _settled)
+        verdicts = settlement.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb))
         if using is None:
             for queue in fed:
                 self._hints.ring(queue)
@@ -357,8 +358,8 @@ class Settling:
         return tied
 
 
-def _settled(job: LeasedJob) -> None:
-    job.settled = True
+def _settled(job: LeasedJob, verb: str) -> None:
+    job.settled, job.settled_by = True, verb
 
 
 def _error_texts(error: BaseException | str | Sequence[BaseException | str], jobs: int) -> list[str]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import zip_longest
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ class Summary:
     snoozed: int = 0  #: by the handler; or there is no handler for the kind yet
     cancelled: int = 0
     dead: int = 0  #: it was the last attempt, for whatever reason: as many as the dead table got from this worker
-    released: int = 0  #: given back unfinished when the worker stopped
+    released: int = 0  #: given back unfinished, by the handler or when the worker stopped
     lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
     signal: int | None = None  #: number of the signal that stopped the worker
     stuck: int = 0  #: slots of handlers that had not come back when ``exit_when_stuck`` stopped the worker
@@ -256,21 +257,31 @@ class Run:
                 self._release(jobs)
 
     def _release(self, jobs: list[LeasedJob]) -> None:
-        jobs = [job for job in jobs if not job.settled]
-        given = lost = 0
+        if self._at_most_once:
+            for job in jobs:
+                self._ended_at_most_once(Done(job, None, _NOT_DONE, object(), reason=DeathReason.EXHAUSTED))
+            return
+        given = 0
         for queue in {job.queue for job in jobs}:
             mine = [job for job in jobs if job.queue == queue]
+            verdicts: list[Verdict] = []
             try:
-                verdicts = [] if self._at_most_once else self._worker.db.queue(queue).release_many(mine)
+                verdicts = self._worker.db.queue(queue).release_many(mine)
             except StorageError as error:
                 log.warning("%d jobs could not be released and come back when their leases run out: %s", len(mine), error)
-                verdicts = []
-            applied = sum(map(bool, verdicts))
-            given += applied
-            lost += len(mine) - applied
+            for job, verdict in zip_longest(mine, verdicts):
+                if verdict is Verdict.LOST and job.settled:
+                    # By its handler, which goes on all the same.
+                    self._told(Done(job, None, None, object()), Verdict.APPLIED)
+                    continue
+                what = Happening.RELEASED if verdict else Happening.LOST
+                given += bool(verdict)
+                self._count(what.value, 1)
+                if verdict is Verdict.LOST:
+                    log.warning("%r: the lease was lost before the job could be released", job, extra=about(job, what))
+                if self._worker.hooks:
+                    self._tell(JobEvent(what, job))
         log.info("released %d unfinished jobs", given)
-        self._count("released", given)
-        self._count("lost", lost)
 
     def _about(self) -> About:
         """What people may see of it."""
@@ -502,7 +513,7 @@ class Run:
         if done.job in self._died:
             del self._died[done.job]
             return
-        what = Happening.LOST if not verdict else Happening.DEAD if death is not None else _counted_as(done.outcome)
+        what = Happening.LOST if not verdict else Happening.DEAD if death is not None else _counted_as(done)
         if verdict is Verdict.LOST:
             message = "%r: the lease was lost before the handler ended; the result does not count"
             log.warning(message, done.job, extra=about(done.job, what, done.seconds))
@@ -519,17 +530,25 @@ class Run:
             setattr(summary, what, getattr(summary, what) + number)
 
 
-def _counted_as(outcome: object) -> Happening:
-    match outcome:
-        case BaseException() | Retry():
-            return Happening.FAILED
-        case Snooze() | Unknown():
-            return Happening.SNOOZED
-        case Cancel():
-            return Happening.CANCELLED
-        case Dead():
-            return Happening.DEAD
-    return Happening.COMPLETED
+def _counted_as(done: Done) -> Happening:
+    """What became of a job that did not die: what the verb did that settled it, perhaps called by its handler."""
+    if done.job.settled_by is not None:
+        return _BY_VERB[done.job.settled_by]
+    return Happening.CANCELLED if isinstance(done.outcome, Cancel) else Happening.COMPLETED
+
+
+_BY_VERB = {
+    "complete": Happening.COMPLETED,
+    "fail": Happening.FAILED,
+    "bury": Happening.DEAD,
+    "snooze": Happening.SNOOZED,
+    "defer": Happening.SNOOZED,
+    "release": Happening.RELEASED,
+    "cancel": Happening.CANCELLED,
+}
+
+# At most once: why a job is lost that was claimed and not done when the worker stopped.
+_NOT_DONE = Dead("the worker stopped before it was done, and at most once it does not come back")
 
 
 def _given_up(outcome: object) -> str | None:

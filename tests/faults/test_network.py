@@ -126,6 +126,8 @@ SETTLED: dict[str, tuple[Callable[[LeasedJob], Verdict], State | None]] = {
     "fail": (lambda job: job.fail("no luck", retry_in=60), State.SCHEDULED),
     "fail for good": (lambda job: job.fail("no luck"), State.DEAD),
     "bury": (lambda job: job.bury("no use"), State.DEAD),
+    "defer": (lambda job: job.source.defer_unknown_many([job], "no handler", grace=600)[0], State.SCHEDULED),
+    "defer for good": (lambda job: job.source.defer_unknown_many([job], "no handler", grace=0)[0], State.DEAD),
     "snooze": (lambda job: job.snooze(60), State.SCHEDULED),
     "release": (lambda job: job.release(), State.AVAILABLE),
     "extend": (lambda job: job.extend(600), State.RUNNING),
@@ -167,6 +169,7 @@ def test_a_verdict_survives_a_lost_reply(kind: str, db: QueueDB, far: Queue, pro
     assert proxy.wait_swallowed()
     check(db, job, expected)
     assert (far.db.counters.applied, far.db.counters.lost) == (1, 0) if verb != "extend" else True
+    assert far.db.counters.dead == (expected is State.DEAD)
 
 
 @pytest.mark.parametrize("verb", SETTLED)
@@ -177,6 +180,7 @@ def test_a_change_that_never_arrived_is_made_again(kind: str, db: QueueDB, far: 
     assert settle(job) is Verdict.APPLIED
     assert cut.happened
     check(db, job, expected)
+    assert far.db.counters.dead == (expected is State.DEAD)
 
 
 @pytest.mark.parametrize("verb", SETTLED)
@@ -195,6 +199,20 @@ def test_a_lease_lost_while_a_change_was_in_doubt_is_lost(kind: str, db: QueueDB
     (row,) = rows(db, job.queue)
     assert row.version == 8
     assert far.db.counters.lost == 1
+    assert far.db.counters.dead == 0, "it is not dead"
+
+
+def test_a_death_at_claim_is_counted_although_the_reply_was_lost(kind: str, db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    if kind != "postgresql":
+        return  # elsewhere the claim has a COMMIT too, whose answer would be cut off; the burial is the same
+    job_id = far.enqueue("k", max_attempts=1)
+    with db.database.engine.begin() as connection:
+        connection.execute(text("UPDATE jobs SET attempts = 1 WHERE id = :id"), {"id": job_id})
+    proxy.swallow("COMMIT")
+    assert far.claim() == []
+    assert proxy.wait_swallowed()
+    assert db.queue(far.name).get(job_id).state is State.DEAD
+    assert (far.db.counters.exhausted, far.db.counters.dead) == (1, 1)
 
 
 @pytest.mark.parametrize("reaches_the_server", [True, False])

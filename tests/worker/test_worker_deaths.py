@@ -78,11 +78,12 @@ def dies(worker):
 
 
 def enqueue_all(queue, reasons):
-    """One job of each kind, and a batch of two that dies; what exhausts its attempts has been claimed once by a dead process."""
+    """One job of each kind, and a batch of two that dies; those that exhaust their attempts were claimed once by a dead process."""
     for kind in ("exhausted before", "exhausted here"):
         queue.enqueue(kind, max_attempts=1 if kind == "exhausted before" else 25)
-    assert len(queue.claim(2)) == 2
-    assert queue.db.rescue(queue.db.worker) == 2
+    with queue.transaction() as connection:
+        jobs = queue.db.store.tables.jobs
+        connection.execute(jobs.update().where(jobs.c.queue == queue.name).values(attempts=1))
     rest = [kind for kind in reasons if not kind.startswith("exhausted")]
     queue.enqueue_many([(kind, "x", {"max_attempts": 2 if kind == "retries" else 25}) for kind in [*rest, "done", "later"]])
     queue.enqueue_batch([("gives up", 1), ("raises", 2)], ("done", None))
@@ -269,3 +270,63 @@ def test_a_listener_that_raises_changes_nothing(queue, db, records):
     assert worker.run(until_empty=True).dead == 3
     db.deaths.remove(broken)
     assert len([record for record in records.all if getattr(record, "queue", None) == queue.name]) == 3
+
+
+# --- the ends that are no deaths ----------------------------------------------------------------------------------------
+
+
+@SQLITE
+def test_what_a_handler_did_by_a_verb_is_what_is_counted(queue, db):
+    verbs = {
+        "complete": (lambda job: job.complete(), Happening.COMPLETED),
+        "fail": (lambda job: job.fail("no", 1000), Happening.FAILED),
+        "snooze": (lambda job: job.snooze(1000), Happening.SNOOZED),
+        "cancel": (lambda job: job.cancel(), Happening.CANCELLED),
+        "bury": (lambda job: job.bury("no"), Happening.DEAD),
+    }
+    worker = Worker(db, queue.name)
+    events = []
+    worker.on(events.append)
+    for kind, (verb, _) in verbs.items():
+        worker.handles(kind)(lambda job, verb=verb: verb(job) and None)
+    queue.enqueue_many([(kind, None) for kind in verbs])
+    summary = worker.run(until_empty=True)
+    ends = {event.job.kind: event.what for event in events if event.what is not Happening.STARTED}
+    assert ends == {kind: what for kind, (_, what) in verbs.items()}
+    assert len(events) == 2 * len(verbs)
+    assert (summary.completed, summary.failed, summary.snoozed, summary.cancelled, summary.dead) == (1, 1, 1, 1, 1)
+
+
+@SQLITE
+@pytest.mark.parametrize("mode", ["at_least_once", "at_most_once"])
+def test_each_job_that_a_stop_finds_in_hand_has_one_event_and_one_count(queue, db, running, records, mode):
+    """Running, running and settled by its handler, and not begun."""
+    go, begun = threading.Event(), threading.Barrier(3)
+    worker = Worker(db, queue.name, concurrency=2, grace=0.0, mode=mode, prefetch=3 if mode == "at_least_once" else 0)
+    events = []
+    worker.on(events.append)
+
+    def runs(job):
+        if job.payload == 1:
+            job.complete()
+        begun.wait(PATIENCE)
+        assert go.wait(PATIENCE)
+
+    worker.handles("n")(runs)
+    queue.enqueue_many([("n", number) for number in range(5)])
+    with running(worker):
+        begun.wait(PATIENCE)
+        if mode == "at_least_once":
+            wait_for(lambda: queue.stats().running == 4 and queue.stats().available == 0)
+    go.set()
+    ends = {event.job.payload: event.what for event in events if event.what is not Happening.STARTED}
+    summary = worker.summary
+    if mode == "at_least_once":
+        assert ends == {number: Happening.COMPLETED if number == 1 else Happening.RELEASED for number in range(5)}
+        assert (summary.completed, summary.released, summary.lost, summary.dead) == (1, 4, 0, 0)
+        assert records.of(queue) == []
+    else:
+        assert ends == dict.fromkeys(range(2), Happening.DEAD)
+        assert (summary.completed, summary.released, summary.lost, summary.dead) == (0, 0, 0, 2)
+        assert [record.reason for record in records.of(queue)] == ["exhausted"] * 2
+        assert queue.stats().available == 3

@@ -104,11 +104,13 @@ def test_a_worker_does_it_from_its_start_and_only_if_it_is_told_to(timed, runnin
     with running(wait_for_the_start(Worker(timed.db, timed.name))):
         assert started.wait(PATIENCE)
     assert left(timed) == ids
-    with running(Worker(timed.db, timed.name, dead_at_most=1)):
+    purging = Worker(timed.db, timed.name, dead_at_most=1)
+    purging.handles(None)(print)
+    with running(purging):
         log.wait("deleted 1 dead jobs")
     assert left(timed) == ids[1:]
     bury(timed, "c")
-    with running(Worker(timed.db, timed.name).changed(dead_for=0.5)):
+    with running(purging.changed(dead_for=0.5, dead_at_most=None)):
         log.wait("deleted 2 dead jobs")
     assert left(timed) == []
 
