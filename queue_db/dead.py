@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -72,28 +72,25 @@ class DeadJobs:
         db = self._db
         db.ready()
         back: JobIds = []
-        left: JobIds = []
-        above = -1
-        while limit is None or len(back) < limit:
-            batch = _BATCH if limit is None else min(_BATCH, limit - len(back))
-            came, stayed = db.database.run(
-                lambda connection, above=above, batch=batch: graveyard.redrive(  # type: ignore[misc]
-                    connection, db.store, queue=queue, kind=kind, ids=wanted, above=above, limit=batch
-                ),
-                name="redrive",
-            )
-            back += came
-            left += stayed
-            if not came and not stayed:
-                break
-            above = max(came + stayed)
+        left: dict[int, tuple[str, int | None]] = {}
+        for some in [None] if wanted is None else _batches(sorted(set(wanted))):
+            above = -1
+            while limit is None or len(back) < limit:
+                batch = _BATCH if limit is None else min(_BATCH, limit - len(back))
+                redrive = partial(graveyard.redrive, store=db.store, queue=queue, kind=kind, ids=some, above=above, limit=batch)
+                came, stayed = db.database.run(redrive, name="redrive")
+                back += came
+                left |= stayed
+                if len(came) + len(stayed) < batch:
+                    break
+                above = max([*came, *stayed])
         if wanted is not None:
             missing = set(wanted) - set(back) - set(left)
             if missing and (limit is None or len(back) < limit):
                 raise JobNotFoundError(min(missing), "the dead table")
             if len(wanted) == 1 and left:
-                job = next(job for job in self.list(queue, kind=kind, limit=2**31 - 1) if job.id == left[0])
-                raise DuplicateJobError(unique_key=str(job.unique_key), existing_id=None)
+                ((key, existing),) = left.values()
+                raise DuplicateJobError(unique_key=key, existing_id=existing)
         return back
 
     def purge(
@@ -176,6 +173,11 @@ def _check(queue: str | None, kind: str | None) -> None:
         arguments.name("queue", queue, QUEUE_LENGTH)
     if kind is not None:
         arguments.name("kind", kind, KIND_LENGTH)
+
+
+def _batches(ids: JobIds) -> Iterator[JobIds]:
+    for start in range(0, len(ids), _BATCH):
+        yield ids[start : start + _BATCH]
 
 
 def _ids(ids: int | Iterable[int] | None) -> list[int] | None:

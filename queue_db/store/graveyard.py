@@ -54,29 +54,32 @@ def redrive(
     ids: Sequence[int] | None,
     above: int,
     limit: int,
-) -> tuple[list[int], list[int]]:
+) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
     """Bring up to ``limit`` dead jobs with ids above ``above`` back as due and untried, under their old ids.
 
-    Returns the ids brought back, and the ids left because a live job has their unique key.
+    Returns the ids brought back, and those left because a live job has their unique key, with the key and the id of that job.
     """
     jobs, dead = store.tables.jobs, store.tables.dead
     conditions = [*_chosen(store, queue, kind, ids), dead.c.id > above]
     query = select(dead).where(*conditions).order_by(dead.c.id).limit(limit)
     found = connection.execute(store.dialect.lock_rows(query, skip=False)).all()
     if not found:
-        return [], []
+        return [], {}
     now = store.read_clock(connection)
     keyed = [(row.queue, row.unique_key) for row in found if row.unique_key is not None]
-    live = set(store.dialect.live_keys(connection, jobs, keyed))
+    # The ids of the jobs that have the keys; None for one that comes back here.
+    live: dict[tuple[str, str] | None, int | None] = {
+        key: job_id for key, (job_id, _) in store.dialect.live_keys(connection, jobs, keyed).items()
+    }
     back: list[dict[str, Any]] = []
-    left: list[int] = []
+    left: dict[int, tuple[str, int | None]] = {}
     for row in found:
         key = (row.queue, row.unique_key)
         if row.unique_key is not None and key in live:
-            left.append(row.id)
+            left[row.id] = row.unique_key, live[key]
             continue
         if row.unique_key is not None:
-            live.add(key)  # two dead jobs may have the same key: one of them comes back
+            live[key] = None  # two dead jobs may have the same key: one of them comes back
         kept = (
             "id",
             "queue",

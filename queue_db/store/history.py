@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Table, delete, insert, select
+from sqlalchemy import Column, Connection, Row, Table, delete, func, insert, select
 
 from queue_db.clock import moment
 from queue_db.store.base import Store
 
 #: Failed attempts that are kept of one job.
 KEPT = 10
+
+# Jobs in one statement.
+_AT_ONCE = 500
 
 
 def record_errors(connection: Connection, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -20,11 +23,14 @@ def record_errors(connection: Connection, store: Store, rows: Sequence[Mapping[s
     # The column's default is the database's clock.
     dated = {} if store.clock is None else {"failed_at": store.clock()}
     connection.execute(insert(errors), [{**row, **dated} for row in rows])
-    crowded = [row["job_id"] for row in rows if row["attempt"] > KEPT]
-    for job_id in crowded:
-        oldest = select(errors.c.version).where(errors.c.job_id == job_id).order_by(errors.c.version.desc()).offset(KEPT).limit(1)
-        version = connection.execute(oldest).scalar()
-        if version is not None:
+    crowded = sorted({row["job_id"] for row in rows if row["attempt"] > KEPT})
+    for start in range(0, len(crowded), _AT_ONCE):
+        mine = errors.c.job_id.in_(crowded[start : start + _AT_ONCE])
+        place = func.row_number().over(partition_by=errors.c.job_id, order_by=errors.c.version.desc()).label("place")
+        numbered = select(errors.c.job_id, errors.c.version, place).where(mine).subquery("numbered")
+        # The last one of each job that goes, and with it all before.
+        last = select(numbered.c.job_id, numbered.c.version).where(numbered.c.place == KEPT + 1)
+        for job_id, version in connection.execute(last).all():
             connection.execute(delete(errors).where(errors.c.job_id == job_id, errors.c.version <= version))
 
 

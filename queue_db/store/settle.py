@@ -1,7 +1,8 @@
 """What happens to claimed jobs: one fenced change on ``(id, version)``, the same for every strategy and database.
 
 Each function takes the pairs and returns the ids to which it was applied; the others have lost their lease. One to three
-statements for any number of jobs. Every change raises ``version`` by one, so an old pair never matches again.
+statements for any number of jobs, and for each 500 of them where each has a delay or an error of its own. Every change raises
+``version`` by one, so an old pair never matches again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from queue_db.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.model import Capability
 from queue_db.store.base import Store, each, next_version
+
+#: Jobs in one statement that gives each of them a value of its own. A CASE is read from its beginning for each row, so a longer one
+#: costs more than several; and no driver takes any number of parameters (asyncpg: 32,767).
+AT_ONCE = 500
 
 
 class Change(Enum):
@@ -77,21 +82,38 @@ def free(
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
     values: dict[str, Any] = {
-        "available_at": now + each(jobs.c.id, delays, BigInteger()),
         "version": next_version(jobs),
         "claim_token": None,
         "worker": None,
         "progress": None,
         "progress_note": None,
-        "unknown_since": None if unknown_since is None else each(jobs.c.id, unknown_since, BigInteger()),
+        "unknown_since": None,
     }
-    if limits:
-        values["max_attempts"] = each(jobs.c.id, limits, Integer())
-    if errors is not None:
-        values["last_error"] = each(jobs.c.id, errors, Text())
     if not attempted:
         values["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
-    return store.dialect.change(connection, jobs, pairs, values, store.time())
+    freed: set[int] = set()
+    for some in _parts(connection, store, pairs, delays, errors, limits, unknown_since):
+        values["available_at"] = now + each(jobs.c.id, _of(delays, some), BigInteger())
+        if unknown_since is not None:
+            values["unknown_since"] = each(jobs.c.id, _of(unknown_since, some), BigInteger())
+        if limits:
+            values["max_attempts"] = each(jobs.c.id, _of(limits, some), Integer())
+        if errors is not None:
+            values["last_error"] = each(jobs.c.id, _of(errors, some), Text())
+        freed |= store.dialect.change(connection, jobs, some, values, store.time())
+    return freed
+
+
+def _parts(connection: Connection, store: Store, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
+    """``pairs`` in as many parts as there are statements: several in one transaction if many jobs have values of their own."""
+    if len(pairs) <= AT_ONCE or all(len(set(one.values())) <= 1 for one in values if one):
+        return [pairs]
+    store.dialect.begin(connection)
+    return [pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)]
+
+
+def _of(values: Mapping[int, Any], pairs: Pairs) -> dict[int, Any]:
+    return {job_id: values[job_id] for job_id, _ in pairs}
 
 
 def rescue(connection: Connection, store: Store, worker: str) -> int:
@@ -154,18 +176,14 @@ def bury(
     held = lock(connection, store, pairs)
     if not held:
         return set()
-    ids = [job_id for job_id, _ in held]
-    changed: dict[str, ColumnElement[Any]] = {"version": next_version(jobs)}
-    if limits:
-        changed["max_attempts"] = each(jobs.c.id, {job_id: limits[job_id] for job_id in ids}, Integer())
-    copied: list[ColumnElement[Any]] = [
-        changed.get(column.name, jobs.c[column.name]) for column in dead.c if column.name not in ("died_at", "last_error")
-    ]
-    names = [column.name for column in dead.c if column.name not in ("died_at", "last_error")]
-    source = select(
-        *copied, moment(store.clock is not None), each(jobs.c.id, {job_id: errors[job_id] for job_id in ids}, Text())
-    ).where(jobs.c.id.in_(ids))
-    connection.execute(insert(dead).from_select([*names, "died_at", "last_error"], source), store.time())
+    columns: dict[str, ColumnElement[Any]] = {column.name: jobs.c[column.name] for column in dead.c if column.name in jobs.c}
+    columns |= {"version": next_version(jobs), "died_at": moment(store.clock is not None)}
+    for some in _parts(connection, store, held, errors, limits):
+        columns["last_error"] = each(jobs.c.id, _of(errors, some), Text())
+        if limits:
+            columns["max_attempts"] = each(jobs.c.id, _of(limits, some), Integer())
+        source = select(*columns.values()).where(jobs.c.id.in_([job_id for job_id, _ in some]))
+        connection.execute(insert(dead).from_select(list(columns), source), store.time())
     return delete(connection, store, held)
 
 
