@@ -94,9 +94,7 @@ def add_to(app: typer.Typer) -> None:
             list[str] | None,
             typer.Option("--with", metavar="MODULE", help="Add the rows that this Python module lists as CONTESTANTS."),
         ] = None,
-        quick: Annotated[
-            bool, typer.Option("--quick", help="Few rows, few jobs, one run: within a minute for a database.")
-        ] = False,
+        quick: Annotated[bool, typer.Option("--quick", help="Few rows, few jobs, one run: a first look, in minutes.")] = False,
     ) -> None:
         """Run every locking strategy on your own server, see what each costs, and be told which to use and why.
 

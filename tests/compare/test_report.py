@@ -179,7 +179,7 @@ def test_where_the_default_is_beaten_and_by_what_is_told():
     )
     assert second == "The default, adaptive, is beaten by no other strategy beyond the noise at 10 per claim."
     assert findings(bench(row("adaptive", (1000.0,)), row("skip_locked", (1770.0,))))[0] == (
-        "The default, adaptive, is beaten in the only run at 1 per claim by skip_locked (1.8 × its jobs/s)."
+        "The default, adaptive, is beaten in the only run at 1 per claim by skip_locked (1.77 × its jobs/s)."
     )
     wrong = bench(row("adaptive", SLOW), row("skip_locked", FAST, twice=1), row("at_most_once", FASTER))
     assert not any("The default" in one for one in findings(wrong)), "no row to be compared with"
