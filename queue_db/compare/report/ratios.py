@@ -53,9 +53,8 @@ class Ratio:
 
     def __str__(self) -> str:
         if self.sd is None:
-            return (
-                f"{self.value:.1f} ×" if self.value < 10 else f"{self.value:.0f} ×"
-            )  # more digits would say more than was measured
+            digits = 2 if self.value < 2 else 1 if self.value < 10 else 0  # more would say more than was measured
+            return f"{self.value:.{digits}f} ×"
         return f"{self.value:.2f} ×" + (f" (± {self.sd:.2f})" if self.sd else "")
 
 
