@@ -14,6 +14,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.dialects import registered
+from tests.aio.loop import for_asyncio
 from tests.conftest import KINDS
 from tests.docs.tables import capability_table, statement_row
 
@@ -31,22 +32,84 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return BLOCK.findall(page.read_text())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, in one namespace and one folder, as a reader would type them."""
+#: Pages whose blocks name a database: what they say holds for every one.
+ANYWHERE = [page for page in PAGES if any(language in RUN and "sqlite:///" in code for language, code in blocks(page))]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """Of a shell in which `queue-db` is ours."""
+    found = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    found.pop("QUEUE_DB_URL", None)
+    return found
+
+
+@pytest.fixture
+def run_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Callable[..., None]:
+    """Run a page's blocks in order, in one namespace and one folder, as a reader would type them; ``url``: in that database."""
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("__readme__")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look there
-    environment = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    environment.pop("QUEUE_DB_URL", None)
-    for number, (language, code) in enumerate(blocks(page), 1):
-        assert language in RUN | SHOWN, f"{page.name}: a block of {language}: say in this test whether it runs"
-        if language == "python":
-            exec(compile(code, f"{page.name}, block {number}", "exec", dont_inherit=True), vars(module))  # noqa: S102 - that is the point
-        elif language == "console":
-            script = "\n".join(line.removeprefix("$ ") for line in code.splitlines() if line.startswith("$ "))
-            done = subprocess.run(["bash", "-euc", script], env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{page.name}, block {number}:\n{done.stdout}{done.stderr}"
+
+    def run(page: Path, url: str | None = None) -> None:
+        for number, (language, code) in enumerate(blocks(page), 1):
+            assert language in RUN | SHOWN, f"{page.name}: a block of {language}: say in this test whether it runs"
+            if language not in RUN:
+                continue
+            there = code if url is None else moved(code, url)
+            if language == "python":
+                exec(compile(there, f"{page.name}, block {number}", "exec", dont_inherit=True), vars(module))  # noqa: S102 - that is the point
+            else:
+                script = "\n".join(line.removeprefix("$ ") for line in there.splitlines() if line.startswith("$ "))
+                done = subprocess.run(["bash", "-euc", script], env=environment, capture_output=True, text=True, check=False)
+                assert done.returncode == 0, f"{page.name}, block {number}:\n{done.stdout}{done.stderr}"
+
+    return run
+
+
+def moved(code: str, url: str) -> str:
+    """The code with this database in the place of the files that it names."""
+    asynchronous = r"\1" + f'"{for_asyncio(url)}"'
+    code = re.sub(r'((?:AsyncQueueDB|create_async_engine)\()"sqlite[^"]*"', asynchronous, code)
+    code = re.sub(r'"sqlite:///[^"]*"', f'"{url}"', code)
+    return re.sub(r"(?<=QUEUE_DB_URL=)sqlite:///\S+", f"'{url}'", code)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_blocks_run(page: Path, run_page: Callable[..., None]) -> None:
+    run_page(page)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+@pytest.mark.parametrize("page", ANYWHERE, ids=lambda page: page.name)
+def test_the_code_blocks_run_on_every_server_that_they_are_for(page: Path, fresh_url: str, run_page: Callable[..., None]) -> None:
+    with QueueDB(fresh_url):  # MySQL lets a password in without TLS only once it has seen it with TLS
+        run_page(page, fresh_url)
+
+
+def test_only_other_databases_are_put_in_their_place() -> None:
+    assert ROOT / "README.md" in ANYWHERE
+    code = 'AsyncQueueDB("sqlite:///a.db")\ncreate_engine("sqlite:///a.db")\nexport QUEUE_DB_URL=sqlite:///a.db\n"sqlite"'
+    assert moved(code, "postgresql+psycopg2://u:p@h/d") == (
+        'AsyncQueueDB("postgresql+asyncpg://u:p@h/d")\ncreate_engine("postgresql+psycopg2://u:p@h/d")\n'
+        "export QUEUE_DB_URL='postgresql+psycopg2://u:p@h/d'\n\"sqlite\""
+    )
+
+
+def test_the_module_of_the_readme_is_one(tmp_path: Path, environment: dict[str, str]) -> None:
+    """What it says stands in a module has to run there, without what was typed before."""
+    text = (ROOT / "README.md").read_text()
+    found = re.search(r"in a module `(\w+\.py)`:\n\n```python\n(.*?)```\n\n```sh\n(queue-db work [^#\n]*)", text, re.DOTALL)
+    assert found is not None
+    name, code, command = found.groups()
+    (tmp_path / name).write_text(code)
+    environment["QUEUE_DB_URL"] = "sqlite:///queue.db"
+    commands = ["queue-db migrate", """queue-db enqueue mail welcome '{"user": 8}'""", f"{command.strip()} --until-empty"]
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join(commands)], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "welcome 8" in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
