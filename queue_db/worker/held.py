@@ -34,7 +34,7 @@ class Held:
 
     def holds(self, job: LeasedJob) -> bool:
         """Whether nobody has dropped ``job`` yet."""
-        return job in self._jobs[job.queue]
+        return job in self._jobs.get(job.queue, ())
 
     def drop(self, job: LeasedJob) -> bool:
         """Hold ``job`` no longer; False if somebody else dropped it before."""

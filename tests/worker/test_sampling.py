@@ -137,3 +137,10 @@ def test_a_scrape_reads_one_row(opened):
         assert registry.get_sample_value("queue_db_depth", {"queue": "mail", "state": "scheduled"}) == 1
     assert len([one for one in sent if one.startswith("SELECT")]) == 1
     assert counts(sent) == 0
+
+
+@SQLITE
+def test_the_check_notices_when_several_take_a_sample(opened, monkeypatch):
+    monkeypatch.setattr("queue_db.store.samples.begin", lambda *_, **__: True)
+    with pytest.raises(AssertionError):
+        test_of_all_that_find_it_due_one_takes_the_sample(opened)

@@ -245,6 +245,7 @@ def test_two_workers_of_one_database_object_count_their_own_deaths(db, name, rec
         thread.join(PATIENCE)
     assert [worker.summary.dead for worker in workers] == [1, 2]
     assert db.counters.dead == 3
+    assert {record.levelno for record in records.all} == {logging.WARNING}
 
 
 @SQLITE
