@@ -11,7 +11,8 @@ MASK = "***"
 # Shorter pieces are too likely to be parts of other words, and masking those would tell more than it hides.
 _SHORTEST = 3
 
-_CREDENTIALS = re.compile(r"(://[^\s:/@]*):[^\s]*@")
+# Not the example of our own messages; where that is somebody's password, it is among the secrets.
+_CREDENTIALS = re.compile(r"(://[^\s:/@]*):(?!password@host\b[^\s@]*(?:\s|$))[^\s]*@")
 _SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 
 

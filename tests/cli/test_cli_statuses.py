@@ -133,6 +133,15 @@ def test_masking():
     assert secrets == ["p%40ss-word", "other-one", "p@ss-word"]
     assert mask("p%40ss-word p@ss-word other-one mine", secrets) == "*** *** *** mine"
     assert mask("at mysql://user:anything@host/db", []) == "at mysql://user:***@host/db"
+    assert mask("at mysql://user:password@hostile/db", []) == "at mysql://user:***@hostile/db"
+    assert mask("at mysql://user:password@host/p@elsewhere/db", []) == "at mysql://user:***@elsewhere/db"
+    url = "mysql://user:password@host/db"  # the example may be somebody's own
+    assert mask(f"at {url}", secrets_in(url)) == "at mysql://user:***@host/db"
+
+
+def test_the_example_of_a_url_is_told_whole(ask_at):
+    answer = ask_at("no-url", "stats", status=2)
+    assert answer.err.endswith("postgresql+psycopg2://user:password@host/database\n")
     assert secrets_in(None) == secrets_in("sqlite:///queue.db") == []
 
 
