@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--lease", type=float, default=60.0, help="seconds that a batch of 100 files may take (%(default)s)")
     options = parser.parse_args()
     url = applications.database(parser, options.url)
-    with applications.session("drain_files") as spark:
+    with applications.session("drain_files", verbose=options.verbose) as spark:
         done = drain_files(spark, url, options.queue, options.output, options.tasks, options.lease)
     print(f"{done.completed} jobs completed, {done.failed} attempts failed, {done.counters.lost} leases lost; {options.output}")
     return 0

@@ -60,7 +60,7 @@ def main() -> int:
     url = applications.database(parser, options.url)
     if options.function is not as_text and options.schema == SCHEMA:
         parser.error("--function needs a --schema of its own")
-    with applications.session("drain_to_parquet") as spark:
+    with applications.session("drain_to_parquet", verbose=options.verbose) as spark:
         done = drain_to(
             spark,
             url,

@@ -81,7 +81,7 @@ def main() -> int:
     url = applications.database(parser, options.url)
     if not options.dir.is_dir():
         parser.error(f"--dir {options.dir}: there is no such folder")
-    with applications.session("enqueue_files") as spark:
+    with applications.session("enqueue_files", verbose=options.verbose) as spark:
         added = enqueue_files(spark, url, options.queue, options.dir.resolve(), options.tasks)
     print(f"{added} jobs added to queue {options.queue!r}")
     return 0

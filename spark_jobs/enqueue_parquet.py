@@ -78,7 +78,7 @@ def main() -> int:
     if (options.txn_app_id is None) != (options.txn_version is None):
         parser.error("--txn-app-id and --txn-version belong together")
     load = None if options.txn_app_id is None else (options.txn_app_id, options.txn_version)
-    with applications.session("enqueue_parquet") as spark:
+    with applications.session("enqueue_parquet", verbose=options.verbose) as spark:
         rows = enqueue_parquet(
             spark,
             url,

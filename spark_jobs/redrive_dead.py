@@ -57,7 +57,7 @@ def main() -> int:
     url = applications.database(parser, options.url)
     if options.limit is not None and (options.limit < 1 or not options.redrive):
         parser.error("--limit is a number above 0, and for --redrive")
-    with applications.session("redrive_dead") as spark, QueueDB(url) as db:
+    with applications.session("redrive_dead", verbose=options.verbose) as spark, QueueDB(url) as db:
         dead = dead_jobs(spark, db, options.queue, options.kind)
         causes(dead).show(1000, truncate=_WIDEST)
         print(f"{dead.count():,} dead jobs")

@@ -103,7 +103,7 @@ def main() -> int:
     options = parser.parse_args()
     url = applications.database(parser, options.url)
     output = options.output.rstrip("/")
-    with applications.session("stream_events") as spark:
+    with applications.session("stream_events", verbose=options.verbose) as spark:
         stream = options.stream or options.queue
         query = start(spark, url, options.queue, stream, output, options.trigger, options.max_jobs)
         try:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +23,7 @@ VARIABLE = "QUEUE_DB_URL"
 def parser(document: str | None) -> argparse.ArgumentParser:
     """A parser that shows ``document`` as it is, with ``--url``."""
     made = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("-v", "--verbose", action="store_true", help="show the whole traceback of an error, also of a task's")
     made.add_argument("--url", help=f"the database, or file:/path of a file with its URL (default: ${VARIABLE})")
     return made
 
@@ -38,15 +40,18 @@ def database(parser: argparse.ArgumentParser, given: str | None) -> str:
 
 
 @contextmanager
-def session(name: str) -> Iterator[SparkSession]:
+def session(name: str, *, verbose: bool = False) -> Iterator[SparkSession]:
     """Spark for this block. An error of the queue or of Spark is told in one line, and the application ends (1).
 
+    :param verbose: print the error with its traceback, and with those of the task that it came from.
     :raises SystemExit: in place of a QueueDBError or a PySparkException.
     """
     spark = SparkSession.builder.appName(name).getOrCreate()
     try:
         yield spark
     except (QueueDBError, PySparkException) as error:
+        if verbose:
+            traceback.print_exception(error)
         print(reason(error), file=sys.stderr)  # noqa: T201
         raise SystemExit(1) from None
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -89,13 +90,17 @@ def scrubbed(text: str, url: URL | None) -> str:
 
 @contextmanager
 def telling(url: URL | None) -> Iterator[None]:
-    """Raise what goes wrong in this block as one clean exception, without what it came from."""
+    """Raise what goes wrong in this block as one clean exception, with the traceback of what it came from, as clean, in a note."""
     try:
         yield
     except SparkTaskError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, Spark would show it
-        raise SparkTaskError(scrubbed(f"{type(error).__name__}: {error}", url)) from None
+        trace = "".join(traceback.format_exception(error))
+        told = SparkTaskError(scrubbed(f"{type(error).__name__}: {error}", url))
+        # Not as its cause, which Spark leaves out of what it shows.
+        told.add_note(scrubbed(f"It came from: {trace}", url))
+        raise told from None
 
 
 def clean(function: _Function) -> _Function:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from itertools import accumulate, chain, takewhile
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -32,6 +32,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 from queue_db import arguments
@@ -39,6 +40,7 @@ from queue_db.codecs import JSONCodec
 from queue_db.errors import ArgumentError, ConfigurationError, PayloadError
 from queue_db.queues import MAX_PAYLOAD
 from queue_db.schema import KEY_LENGTH, KIND_LENGTH
+from queue_db.spark.json_texts import texts_of
 
 #: Most jobs and characters of one chunk; a single job may be longer.
 CHUNK_JOBS = 5000
@@ -50,20 +52,24 @@ _SLICE = 8 << 20
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
 
+_PLAIN = (StringType, BooleanType, VariantType, *_NUMBERS, TimestampType, DateType, NullType)
+
 #: Column → the types that it may have, in words and as classes.
 COLUMNS: Mapping[str, tuple[str, tuple[type[DataType], ...]]] = {
     "payload": (
-        "a string, struct, map, array, number or boolean",
-        (StringType, StructType, MapType, ArrayType, BooleanType, *_NUMBERS),
+        "a string, struct, map, array, variant, number or boolean",
+        (StringType, StructType, MapType, ArrayType, VariantType, BooleanType, *_NUMBERS),
     ),
     "kind": ("a string", (StringType,)),
     "priority": ("a whole number", _WHOLE),
     "delay": ("a number of seconds or a day-time interval", (*_NUMBERS, DayTimeIntervalType)),
     "available_at": ("a timestamp", (TimestampType,)),
     "unique_key": ("a string", (StringType,)),
-    "headers": ("a struct, a map with string keys, or JSON text", (StructType, MapType, StringType)),
+    "headers": ("a struct, a map with string keys, a variant, or JSON text", (StructType, MapType, VariantType, StringType)),
     "max_attempts": ("a whole number", _WHOLE),
 }
+
+_NO_PAYLOAD = "the column 'payload' is missing: to_json(struct(…)) or struct(…) AS payload makes it of other columns"
 
 _encode = JSONCodec().encode
 
@@ -77,6 +83,8 @@ def check_columns(schema: StructType) -> None:
     for field in schema.fields:
         name = field.name.lower()
         if name not in COLUMNS:
+            if "payload" not in {other.name.lower() for other in schema.fields}:
+                raise ConfigurationError(f"{_NO_PAYLOAD}; column {field.name!r} is none that a job has")
             near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]!r}?" if near else "put it into the payload: struct(…) AS payload;"
             raise ConfigurationError(f"unknown column {field.name!r}; {hint} known: {', '.join(COLUMNS)}")
@@ -89,9 +97,7 @@ def check_columns(schema: StructType) -> None:
         if name in ("payload", "headers"):
             _check_nested(field.name, field.dataType)
     if "payload" not in seen:
-        raise ConfigurationError(
-            "the column 'payload' is missing: to_json(struct(…)) or struct(…) AS payload makes it of other columns"
-        )
+        raise ConfigurationError(_NO_PAYLOAD)
     if {"delay", "available_at"} <= seen:
         raise ConfigurationError("there are both 'delay' and 'available_at': a job is due at one time")
 
@@ -109,10 +115,7 @@ def _check_nested(path: str, kind: DataType) -> None:
                 f"column {path!r} has keys of type {kind.keyType.simpleString()}; JSON has strings for keys: cast them"
             )
         _check_nested(f"{path}[]", kind.valueType)
-    elif not isinstance(kind, (StringType, BooleanType, *_NUMBERS, TimestampType, DateType, NullType)) and kind.typeName() not in (
-        "binary",
-        "timestamp_ntz",
-    ):
+    elif not isinstance(kind, _PLAIN) and kind.typeName() not in ("binary", "timestamp_ntz"):
         raise ConfigurationError(f"column {path!r} is {kind.simpleString()}, which has no form in JSON: cast it")
 
 
@@ -124,6 +127,7 @@ class Encoder:
     """
 
     def __init__(self, schema: StructType, payload_format: str) -> None:
+        self._schema = schema
         self._places = {field.name.lower(): (place, field) for place, field in enumerate(schema.fields)}
         self._payload_format = payload_format
         makers: Mapping[str, tuple[str, Callable[[Any, StructField], Sequence[Any]]]] = {
@@ -146,14 +150,41 @@ class Encoder:
     def chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Sequence[Any]]]:
         """Field → values, for as many jobs as make a chunk.
 
-        :raises ArgumentError, PayloadError: naming the column and what is wrong.
+        :raises ArgumentError, PayloadError: naming the row, the column and what is wrong.
         """
+        before = 0
         for batch in chain.from_iterable(map(_slices, batches)):
             columns: dict[str, Sequence[Any]] = {}
             for column, (field, make) in self._makers.items():
                 place, described = self._places[column]
-                columns[field] = make(batch.column(place), described)
+                try:
+                    columns[field] = make(batch.column(place), described)
+                except (ArgumentError, PayloadError):
+                    self._blame(batch, place, make, before)
+                    raise
+            before += batch.num_rows
             yield from _cut(columns)
+
+    def _blame(self, batch: pa.RecordBatch, place: int, make: Callable[[Any, StructField], object], before: int) -> None:
+        """Raise what is wrong with the first bad row of a column again, with the number of the row, and its key if it has one.
+
+        :param before: rows that the task has had before this batch.
+        """
+        column, field = batch.column(place), self._schema.fields[place]
+        low, high = 0, len(column)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if _fits(make, column.slice(low, middle - low), field) else (low, middle)
+        context = TaskContext.get()
+        where = f"row {before + low + 1}" + ("" if context is None else f" of partition {context.partitionId()}")
+        if "unique_key" in self._places:
+            where += f" (unique_key {batch.column(self._places['unique_key'][0])[low].as_py()!r:.80})"
+        try:
+            make(column.slice(low, 1), field)
+        except PayloadError as error:
+            raise PayloadError(reason=f"{where}: {error.reason}") from error
+        except ArgumentError as error:
+            raise ArgumentError(f"{where}: {error}") from error
 
     def _payloads(self, column: Any, field: StructField) -> Sequence[str]:
         if isinstance(field.dataType, (StringType, NullType)):
@@ -165,9 +196,17 @@ class Encoder:
             elif self._payload_format == "text":
                 texts = [_encode(text) for text in column.to_pylist()]
         else:
-            texts = [_encoded("payload", value) for value in _plain(column)]
+            texts = texts_of("payload", column, field.dataType)
         _check_sizes(texts)
         return texts
+
+
+def _fits(make: Callable[[Any, StructField], object], column: Any, field: StructField) -> bool:
+    try:
+        make(column, field)
+    except (ArgumentError, PayloadError):
+        return False
+    return True
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -216,38 +255,6 @@ def _check_sizes(texts: Sequence[str]) -> None:
             raise PayloadError(reason=f"column 'payload' has {len(text.encode()):,} bytes; {MAX_PAYLOAD:,} is the limit")
 
 
-def _plain(column: Any) -> list[Any]:
-    """Python values; maps as dicts."""
-    return list(column.to_pylist(maps_as_pydicts="strict"))
-
-
-def _encoded(column: str, value: Any) -> str:
-    try:
-        return _encode(_for_json(value))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(reason=f"column {column!r}: {error}") from None
-
-
-def _for_json(value: Any) -> Any:
-    """What JSON has no type for, as Spark's ``to_json`` writes it; decimals as strings, for numbers would not be exact."""
-    if isinstance(value, dict):
-        return {key: _for_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_for_json(item) for item in value]
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        value = value.astimezone(UTC)
-    write = _WRITERS.get(type(value))
-    return value if write is None else write(value)
-
-
-_WRITERS: Mapping[type, Callable[[Any], str]] = {
-    datetime: lambda value: value.isoformat().replace("+00:00", "Z"),
-    date: date.isoformat,
-    Decimal: lambda value: format(value, "f"),
-    bytes: lambda value: base64.b64encode(value).decode(),
-}
-
-
 def _kinds(column: Any, field: StructField) -> Sequence[str | None]:
     for kind in column.unique().to_pylist():
         if kind is not None:
@@ -264,9 +271,13 @@ def _keys(column: Any, field: StructField) -> Sequence[str | None]:
 
 
 def _headers(column: Any, field: StructField) -> Sequence[str | None]:
-    if not isinstance(field.dataType, StringType):
-        return [None if value is None else _encoded("headers", value) for value in _plain(column)]
-    texts = list(column.to_pylist())
+    if isinstance(field.dataType, StringType):
+        texts = list(column.to_pylist())
+    else:
+        made = texts_of("headers", column, field.dataType)
+        texts = [text if there else None for text, there in zip(made, column.is_valid().to_pylist(), strict=True)]
+        if isinstance(field.dataType, StructType | MapType):
+            return texts
     for text in texts:
         if text is not None and not _is_object(text):
             raise ArgumentError(f"column 'headers' has {text!r:.80}, which is no JSON object")

@@ -7,13 +7,16 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Flag, auto
 from pathlib import Path
 from typing import Any
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.model import to_micros
 from queue_db.schema import APP_LENGTH, KIND_LENGTH, QUEUE_LENGTH, STREAM_LENGTH
+from queue_db.store.ranges import Condition
 
 
 class Use(Flag):
@@ -84,8 +87,58 @@ def _days(name: str, value: str) -> float:
         days = float(value)
     except ValueError:
         raise ArgumentError(f"{name}={value!r}: must be a number of days") from None
-    arguments.seconds(name, days * 86400, zero=False)
+    if not 0 < days < _LONGEST:
+        raise ArgumentError(f"{name}={value!r}: must be more than 0 and less than {_LONGEST:,} days")
     return days
+
+
+# Days; a hundred years.
+_LONGEST = 36_500
+
+
+# Column of a DataFrame that is read → column of the jobs table, and what its values are.
+_FILTERED: Mapping[str, tuple[str, type]] = {
+    "id": ("id", int),
+    "kind": ("kind", str),
+    "priority": ("priority", int),
+    "attempts": ("attempts", int),
+    "enqueued_at": ("created_at", datetime),
+}
+_TERM = re.compile(r"\s*(\w+)\s*(<=|>=|=|<|>)\s*(-?\d{1,18}|'(?:[^']|'')*')\s*(AND\b|\Z)", re.IGNORECASE)
+
+
+def _filter(name: str, value: str) -> list[Condition]:
+    """``kind = 'mail' AND attempts > 3`` as conditions."""
+    conditions: list[Condition] = []
+    at = 0
+    while at < len(value):
+        term = _TERM.match(value, at)
+        if term is None or (term[4] and term.end() == len(value)) or term[1].lower() not in _FILTERED:
+            raise ArgumentError(
+                f"{name}={value!r}: must be comparisons with =, <, <=, > or >=, joined by AND, of {', '.join(_FILTERED)}, as in "
+                "kind = 'mail' AND attempts > 3 AND enqueued_at >= '2026-03-01T00:00:00Z'"
+            )
+        column, kind = _FILTERED[term[1].lower()]
+        conditions.append(Condition(column, term[2], _literal(name, term[1], term[2], term[3], kind)))
+        at = term.end()
+    return conditions
+
+
+def _literal(name: str, column: str, comparison: str, text: str, kind: type) -> int | str:
+    quoted = text.startswith("'")
+    if quoted is (kind is int):
+        raise ArgumentError(f"{name}: {column} is compared with {'a number' if kind is int else 'a text in single quotes'}")
+    if kind is int:
+        return int(text)
+    plain = text[1:-1].replace("''", "'")
+    if kind is datetime:
+        try:
+            return to_micros(datetime.fromisoformat(plain).astimezone(UTC))
+        except (ValueError, OverflowError):
+            raise ArgumentError(f"{name}: {column} is compared with a time such as '2026-03-01T00:00:00Z'") from None
+    if comparison != "=":
+        raise ArgumentError(f"{name}: {column} is compared with = only, since databases and Spark put texts into other orders")
+    return arguments.name(f"{name}: {column}", plain, KIND_LENGTH)
 
 
 def _flag(name: str, value: str) -> bool:
@@ -151,6 +204,14 @@ OPTIONS = (
         "with that",
     ),
     Option("partitions", Use.READ | Use.READ_STREAM, _whole(1, 100_000), 8, "most partitions of a read, or of a micro-batch"),
+    Option(
+        "filter",
+        Use.READ,
+        _filter,
+        [],
+        "jobs that the database is to leave out: comparisons of id, kind, priority, attempts and enqueued_at, joined by AND, as in "
+        "`kind = 'mail' AND attempts > 3`",
+    ),
     Option("stream", Use.READ_STREAM, _name(STREAM_LENGTH), None, "name of the stream; one running query for each", required=True),
     Option("maxJobsPerTrigger", Use.READ_STREAM, _whole(1, 10_000_000), 100_000, "most jobs in a micro-batch"),
     Option(
@@ -198,7 +259,7 @@ def parse(given: Mapping[str, str], use: Use) -> Settings:
         option = known.get(key.lower())
         if option is None:
             near = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)
-            hint = f"; did you mean {known[near[0]].name!r}?" if near else ""
+            hint = f"; did you mean {known[near[0]].name!r}?" if near else "."
             named = ", ".join(option.name for option in OPTIONS if use in option.uses)
             raise ConfigurationError(f"unknown option {key!r}{hint} Options of {use.words}: {named}")
         if use not in option.uses:

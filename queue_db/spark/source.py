@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from queue_db.errors import ConfigurationError
@@ -36,7 +42,7 @@ class QueueDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         place, settings = self._open(Use.READ, schema)
-        return looking.BatchReader(place, settings)
+        return looking.BatchReader(place, settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         place, settings = self._open(Use.WRITE, None, overwrite=overwrite)
@@ -45,7 +51,7 @@ class QueueDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         place, settings = self._open(Use.READ_STREAM, schema)
-        return StreamReader(place, settings)
+        return StreamReader(place, settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         place, settings = self._open(Use.WRITE_STREAM, None, overwrite=overwrite)
@@ -66,8 +72,6 @@ class QueueDataSource(DataSource):
                     'a queue cannot be overwritten, only added to: .mode("append") or outputMode("append"); '
                     "db.queue(…).purge() empties a queue"
                 )
-            if schema is not None and schema != looking.SCHEMA:
-                raise ConfigurationError(
-                    f"a queue has its own columns, leave .schema(…) out; they are {looking.SCHEMA.simpleString()}"
-                )
+            if schema is not None:
+                looking.Shape(schema)
             return place, settings

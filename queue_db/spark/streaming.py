@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamError
 from queue_db.schema import WORKER_LENGTH
 from queue_db.spark.connecting import Place, clean, telling
-from queue_db.spark.looking import FIRST_ROWS, fitting, record_batch
+from queue_db.spark.looking import FIRST_ROWS, Shape, fitting
 from queue_db.spark.options import Settings
 from queue_db.store import streams
+from queue_db.store.ranges import COLUMNS
 
 _T = TypeVar("_T")
 
@@ -53,12 +55,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     One object lives on the driver as long as the query and is asked for offsets; copies of it go to the tasks and only read.
     """
 
-    def __init__(self, place: Place, settings: Settings) -> None:
+    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
         self.place = place
         self._queue: str = settings["queue"]
         self._stream: str = settings["stream"]
         self._limit: int = settings["maxJobsPerTrigger"]
         self._partitions: int = settings["partitions"]
+        self._shape = Shape(schema)
         self._retention = round(settings["retentionDays"] * 86_400_000_000)
         self._session: streams.Session | None = None
         self._ceiling: int | None = None
@@ -156,9 +159,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows = self._run(db, "read held", work, write=False)
                 if not rows:
                     break
-                batch = record_batch(rows, self._queue)
+                batch, ids = self._shape.batch(rows, self._queue, COLUMNS)
                 found += batch.num_rows
-                after = pc.max(batch.column(0)).as_py()
+                after = pc.max(ids).as_py()
                 size = fitting(rows, batch.num_rows)
                 yield batch
         if found != part.jobs:

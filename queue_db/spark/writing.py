@@ -113,6 +113,12 @@ class Work:
             # The rows can be read once: what fails is the task, and Spark runs that again.
             return db.database.run(work, name="stage", attempts=1)
 
+    def was_published(self, load: staging.Load) -> bool:
+        """Whether the ledger has this load already."""
+        with self.place.open() as db:
+            work = partial(staging.ledger, store=db.store, app=load.app, version=load.version, queue=load.queue)
+            return db.database.run(work, name="ledger", write=False) is not None
+
     def load_at_once(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Load the rows of one partition straight into the queue, in one transaction."""
         columns = self._encoder().chunks(batches)
@@ -180,15 +186,22 @@ class BatchWriter(DataSourceArrowWriter):
         self._direct = settings["guarantee"] == "at_least_once"
         self._app: str = settings["txnAppId"] or f"{UNNAMED}{uuid.uuid4()}"
         self._version: int = settings["txnVersion"] or 0
+        # On the driver, before any task runs: of what was published before the rows need not be staged, only counted.
+        self._published = settings["txnAppId"] is not None and self._work.was_published(self._load())
+
+    def _load(self) -> staging.Load:
+        return self._work.load(self._app, self._version, kept=not self._app.startswith(UNNAMED))
 
     @clean
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self._published:
+            return Staged(0, 0, sum(batch.num_rows for batch in iterator))
         return self._work.load_at_once(iterator) if self._direct else self._work.stage(iterator)
 
     @clean
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._direct:
-            self._work.publish(self._work.load(self._app, self._version, kept=not self._app.startswith(UNNAMED)), _staged(messages))
+            self._work.publish(self._load(), _staged(messages))
 
     @clean
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DoubleType, StructType
 
 from queue_db.errors import QueueDBError
 from queue_db.spark import encoding
@@ -28,13 +28,14 @@ def chunks(columns, *rows):
 @pytest.mark.parametrize(
     ("column", "form", "value", "told"),
     [
-        ("payload", NUMBER, {"n": float("nan")}, "column 'payload': Out of range float values are not JSON compliant"),
-        ("payload", "string", "{", "column 'payload' has a string that is no JSON"),
+        ("payload", NUMBER, {"n": float("nan")}, "row 2: column 'payload.n': Out of range float values are not JSON compliant"),
+        ("payload", ArrayType(DoubleType()), [1.0, float("inf")], "row 2: column 'payload[1]': Out of range float values"),
+        ("payload", "string", "{", "row 2: column 'payload' has a string that is no JSON"),
         ("payload", "string", "1],[2", "column 'payload' has a string that is no JSON"),
-        ("kind", "string", "", "kind is empty"),
-        ("delay", "integer", -1, "delay=-1.0: must be 0 or more seconds"),
+        ("kind", "string", "", "row 2: kind is empty"),
+        ("delay", "integer", -1, "row 2: delay=-1.0: must be 0 or more seconds"),
         ("delay", "double", float("inf"), "delay=inf"),
-        ("priority", "long", 2**31, "priority=2147483648: must be"),
+        ("priority", "long", 2**31, "row 2: priority=2147483648: must be"),
         ("max_attempts", "integer", 0, "max_attempts=0: must be 1"),
         ("unique_key", "string", "k" * 201, "unique_key has 201 characters"),
         ("headers", "string", "[]", "column 'headers' has '[]', which is no JSON object"),
@@ -48,6 +49,15 @@ def test_bad_values_are_refused_with_the_name_of_their_column(column, form, valu
     with pytest.raises(QueueDBError) as refused:
         chunks(columns, *rows)
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 6, 7])
+def test_the_bad_row_is_named_with_its_key_also_in_a_later_batch(bad):
+    schema = StructType().add("payload", "string").add("unique_key", "string")
+    rows = [{"payload": "{" if number == bad else "1", "unique_key": f"k{number}"} for number in range(8)]
+    batches = [pa.RecordBatch.from_pylist(some, schema=to_arrow_schema(schema)) for some in (rows[:3], rows[3:])]
+    with pytest.raises(QueueDBError, match=rf"row {bad + 1} \(unique_key 'k{bad}'\): column 'payload' has a string"):
+        list(Encoder(schema, "json").chunks(iter(batches)))
 
 
 def test_values_become_what_the_database_stores():

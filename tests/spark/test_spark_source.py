@@ -2,17 +2,21 @@
 
 import json
 import os
+import random
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 from sqlalchemy import make_url, text
 
 from queue_db import QueueDB
 from queue_db.spark import QueueDataSource, options, register
+from queue_db.spark.connecting import SparkTaskError
 from queue_db.spark.looking import SCHEMA
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
@@ -199,6 +203,7 @@ def test_one_bad_row_and_nothing_is_enqueued(spark, save, jobs, bad):
         ("'1' AS payload, 1 AS `order`", "unknown column 'order'; put it into the payload"),
         ("1 AS kind", "column 'kind' is int; it must be a string"),
         ("'k' AS kind", "the column 'payload' is missing"),
+        ("1 AS id", "the column 'payload' is missing"),
         ("'1' AS payload, 'x' AS priority", "column 'priority' is string; it must be a whole number"),
         ("'1' AS payload, TIMESTAMP_NTZ'2001-01-01 00:00:00' AS available_at", "it must be a timestamp"),
         ("'1' AS payload, 1 AS delay, now() AS available_at", "there are both 'delay' and 'available_at'"),
@@ -252,6 +257,24 @@ def test_another_load_under_an_old_transaction_is_refused(spark, save, jobs, nam
     save(df, txnAppId=name, txnVersion="1")
     assert "before with 100 jobs, and this time it has 99" in refusal(lambda: save(df.limit(99), txnAppId=name, txnVersion="1"))
     assert len(jobs()) == 100
+
+
+def test_a_load_that_was_published_is_not_staged_again(url, name):
+    schema = StructType().add("payload", "string")
+    batch = pa.RecordBatch.from_pydict({"payload": [json.dumps(random.Random(n).random()) for n in range(20_000)]})
+    given = {"url": url, "queue": name, "txnAppId": name, "txnVersion": "1"}
+    told = []
+    for _ in range(2):
+        writer = QueueDataSource(given).writer(schema, overwrite=False)
+        message = writer.write(iter([batch]))
+        writer.commit([message])
+        told.append((message.chunks > 0, message.jobs))
+    assert told == [(True, 20_000), (False, 20_000)]
+    fewer = QueueDataSource(given).writer(schema, overwrite=False)
+    with pytest.raises(SparkTaskError, match="before with 20000 jobs, and this time it has 5"):
+        fewer.commit([fewer.write(iter([batch.slice(0, 5)]))])
+    with QueueDB(url) as db:
+        assert db.queue(name).stats().available == 20_000
 
 
 @TWO
@@ -314,6 +337,77 @@ def test_large_payloads_are_read_in_small_portions(url, name):
     assert max(batch.nbytes for batch in batches) < 100_000_000
 
 
+@pytest.mark.parametrize(("gap", "dense"), [(0, True), (300, False)])
+def test_jobs_between_those_of_other_queues(url, name, gap, dense):
+    with QueueDB(url) as db:
+        queue, other = db.queue(name), db.queue(f"{name}-other")
+        for n in range(20):
+            queue.enqueue_many(("k", number) for number in range(100 * n, 100 * n + 100))
+            other.enqueue_many(("k", number) for number in range(10 * gap // 3))
+    reader = QueueDataSource({"url": url, "queue": name, "partitions": "2"}).reader(SCHEMA)
+    parts = reader.partitions()
+    assert [(len(parts), all(part.part.dense is dense for part in parts))] == [(2, True)]
+    payloads = [row["payload"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(map(int, payloads)) == list(range(2000))
+
+
+def test_a_filter_reaches_the_database(url, name):
+    with QueueDB(url) as db:
+        db.queue(name).enqueue_many((f"k'{n % 5}", n, {"priority": n % 3}) for n in range(1000))
+    wanted = "kind = 'k''1' and Priority >= 1 AND attempts<1 AND enqueued_at > '2020-01-01T00:00Z'"
+    reader = QueueDataSource({"url": url, "queue": name, "filter": wanted}).reader(SCHEMA)
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(int(row["payload"]) for row in rows) == [n for n in range(1000) if n % 5 == 1 and n % 3 > 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("kind", "must be comparisons with"),
+        ("kind = 'a' AND ", "must be comparisons with"),
+        ("kind = 'a' OR id = 1", "must be comparisons with"),
+        ("payload = 'a'", "must be comparisons with"),
+        ("kind = 1", "kind is compared with a text in single quotes"),
+        ("id = '1'", "id is compared with a number"),
+        ("kind > 'a'", "kind is compared with = only"),
+        ("kind = ''", "filter: kind is empty"),
+        ("enqueued_at > 'yesterday'", "enqueued_at is compared with a time"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused(given, told):
+    with pytest.raises(SparkTaskError, match=told):
+        QueueDataSource({"url": "sqlite:////tmp/none.db", "queue": "q", "filter": given}).reader(SCHEMA)
+
+
+@TWO
+def test_some_columns(spark, load, url, name):
+    with QueueDB(url) as db:
+        db.queue(name).enqueue_many((f"k{n % 5}", {"n": n}) for n in range(20))
+    reader = spark.read.format("queue_db").options(url=url, queue=name, filter="kind = 'k3'")
+    found = reader.schema("kind string, fence string, id long").load().collect()
+    assert sorted((row.kind, row.fence) for row in found) == sorted(("k3", f"{row.id}:0") for row in found)
+    assert len(found) == 4
+    assert reader.schema("queue string").load().distinct().collect() == [(name,)]
+
+
+@TWO
+def test_variants_both_ways(spark, save, url, name, jobs):
+    text = '{"a":[1,2.5,"x",null,true],"b":{"c":"\u00fc"}}'
+    save(spark.sql(f"SELECT parse_json('{text}') AS payload, parse_json('{{\"h\":1}}') AS headers"))
+    save(spark.sql(f"SELECT struct(1 AS n, parse_json('{text}') AS v, array(parse_json('7'), NULL) AS l) AS payload"))
+    save(spark.sql("SELECT CAST(NULL AS variant) AS payload"))
+    value = json.loads(text)
+    assert [(job.payload, job.headers) for job in jobs()] == [
+        (value, {"h": 1}),
+        ({"n": 1, "v": value, "l": [7, None]}, {}),
+        (None, {}),
+    ]
+    read = spark.read.format("queue_db").options(url=url, queue=name).schema("id long, payload variant, headers variant").load()
+    rows = read.selectExpr("payload:b.c::string AS c", "payload:n::int AS n", "headers:h::int AS h", "to_json(payload) AS text")
+    assert [tuple(row)[:3] for row in rows.orderBy("id").collect()] == [("ü", None, 1), (None, 1, None), (None, None, None)]
+    assert json.loads(rows.orderBy("id").collect()[0].text) == value
+
+
 @ONE
 def test_what_was_read_can_be_written(spark, load, save, url, name):
     with QueueDB(url) as db:
@@ -331,6 +425,7 @@ def test_what_was_read_can_be_written(spark, load, save, url, name):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
+        ({"nonsense": "x"}, "unknown option 'nonsense'. Options of write: url, queue"),
         ({"queu": "x"}, "unknown option 'queu'; did you mean 'queue'? Options of write: url, queue"),
         ({"maxJobsPerTrigger": "5"}, "option 'maxJobsPerTrigger' belongs to readStream, not to write"),
         ({"guarantee": "exactly-once"}, "guarantee='exactly-once': must be exactly_once or at_least_once"),
@@ -358,8 +453,9 @@ def test_missing_options_and_modes_are_named(spark, url, name):
     assert "option 'queue' is missing" in refusal(lambda: spark.read.format("queue_db").option("url", url).load().count())
     writer = df.write.format("queue_db").options(url=url, queue=name)
     assert "cannot be overwritten" in refusal(lambda: writer.mode("overwrite").save())
-    reader = spark.read.format("queue_db").options(url=url, queue=name).schema("id long")
-    assert "a queue has its own columns" in refusal(lambda: reader.load().count())
+    for schema in ("id int", "number long", "kind variant"):
+        reader = spark.read.format("queue_db").options(url=url, queue=name).schema(schema)
+        assert "a queue has no column" in refusal(lambda reader=reader: reader.load().count())
 
 
 @ONE
@@ -384,6 +480,21 @@ def test_views_work_and_tables_say_why_not(spark, url, name):
         assert "use CREATE TEMPORARY VIEW" in refusal(lambda: spark.sql("SELECT kind FROM waiting").collect())
     finally:
         spark.sql("DROP TABLE waiting")
+
+
+@pytest.mark.parametrize("days", ["-1", "0", "nan", "inf", "36500"])
+def test_retention_is_in_days(days):
+    given = {"url": "sqlite:////tmp/none.db", "queue": "q", "stream": "s", "retentionDays": days}
+    with pytest.raises(SparkTaskError, match=f"retentionDays='{days}': must be more than 0 and less than 36,500 days"):
+        QueueDataSource(given).streamReader(SCHEMA)
+
+
+@ONE
+def test_the_traceback_is_the_cause_of_an_error(spark, save, url):
+    told = refusal(lambda: save(spark.range(5).selectExpr("if(id = 3, '{', '1') AS payload").coalesce(1)))
+    assert "row 4 of partition 0: column 'payload' has a string that is no JSON" in told
+    assert "encoding.py" in told
+    assert "It came from: Traceback" in told
 
 
 def test_every_option_is_documented():

@@ -1,0 +1,99 @@
+"""Values of a DataFrame as JSON text: structs, maps, arrays, variants, and what JSON has no type for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.variant_utils import VariantUtils
+
+from queue_db.codecs import JSONCodec
+from queue_db.errors import PayloadError
+
+_encode = JSONCodec().encode
+
+
+def texts_of(name: str, column: Any, kind: DataType) -> list[str]:
+    """The JSON text of each value of a column that are no strings; ``null`` for nulls.
+
+    :raises PayloadError: naming the field that has no form in JSON.
+    """
+    values = _plain(column)
+    if isinstance(kind, VariantType):
+        return ["null" if value is None else _text_of(value) for value in values]
+    if (convert := _unvaried(kind)) is not None:
+        values = [convert(value) for value in values]
+    return [_encoded(name, value) for value in values]
+
+
+def _encoded(column: str, value: Any) -> str:
+    try:
+        return _encode(_for_json(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PayloadError(reason=f"column {_culprit(column, value)!r}: {error}") from None
+
+
+def _culprit(path: str, value: Any) -> str:
+    """Where within a value it is that has no form in JSON."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        try:
+            _encode(_for_json(item))
+        except (TypeError, ValueError):
+            return _culprit(f"{path}.{key}" if isinstance(value, dict) else f"{path}[{key}]", item)
+        except RecursionError:
+            return path
+    return path
+
+
+def _text_of(variant: Mapping[str, bytes]) -> str:
+    """A VARIANT, which arrives as its two parts, as JSON text."""
+    return VariantUtils.to_json(variant["value"], variant["metadata"])
+
+
+def _unvaried(kind: DataType) -> Callable[[Any], Any] | None:
+    """What makes plain values of the variants within values of this type; None: there are none."""
+    if isinstance(kind, VariantType):
+        return lambda value: None if value is None else json.loads(_text_of(value))
+    if isinstance(kind, StructType):
+        parts = {field.name: convert for field in kind.fields if (convert := _unvaried(field.dataType)) is not None}
+        if not parts:
+            return None
+        return lambda value: value and {key: parts[key](item) if key in parts else item for key, item in value.items()}
+    if isinstance(kind, ArrayType):
+        each = _unvaried(kind.elementType)
+        return None if each is None else lambda value: value and [each(item) for item in value]
+    if isinstance(kind, MapType):
+        of_value = _unvaried(kind.valueType)
+        return None if of_value is None else lambda value: value and {key: of_value(item) for key, item in value.items()}
+    return None
+
+
+def _for_json(value: Any) -> Any:
+    """What JSON has no type for, as Spark's ``to_json`` writes it; decimals as strings, for numbers would not be exact."""
+    if isinstance(value, dict):
+        return {key: _for_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_json(item) for item in value]
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC)
+    write = _WRITERS.get(type(value))
+    return value if write is None else write(value)
+
+
+_WRITERS: Mapping[type, Callable[[Any], str]] = {
+    datetime: lambda value: value.isoformat().replace("+00:00", "Z"),
+    date: date.isoformat,
+    Decimal: lambda value: format(value, "f"),
+    bytes: lambda value: base64.b64encode(value).decode(),
+}
+
+
+def _plain(column: Any) -> list[Any]:
+    """Python values; maps as dicts."""
+    return list(column.to_pylist(maps_as_pydicts="strict"))
