@@ -53,6 +53,8 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except QueueDBError as error:
             message = mask(str(error), secrets)
+            for note in getattr(error, "__notes__", ()):
+                output.note(mask(note, secrets))
             output.note(f"queue-db: {message}")
             if ctx.params.get("as_json"):
                 output.record({"error": {"type": type(error).__name__, "message": message}})

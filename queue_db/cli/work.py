@@ -7,9 +7,11 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -298,6 +300,16 @@ def _logging(url: str | None, written: str, *, verbose: bool) -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
+def _frames_of_users(error: BaseException) -> list[traceback.FrameSummary]:
+    """Where a user's module failed, without the frames in which we and Python import it."""
+    ours = str(Path(__file__).resolve())
+    return [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen importlib") and frame.filename not in (ours, importlib.__file__)
+    ]
+
+
 def _load(what: str, name: str) -> Any:
     module_name, colon, attribute = name.partition(":")
     if not module_name or not colon or not attribute:
@@ -307,7 +319,13 @@ def _load(what: str, name: str) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
-        raise ConfigurationError(f"{what} {name!r}: importing {module_name} failed: {type(error).__name__}: {error}") from error
+        frames = _frames_of_users(error)
+        at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        problem = ConfigurationError(f"{what} {name!r}: importing {module_name} failed: {type(error).__name__}: {error}{at}")
+        if frames or isinstance(error, SyntaxError):
+            lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+            problem.add_note("Traceback (most recent call last):\n" + "".join(lines).rstrip())
+        raise problem from error
     for part in attribute.split("."):
         try:
             found = getattr(found, part)

@@ -18,6 +18,7 @@ from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.handlers import Handling
 from queue_db.worker.logs import about
+from queue_db.worker.outages import Activity
 from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
@@ -67,9 +68,11 @@ class Acknowledger:
     """Settles finished jobs.
 
     :param trouble: seconds between tries while the database does not answer: first, longest.
+    :param outage: logs that it does not.
     """
 
-    def __init__(self, told: Told, trouble: tuple[float, float]) -> None:
+    def __init__(self, told: Told, trouble: tuple[float, float], outage: Activity | None = None) -> None:
+        self._outage = outage or Activity()
         self._told = told
         self._trouble = trouble
         self._mail: SimpleQueue[Done | None] = SimpleQueue()
@@ -154,11 +157,13 @@ class Acknowledger:
                 if time.monotonic() + wait > until or self._hurry.wait(wait):
                     message = "%s could not be settled and comes back when its lease runs out: %s"
                     log.error(message, _these(ones), error, extra=_about(ones))  # noqa: TRY400 - it was a warning often enough
+                    self._outage.ended()
                     for one in ones:
                         self._tell(one, None)
                     return
-                log.warning("settling %s failed, trying again: %s", _these(ones), error, extra=_about(ones))
+                self._outage.failed(f"settling {_these(ones)}", error, wait, _about(ones))
             else:
+                self._outage.worked()
                 for one, verdict in zip(ones, verdicts, strict=True):
                     self._tell(one, verdict)
                 return

@@ -15,6 +15,7 @@ from queue_db.queue import MAX_CLAIM
 from queue_db.queues import QueueDB
 from queue_db.worker.bell import Bell
 from queue_db.worker.controls import Allowance
+from queue_db.worker.outages import outages_of
 from queue_db.worker.pauses import Idle, Pause
 from queue_db.worker.turns import Turns
 
@@ -116,6 +117,7 @@ class Claimer:
         self._idle = Idle(poll)
         self._poll = poll
         self._trouble = Pause(*trouble)
+        self._outage = outages_of(db.url).activity()
         self.bell = Bell(lambda: db.database.listen(db.hints.channel), trouble)
         # Where the last claim won all it asked for, the next one will most likely win too.
         self._promising: set[str] = set()
@@ -140,20 +142,12 @@ class Claimer:
                 try:
                     if not self._round():
                         return
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - logged there, with the traceback of what is not foreseen
                     wait = self._trouble.next()
-                    # What the database says fits in a line; anything else is a mistake and needs its traceback.
-                    expected = isinstance(error, QueueDBError)
-                    log.log(
-                        logging.WARNING if expected else logging.ERROR,
-                        "claiming from %s failed, next try in %.1f s: %s",
-                        ", ".join(map(repr, self._shares.queues)),
-                        wait,
-                        error,
-                        exc_info=not expected,
-                    )
+                    self._outage.failed(f"claiming from {', '.join(map(repr, self._shares.queues))}", error, wait)
                     self.stopping.wait(wait)
         finally:
+            self._outage.ended()
             self._db.hints.remove(self.bell.ring)
             self.bell.close()
 
@@ -251,6 +245,7 @@ class Claimer:
             for job in jobs:
                 job.leased_for(self._micros)
             self._trouble.reset()
+            self._outage.worked()
             self._idle.worked()
             self._take(queue, jobs)
         return len(jobs)
@@ -262,6 +257,7 @@ class Claimer:
         waits = self._db.upcoming(room)
         self._looked_at, self._claimed_since = time.monotonic(), 0
         self._trouble.reset()
+        self._outage.worked()
         due = {queue for queue, wait in waits.items() if wait is not None and wait <= 0}
         if due:
             self._promising |= due

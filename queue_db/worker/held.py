@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from queue_db.errors import QueueDBError
 from queue_db.leased import LeasedJob
 from queue_db.model import Verdict
 from queue_db.queue import Queue
+from queue_db.worker.outages import Activity
 from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
@@ -79,9 +79,11 @@ class Heartbeat:
     fails is tried again soon; the others are extended all the same.
 
     :param lost: called with a job whose lease was lost and that is no longer held.
+    :param outage: logs that the database does not answer.
     """
 
-    def __init__(self, held: Held, lease: float, lost: Callable[[LeasedJob], None]) -> None:
+    def __init__(self, held: Held, lease: float, lost: Callable[[LeasedJob], None], outage: Activity | None = None) -> None:
+        self._outage = outage or Activity()
         self._held = held
         self._lease = lease
         self._lost = lost
@@ -90,26 +92,29 @@ class Heartbeat:
     def beat(self) -> float:
         """Extend once; return how many seconds to wait for the next beat."""
         wait = self._lease / 3
+        all_well = True
         for queue, jobs in groupby(self._held.jobs(), key=_queue_of):
             trouble = self._trouble.setdefault(queue, Pause(self._lease / 60, self._lease / 6))
-            if self._extend(queue, list(jobs)):
+            again = trouble.next()
+            try:
+                done = self._extend(queue, list(jobs))
+            except Exception as error:  # noqa: BLE001 - logged there, with the traceback of what is not foreseen
+                self._outage.failed(f"extending the leases of {queue.name!r}", error, again)
+                done = all_well = False
+            if done:
                 trouble.reset()
             else:
-                wait = min(wait, trouble.next())
+                wait = min(wait, again)
+        if all_well:
+            self._outage.worked()
         return wait
 
     def _extend(self, queue: Queue, jobs: list[LeasedJob]) -> bool:
-        """Extend the leases of one queue; False: not all of them could be extended, try again soon."""
+        """Extend the leases of one queue; False: some rows are locked, try again soon."""
         # A verb that runs on a job may wait for a lock in the database. It ends the lease, or fails.
         batch = [job for job in jobs if job.lock.acquire(blocking=False)]
         try:
             verdicts = queue.extend_unlocked(batch, self._lease)
-        except QueueDBError as error:
-            log.warning("extending %d leases of %r failed: %s", len(batch), queue.name, error)
-            return False
-        except Exception:
-            log.exception("extending %d leases of %r failed", len(batch), queue.name)
-            return False
         finally:
             for job in batch:
                 job.lock.release()

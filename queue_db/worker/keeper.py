@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from queue_db.errors import QueueDBError
 from queue_db.queues import QueueDB
+from queue_db.worker.outages import Activity
 from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
@@ -51,21 +52,19 @@ def keep(chores: Sequence[tuple[float, Chore]], ended: threading.Event) -> None:
         due[chore] = time.monotonic() + wait
 
 
-def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:
+def scheduler(db: QueueDB, trouble: tuple[float, float], outage: Activity) -> Chore:
     """Enqueues what schedules say."""
     pause = Pause(*trouble)
 
     def tick() -> float:
         try:
             enqueued, wait = db.schedules.tick()
-        except QueueDBError as error:
-            seconds = pause.next()
-            log.warning("looking at the schedules failed, next try in %.1f s: %s", seconds, error)
+        except Exception as error:  # noqa: BLE001 - logged there, with the traceback of what is not foreseen
+            seconds = pause.next() if isinstance(error, QueueDBError) else LOOK_AT_SCHEDULES[1]
+            outage.failed("looking at the schedules", error, seconds)
             return seconds
-        except Exception:
-            log.exception("a schedule could not be carried out")
-            return LOOK_AT_SCHEDULES[1]
         pause.reset()
+        outage.worked()
         if enqueued:
             log.debug("enqueued %d jobs of schedules", enqueued)
         with_schedules, without = LOOK_AT_SCHEDULES
@@ -74,7 +73,7 @@ def scheduler(db: QueueDB, trouble: tuple[float, float]) -> Chore:
     return tick
 
 
-def mender(db: QueueDB, queues: Iterable[str]) -> Chore:
+def mender(db: QueueDB, queues: Iterable[str], outage: Activity | None = None) -> Chore:
     """Lets groups go on that nobody lets go on, because their jobs were deleted by hand."""
 
     def mend() -> float:
@@ -82,13 +81,13 @@ def mender(db: QueueDB, queues: Iterable[str]) -> Chore:
             for queue in queues:
                 db.queue(queue).mend()
         except Exception as error:  # noqa: BLE001 - the next time finds the same groups
-            log.warning("mending groups failed: %s", error)
+            (outage or Activity()).hiccup("mending groups", error)
         return FORGET_EVERY * random.uniform(0.75, 1.25)
 
     return mend
 
 
-def forgetter(db: QueueDB) -> Chore:
+def forgetter(db: QueueDB, outage: Activity | None = None) -> Chore:
     """Deletes results that have expired and errors of long ago, and releases streams that nobody reads any more."""
 
     def forget() -> float:
@@ -97,13 +96,15 @@ def forgetter(db: QueueDB) -> Chore:
             for name in db.streams.expire():
                 log.warning("stream %r has had no reader for longer than it keeps jobs: they are back in their queue", name)
         except Exception as error:  # noqa: BLE001 - the next time finds the same rows
-            log.warning("deleting what has expired failed: %s", error)
+            (outage or Activity()).hiccup("deleting what has expired", error)
         return FORGET_EVERY * random.uniform(0.75, 1.25)
 
     return forget
 
 
-def purger(db: QueueDB, queues: Collection[str], dead_for: float | None, dead_at_most: int | None) -> Chore:
+def purger(
+    db: QueueDB, queues: Collection[str], dead_for: float | None, dead_at_most: int | None, outage: Activity | None = None
+) -> Chore:
     """Deletes jobs of these queues that have been dead for longer than ``dead_for`` seconds, and the longest dead of too many."""
 
     def purge() -> float:
@@ -118,14 +119,14 @@ def purger(db: QueueDB, queues: Collection[str], dead_for: float | None, dead_at
                     if deleted:
                         log.info("deleted %d dead jobs of %r", deleted, queue)
         except Exception as error:  # noqa: BLE001 - the next time finds the same rows
-            log.warning("deleting dead jobs failed: %s", error)
+            (outage or Activity()).hiccup("deleting dead jobs", error)
             more = False
         return PURGE_AGAIN if more else FORGET_EVERY * random.uniform(0.75, 1.25)
 
     return purge
 
 
-def sweeper(db: QueueDB) -> Chore:
+def sweeper(db: QueueDB, outage: Activity | None = None) -> Chore:
     """Deletes what was marked as done, from the start on: a worker that runs for a second each minute sweeps too."""
     pause = Pause(SWEEP_EVERY, SWEEP_EVERY)
 
@@ -133,7 +134,7 @@ def sweeper(db: QueueDB) -> Chore:
         try:
             db.sweep(limit=SWEEP_LIMIT)
         except Exception as error:  # noqa: BLE001 - the next sweep finds the same rows
-            log.warning("sweeping failed: %s", error)
+            (outage or Activity()).hiccup("sweeping", error)
         return pause.next()
 
     return sweep

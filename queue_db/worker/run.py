@@ -30,6 +30,7 @@ from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, mender, purger, scheduler, sweeper
 from queue_db.worker.logs import about
+from queue_db.worker.outages import Activity, outages_of
 from queue_db.worker.presence import About, Presence, watcher
 from queue_db.worker.progress import TELL_EVERY, Progress
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, is_hangup, stacks
@@ -102,7 +103,8 @@ class Run:
         self._claims_in: int | None = None
         self._reports_in: int | None = None
         self._unknown: set[str] = set()
-        self._acknowledger = Acknowledger(self._told, TROUBLE)
+        self._activities: list[Activity] = []
+        self._acknowledger = Acknowledger(self._told, TROUBLE, self._activity())
         self._claimer = Claimer(
             worker.db,
             worker.shares,
@@ -138,18 +140,18 @@ class Run:
         chores: list[tuple[float, Chore]] = []
         if not self._at_most_once:
             # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
-            beat = Heartbeat(self.held, worker.lease, self._lost).beat
+            beat = Heartbeat(self.held, worker.lease, self._lost, self._activity()).beat
             self._helpers.append(self._thread("heartbeat", keep, [(worker.lease / 3, beat)], self._ended))
             chores.append((TELL_EVERY, self._progress.tell))
         if worker.schedules:
-            chores.append((0.0, scheduler(worker.db, TROUBLE)))
+            chores.append((0.0, scheduler(worker.db, TROUBLE, self._activity())))
         chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
-        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db)))
-        chores.append((FORGET_EVERY * random.random(), mender(worker.db, worker.shares.queues)))
+        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db, self._activity())))
+        chores.append((FORGET_EVERY * random.random(), mender(worker.db, worker.shares.queues, self._activity())))
         if worker.dead_for is not None or worker.dead_at_most is not None:
-            chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most)))
+            chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most, self._activity())))
         if worker.db.removal.name == "delete_mark":
-            chores.append((0.0, sweeper(worker.db)))
+            chores.append((0.0, sweeper(worker.db, self._activity())))
         if worker.exit_when_stuck is not None:
             chores.append((0.0, self._look_at_stuck))
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))
@@ -188,9 +190,7 @@ class Run:
                 log.info("what every thread does:\n%s", stacks())
                 continue
             if isinstance(mail, Quiet):
-                (self._worker.quiet if mail.on else self._worker.resume)()
-                self._claimer.bell.ring()
-                log.info("quiet: no more claims until SIGCONT" if mail.on else "claiming again")
+                self._hush(on=mail.on)
                 continue
             # Before it is said: whoever reads that may let the handlers go on.
             self._claimer.stop()
@@ -203,6 +203,13 @@ class Run:
                 how = f"up to {grace:g} s for running jobs, a second signal leaves at once" if grace else "leaving"
                 log.info("%s: no more claims, %s", signal.Signals(mail.signal).name, how)
             deadline = min(deadline, time.monotonic() + grace)
+
+    def _hush(self, *, on: bool) -> None:
+        (self._worker.quiet if on else self._worker.resume)()
+        # Service managers send SIGCONT after SIGTERM.
+        if not self._claimer.stopping.is_set():
+            self._claimer.bell.ring()
+            log.info("quiet: no more claims until SIGCONT" if on else "claiming again")
 
     def leave(self) -> None:
         """Give back what is still held, report what is finished, end the threads."""
@@ -229,8 +236,15 @@ class Run:
         self._ended.set()
         for helper in self._helpers:
             helper.join(1.0)
+        for activity in self._activities:
+            activity.ended()
         self._presence.leave()
         self._worker.db.deaths.remove(self._dead)
+
+    def _activity(self) -> Activity:
+        """Of one thread, whose failures it logs."""
+        self._activities.append(outages_of(self._worker.db.url).activity())
+        return self._activities[-1]
 
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         # Daemons: what waits for a database that does not answer must not keep the process from ending.

@@ -34,6 +34,26 @@ def handlers(tmp_path, monkeypatch):
     return name
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "error"),
+    [
+        ("class A: pass\nlimit = 5\nA().nothing\n", 3, "AttributeError: 'A' object has no attribute 'nothing'"),
+        ("x = (\n", 1, "SyntaxError"),
+    ],
+)
+@SQLITE
+def test_an_import_that_fails_shows_where(ask, url, name, tmp_path, handlers, text, line, error):
+    """Two modules away from the one that was asked for."""
+    (tmp_path / f"{handlers}_deep.py").write_text(text)
+    (tmp_path / f"{handlers}_top.py").write_text(f"import os\nimport {handlers}_deep\n")
+    shown = ask("work", name, "--handler", f"{handlers}_top:work", status=2).err
+    assert f'File "{tmp_path}/{handlers}_top.py", line 2, in <module>\n    import {handlers}_deep' in shown
+    assert f'File "{tmp_path}/{handlers}_deep.py", line {line}' in shown
+    assert error in shown.splitlines()[-1], "the last line is the message"
+    assert "importlib" not in shown
+    assert "queue_db/cli" not in shown
+
+
 @pytest.mark.parametrize("attribute", ["work", "by_kind", "Holder.work"])
 @SQLITE
 def test_a_python_function(ask, queue, handlers, attribute):

@@ -283,7 +283,7 @@ def test_a_claim_that_fails_is_tried_again_after_growing_pauses(queue, log, monk
     monkeypatch.setattr("queue_db.worker.run.TROUBLE", (0.001, 0.01))
     queue.enqueue("n")
     assert serving(queue, lambda job: None).run(until_empty=True).completed == 1
-    assert log.wait("next try in 0.0 s: the disk is on fire")
+    assert log.wait("trying again in 0.0 s: the disk is on fire")
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])

@@ -97,6 +97,25 @@ def test_a_signal_lets_the_running_job_finish(process, queue, number, status):
     assert queue.stats().available == 1
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_sigcont_after_a_stop_does_not_let_it_claim_again(process, queue):
+    """Service managers send it, so that a stopped process hears of the SIGTERM."""
+    queue.enqueue_many([("n", 1), ("n", 2)])
+    worker = process("--concurrency", "1")
+    worker.begun()
+    worker.process.send_signal(signal.SIGTERM)
+    worker.logged("SIGTERM: no more claims")
+    worker.process.send_signal(signal.SIGCONT)
+    worker.process.send_signal(signal.SIGUSR1)
+    for line in worker.process.stderr:  # the lines before what SIGUSR1 shows
+        assert "claiming again" not in line
+        if "what every thread does" in line:
+            break
+    worker.go()
+    assert worker.end()[0] == 0
+    assert queue.stats().available == 1
+
+
 def test_a_second_signal_gives_the_job_back_at_once(process, queue):
     job_id = queue.enqueue("n")
     worker = process()
@@ -152,10 +171,13 @@ def test_a_worker_survives_a_restart_of_the_database(kind, private, name, runnin
             private.kill()
             go.set()
             # One thread cannot report its result, the other cannot claim.
-            log.wait("trying again")
+            log.wait("settling <LeasedJob")
             log.wait("claiming from")
             private.start()
             queue.enqueue("after")
             assert after.wait(PATIENCE)
+            log.wait("back again after")
+        assert log.count("failed, trying again: ") == 1, "each thread has told of the outage"
+        assert log.count("back again") == 1
         assert (worker.summary.completed, worker.summary.lost, worker.summary.released) == (2, 0, 0)
         assert queue.stats().by_kind == {}

@@ -1,0 +1,130 @@
+"""While the database is away all threads of a worker fail again and again: it is logged once, then every minute, and at the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from queue_db.errors import QueueDBError, StorageError, TransientStorageError
+
+log = logging.getLogger("queue_db.worker")
+
+#: Seconds between two lines about one outage.
+REPEAT = 60.0
+
+
+@dataclass(slots=True)
+class _Outage:
+    since: float
+    logged_at: float
+    #: The activities that have failed and not worked since.
+    failing: set[Activity] = field(default_factory=set)
+
+
+class Outages:
+    """The outages of one database, as all workers of a process see them.
+
+    :param clock: for tests: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._outages: dict[object, _Outage] = {}
+        self._hiccups: WeakKeyDictionary[Activity, float] = WeakKeyDictionary()
+
+    def activity(self) -> Activity:
+        """One more thread that may fail."""
+        return Activity(self)
+
+    def failed(self, activity: Activity, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None) -> None:
+        """Log a failure, or do not: see :meth:`Activity.failed`."""
+        # If the server is away all activities fail. Any other error belongs to one of them, and says nothing about the others.
+        shared = isinstance(error, TransientStorageError) or (isinstance(error, StorageError) and error.sqlstate is None)
+        key = None if shared else activity
+        now = self._clock()
+        with self._lock:
+            outage = self._outages.get(key)
+            first = outage is None
+            if outage is None:
+                outage = self._outages[key] = _Outage(now, now)
+            outage.failing.add(activity)
+            again = now - outage.logged_at >= REPEAT
+            if again:
+                outage.logged_at = now
+        # What the database says fits in a line; anything else is a mistake and needs its traceback.
+        expected = isinstance(error, QueueDBError)
+        level = logging.WARNING if expected else logging.ERROR
+        trace = None if expected else error
+        if first:
+            log.log(level, "%s failed, trying again: %s", what, error, exc_info=trace, extra=extra)
+        elif again:
+            log.log(level, "%s still fails, for %.0f s by now: %s", what, now - outage.since, error, exc_info=trace, extra=extra)
+        else:
+            log.debug("%s failed, trying again in %.1f s: %s", what, wait, error, extra=extra)
+
+    def hiccup(self, activity: Activity, what: str, error: BaseException) -> None:
+        """Log a failure of something that is done rarely: whether the database is back is seen by others before."""
+        now = self._clock()
+        with self._lock:
+            known = None in self._outages or now - self._hiccups.get(activity, -REPEAT) < REPEAT
+            if not known:
+                self._hiccups[activity] = now
+        log.log(logging.DEBUG if known else logging.WARNING, "%s failed: %s", what, error)
+
+    def worked(self, activity: Activity, *, quietly: bool = False) -> None:
+        """Log the end of an outage if no activity fails any more."""
+        now = self._clock()
+        over: list[float] = []
+        with self._lock:
+            for key, outage in list(self._outages.items()):
+                if activity in outage.failing:
+                    outage.failing.remove(activity)
+                    if not outage.failing:
+                        del self._outages[key]
+                        over.append(now - outage.since)
+        for seconds in over:
+            if not quietly:
+                log.warning("back again after %.0f s", seconds)
+
+
+class Activity:
+    """One thread's part of it. Its methods are that thread's."""
+
+    def __init__(self, outages: Outages | None = None) -> None:
+        self._outages = outages or Outages()
+        self._fails = False
+
+    def failed(self, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None = None) -> None:
+        """Log that ``what`` failed, unless that was said a moment ago, here or by another activity.
+
+        :param wait: seconds until it is tried again.
+        """
+        self._fails = True
+        self._outages.failed(self, what, error, wait, extra)
+
+    def hiccup(self, what: str, error: BaseException) -> None:
+        """Log that ``what`` failed, unless the database is away or that was said less than a minute ago."""
+        self._outages.hiccup(self, what, error)
+
+    def worked(self) -> None:
+        """It worked. After each statement: it must cost nothing while all is well."""
+        if self._fails:
+            self._fails = False
+            self._outages.worked(self)
+
+    def ended(self) -> None:
+        """It is not tried any more."""
+        self._outages.worked(self, quietly=True)
+
+
+@lru_cache(maxsize=64)
+def outages_of(url: str) -> Outages:
+    """Those of this database in this process."""
+    return Outages()

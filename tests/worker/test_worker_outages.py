@@ -1,0 +1,105 @@
+"""An outage is logged once for all threads, then every minute, and when it is over."""
+
+import logging
+
+import pytest
+
+from queue_db import PermanentStorageError, StorageError, TransientStorageError
+from queue_db.worker.outages import REPEAT, Activity, Outages
+
+AWAY = TransientStorageError("the server is away")
+
+
+class Log(logging.Handler):
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append((record.levelname, record.getMessage()))
+
+    def taken(self):
+        lines, self.lines = self.lines, []
+        return lines
+
+
+@pytest.fixture
+def log():
+    handler = Log()
+    logging.getLogger("queue_db.worker").addHandler(handler)
+    yield handler
+    logging.getLogger("queue_db.worker").removeHandler(handler)
+
+
+@pytest.fixture
+def now():
+    return [1000.0]
+
+
+@pytest.fixture
+def outages(now):
+    return Outages(lambda: now[0])
+
+
+def test_all_threads_together_log_an_outage_once_then_every_minute_then_its_end(log, outages, now):
+    claiming, beating = outages.activity(), outages.activity()
+    for _ in range(100):
+        claiming.failed("claiming", AWAY, 3.0)
+        beating.failed("extending", AWAY, 3.0)
+        outages.activity().hiccup("sweeping", AWAY)
+    assert log.taken() == [("WARNING", "claiming failed, trying again: the server is away")]
+    for minute in (1, 2):
+        now[0] += REPEAT
+        for _ in range(5):
+            beating.failed("extending", AWAY, 3.0)
+        assert log.taken() == [("WARNING", f"extending still fails, for {60 * minute} s by now: the server is away")]
+    claiming.worked()
+    assert log.taken() == [], "it is not over while a thread fails"
+    beating.worked()
+    beating.worked()
+    claiming.worked()
+    assert log.taken() == [("WARNING", "back again after 120 s")]
+    claiming.failed("claiming", AWAY, 3.0)
+    assert len(log.taken()) == 1, "the next outage"
+
+
+def test_a_thread_that_has_ended_does_not_keep_an_outage_going(log, outages):
+    claiming, beating = outages.activity(), outages.activity()
+    for activity in (claiming, beating):
+        activity.failed("it", AWAY, 3.0)
+    beating.ended()
+    log.taken()
+    claiming.worked()
+    assert [line for _, line in log.taken()] == ["back again after 0 s"]
+    claiming.failed("it", AWAY, 3.0)
+    log.taken()
+    claiming.ended()
+    assert log.taken() == [], "nobody knows whether it is back"
+
+
+@pytest.mark.parametrize("error", [PermanentStorageError("no right", sqlstate="42501"), RuntimeError("a mistake")])
+def test_an_error_that_says_nothing_about_the_others_hides_none_of_them(log, outages, error):
+    beating, claiming = outages.activity(), outages.activity()
+    beating.failed("extending", error, 3.0)
+    beating.failed("extending", error, 3.0)
+    claiming.failed("claiming", StorageError("gone"), 3.0)
+    assert [line.partition(" ")[0] for _, line in log.taken()] == ["extending", "claiming"]
+    claiming.worked()
+    assert [line for _, line in log.taken()] == ["back again after 0 s"]
+
+
+def test_what_is_done_rarely_is_logged_once_a_minute_while_it_fails_alone(log, outages, now):
+    sweeping = outages.activity()
+    for _ in range(3):
+        sweeping.hiccup("sweeping", AWAY)
+    now[0] += REPEAT
+    sweeping.hiccup("sweeping", AWAY)
+    assert log.taken() == [("WARNING", "sweeping failed: the server is away")] * 2
+
+
+def test_a_mistake_keeps_its_traceback(outages, caplog):
+    outages.activity().failed("claiming", RuntimeError("a mistake"), 3.0)
+    assert caplog.records[0].levelno == logging.ERROR
+    assert caplog.records[0].exc_info is not None
+    Activity().failed("alone", AWAY, 3.0)
+    assert caplog.records[1].exc_info is None
