@@ -2,7 +2,7 @@
 
 ``handler.setFormatter(JSONFormatter())`` on a handler of yours; ``queue-db work --log-format json`` does it by itself. Records of
 the worker about a job carry ``job_id``, ``queue``, ``kind``, ``attempt`` and ``worker``, and where they are known ``outcome`` and
-``seconds``; never a payload.
+``seconds``, and of jobs that died ``max_attempts`` and ``reason``; never a payload.
 """
 
 from __future__ import annotations

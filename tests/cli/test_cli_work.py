@@ -193,3 +193,20 @@ def test_it_ends_with_a_status_of_its_own_when_handlers_hang(ask, queue, url, tm
     assert answer.record["stuck"] == 1
     sys.modules[module].go.set()
     sys.modules[module].worker.db.close()
+
+
+@SQLITE
+def test_kinds_without_a_handler_wait_or_are_dead(ask, queue, handlers):
+    arguments = ["work", queue.name, "--handler", f"{handlers}:by_kind", "--until-empty", "--json"]
+    waits, dies = queue.enqueue("stranger"), queue.enqueue("stranger", delay=0.001)
+    assert ask(*arguments).record["snoozed"] == 2
+    assert {queue.get(job_id).state for job_id in (waits, dies)} == {State.SCHEDULED}
+    other = queue.enqueue("stranger")
+    answer = ask(*arguments, "--unknown", "dead")
+    assert answer.record["dead"] == 1
+    assert f"job {other} 'stranger' in '{queue.name}' is dead after attempt 1/25 (unknown_kind): parked: no handler" in answer.err
+    assert queue.get(other).state is State.DEAD
+    third = queue.enqueue("stranger")
+    assert ask(*arguments, "--unknown-grace", 0).record["dead"] == 1
+    assert queue.get(third).state is State.DEAD
+    assert "unknown='later': must be one of wait, dead" in ask(*arguments, "--unknown", "later", status=2).out
