@@ -8,15 +8,18 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
+from queue_db import arguments
 from queue_db.errors import ArgumentError
 
 Backoff = Callable[[int], float]
 Chance = Callable[[], float]
 """A random number in [0, 1)."""
 
-# Beyond 64 doublings every ceiling has been reached; this keeps floats finite.
+# Beyond 64 doublings every ceiling has been reached; the two together keep floats finite.
 _MOST_STEPS = 64
+_LARGEST_FACTOR = 1000.0
 
 
 def checked(what: str, function: object) -> Backoff:
@@ -38,16 +41,20 @@ def checked(what: str, function: object) -> Backoff:
 
 
 def constant(seconds: float) -> Backoff:
-    """Wait the same time before every attempt."""
-    return lambda attempt: seconds
+    """Wait the same time before every attempt.
+
+    :raises ArgumentError: it is not a span of 0 seconds or more.
+    """
+    wait = _span("seconds", seconds)
+    return lambda attempt: wait
 
 
 def listed(seconds: Sequence[float]) -> Backoff:
     """Wait as the list says, the last time again and again: ``listed([1, 5, 30])``.
 
-    :raises ArgumentError: the list is empty.
+    :raises ArgumentError: the list is empty, or has something else than spans of 0 seconds or more.
     """
-    waits = tuple(seconds)
+    waits = [_span("seconds", wait) for wait in arguments.members("seconds", seconds, "seconds")]
     if not waits:
         raise ArgumentError("listed([]): give it one wait at least")
     return lambda attempt: waits[min(max(attempt, 1), len(waits)) - 1]
@@ -63,8 +70,13 @@ def exponential(
     """Wait ``base · factor^(attempt-1)`` seconds, at most ``max``, spread by ± ``jitter`` (a share of the wait).
 
     With the defaults: 5 s, 10 s, 20 s … an hour from the eleventh attempt on; 25 attempts last about 16 hours.
+
+    :raises ArgumentError: a value is outside its allowed range.
     """
-    ceiling = max
+    base, ceiling, factor = _span("base", base), _span("max", max), arguments.number("factor", factor)
+    jitter, rng = arguments.fraction("jitter", jitter), _chance(rng)
+    if not 0 <= factor <= _LARGEST_FACTOR:
+        raise ArgumentError(f"factor={factor:g}: must be 0 to {_LARGEST_FACTOR:g}")
 
     def seconds(attempt: int) -> float:
         wait = min(ceiling, base * factor ** min(_steps(attempt), _MOST_STEPS))
@@ -74,25 +86,37 @@ def exponential(
 
 
 def geometric(base: float = 5.0, ratio: float = 2.0, max: float = 3600.0) -> Backoff:  # noqa: A002
-    """:func:`exponential` without jitter."""
-    return exponential(base, ratio, max, jitter=0.0)
+    """:func:`exponential` without jitter.
+
+    :raises ArgumentError: a value is outside its allowed range.
+    """
+    return exponential(base, arguments.number("ratio", ratio), max, jitter=0.0)
 
 
 def linear(base: float = 5.0, step: float = 5.0, max: float = 3600.0) -> Backoff:  # noqa: A002
-    """Wait ``step`` seconds longer each time: 5, 10, 15, 20 …"""
-    ceiling = max
+    """Wait ``step`` seconds longer each time: 5, 10, 15, 20 …
+
+    :raises ArgumentError: a value is not a span of 0 seconds or more.
+    """
+    base, step, ceiling = _span("base", base), _span("step", step), _span("max", max)
     return lambda attempt: min(ceiling, base + step * _steps(attempt))
 
 
 def arithmetic(base: float = 5.0, step: float = 5.0, max: float = 3600.0) -> Backoff:  # noqa: A002
-    """Wait longer each time by ``step`` seconds more than the time before: 5, 10, 20, 35 …"""
-    ceiling = max
+    """Wait longer each time by ``step`` seconds more than the time before: 5, 10, 20, 35 …
+
+    :raises ArgumentError: a value is not a span of 0 seconds or more.
+    """
+    base, step, ceiling = _span("base", base), _span("step", step), _span("max", max)
     return lambda attempt: min(ceiling, base + step * _steps(attempt) * (_steps(attempt) + 1) / 2)
 
 
 def quartic(spread: float = 10.0, max: float = 30 * 86_400.0, rng: Chance = random.random) -> Backoff:  # noqa: A002
-    """Wait ``attempt⁴ + 15`` seconds and up to ``spread · (attempt + 1)`` more: 16 s, 31 s, 96 s … 20 days for 25 attempts."""
-    ceiling = max
+    """Wait ``attempt⁴ + 15`` seconds and up to ``spread · (attempt + 1)`` more: 16 s, 31 s, 96 s … 20 days for 25 attempts.
+
+    :raises ArgumentError: a value is outside its allowed range.
+    """
+    spread, ceiling, rng = _span("spread", spread), _span("max", max), _chance(rng)
 
     def seconds(attempt: int) -> float:
         number = min(_steps(attempt) + 1, 10_000)
@@ -104,3 +128,15 @@ def quartic(spread: float = 10.0, max: float = 30 * 86_400.0, rng: Chance = rand
 def _steps(attempt: int) -> int:
     """Attempts before this one."""
     return attempt - 1 if attempt > 1 else 0
+
+
+def _span(what: str, value: float | timedelta) -> float:
+    """A span as seconds, checked."""
+    arguments.seconds(what, value)
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _chance(rng: Chance) -> Chance:
+    if not callable(rng):
+        raise ArgumentError(f"rng={arguments.shown(rng)}: must be a function that returns a number from 0 to 1")
+    return rng

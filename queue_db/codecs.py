@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+from queue_db.arguments import shown
+from queue_db.errors import ArgumentError
 
 
 class Codec(Protocol):
     """Turns payloads into text for the ``payload`` column and back."""
 
     def encode(self, payload: Any) -> str:
-        """Return the text; raise ``TypeError`` or ``ValueError`` for what cannot be written."""
+        """Return the text, without NUL characters; raise ``TypeError`` or ``ValueError`` for what cannot be written."""
         ...
 
     def decode(self, text: str) -> Any:
@@ -35,3 +38,28 @@ class JSONCodec:
             return json.loads(text)
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
+
+
+def checked(codec: object) -> Codec:
+    """``codec``, if it can be one.
+
+    :raises ArgumentError: it has not the two methods, or is a class.
+    """
+    if isinstance(codec, type):
+        raise ArgumentError(f"codec={codec.__name__} is a class: pass an object, {codec.__name__}()")
+    if not callable(getattr(codec, "encode", None)) or not callable(getattr(codec, "decode", None)):
+        raise ArgumentError(f"codec={shown(codec)}: must be an object with encode and decode")
+    return cast("Codec", codec)
+
+
+def decoded_or_text(codec: Codec, text: str) -> Any:
+    """What the codec makes of stored text, and the text itself where it makes nothing of it: for looks, which must not fail."""
+    try:
+        return codec.decode(text)
+    except Exception:  # noqa: BLE001 - a codec of the caller's may raise anything
+        return text
+
+
+def described(error: BaseException) -> str:
+    """An exception of a codec in words."""
+    return f"{error}" if isinstance(error, TypeError | ValueError | RecursionError) else f"{type(error).__name__}: {error}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import stamina
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
-from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
@@ -86,6 +87,8 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
         ) from None
     if parsed.host is not None and "@" in parsed.host:
         raise ConfigurationError("the user or password in the database URL contains an @: write it as %40")
+    if parsed.port is not None and not 0 < parsed.port < 2**16:
+        raise ConfigurationError(f"cannot open {masked(parsed)}: its port must be 1 to 65,535")
     if parsed.drivername == "postgres":
         parsed = parsed.set(drivername="postgresql")
     family = parsed.get_backend_name()
@@ -149,6 +152,7 @@ class Database:
 
     def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
         self.made_here = not isinstance(target, Engine)
+        self.closed = False
         if isinstance(target, Engine):
             engine = target
             if engine.dialect.is_async is not self.asynchronous:
@@ -163,7 +167,7 @@ class Database:
             if self.dialect.autocommits:
                 options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
             # Payloads are the users' data: they have no place in tracebacks and logs.
-            engine = self._engine(url, hide_parameters=True, **options)
+            engine = self._made(url, hide_parameters=True, **options)
         self.url = masked(engine.url)
         self.counters = Counters()
         #: To be used in a ``with`` block, which gets the counters to add to.
@@ -176,14 +180,20 @@ class Database:
                     self._meet(connection)
         except StorageError as error:
             self._dispose(engine)
-            # Without a code nobody knows whether a refused connection is a wrong password or a server that is starting.
-            kind = PermanentStorageError if error.sqlstate is None else type(error)
+            kind = type(error)
+            if error.sqlstate is None:
+                # The driver does not say whether the password is wrong or the server is starting.
+                down = isinstance(error.__cause__, OperationalError) and self.dialect.is_down(engine)
+                kind = TransientStorageError if down else PermanentStorageError
             raise kind(f"cannot open {self.url}: {error}", sqlstate=error.sqlstate, statement_name="connect") from error.__cause__
         except OSError as error:
-            # How some drivers say that nobody is there.
+            # How some drivers say that nobody is there; and what they say of a certificate or a file that is wrong.
             self._dispose(engine)
             told = str(error) or type(error).__name__
-            raise PermanentStorageError(f"cannot open {self.url}: {told}", statement_name="connect") from error
+            away = type(error) is OSError or isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
+            raise (TransientStorageError if away else PermanentStorageError)(
+                f"cannot open {self.url}: {told}", statement_name="connect"
+            ) from error
         except (TypeError, RuntimeError) as error:
             # How drivers say that they do not know a parameter of the URL, or lack a package for what the server asks of them.
             self._dispose(engine)
@@ -191,6 +201,14 @@ class Database:
         except BaseException:
             self._dispose(engine)
             raise
+
+    def _made(self, url: URL, **options: Any) -> Engine:
+        try:
+            engine = self._engine(url, **options)
+            engine.dialect.create_connect_args(url)
+        except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
+            raise ConfigurationError(f"cannot open {masked(url)}: {error}") from error
+        return engine
 
     def _engine(self, url: URL, **options: Any) -> Engine:
         return create_engine(url, **options)
@@ -304,7 +322,16 @@ class Database:
             if connection is not None:
                 self.connections.put_back(connection)
 
+    def check_open(self) -> None:
+        """Nothing, unless this has been closed.
+
+        :raises ConfigurationError: it has.
+        """
+        if self.closed:
+            raise ConfigurationError(f"this QueueDB is closed ({self.url}): use it inside its with block, or open another")
+
     def _connected(self, name: str) -> Connection:
+        self.check_open()
         try:
             return self.connections.take()
         except (RuntimeError, OSError) as error:
@@ -376,6 +403,7 @@ class Database:
 
     def listen(self, channel: str) -> Listener | None:
         """A connection that hears what is notified on ``channel``, for the caller alone; None where there is no such thing."""
+        self.check_open()
         with self._errors("listen"):
             return self.dialect.listen(self.engine, channel)
 
@@ -385,6 +413,7 @@ class Database:
 
         :raises ConfigurationError: it is no connection, leads to another kind of database, or has no transaction.
         """
+        self.check_open()
         with self._errors(name):
             connection = using if isinstance(using, Connection) else _connection_of(using)
             if connection.dialect.name not in type(self.dialect).names:
@@ -422,7 +451,8 @@ class Database:
         return PermanentStorageError(f"{name}: {type(error).__name__}", statement_name=name)
 
     def close(self) -> None:
-        """Close the connections of an engine that we made; a caller's engine stays open."""
+        """Close the connections of an engine that we made; a caller's engine stays open. Nothing can be run here any more."""
+        self.closed = True
         self.connections.close()
         self._dispose(self.engine)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.codecs import Codec
+from queue_db.codecs import Codec, decoded_or_text
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.leased import decode_headers
 from queue_db.model import Job, State, from_micros
@@ -42,6 +42,8 @@ class DeadJobs:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the page before."""
         _check(queue, kind)
         arguments.whole("limit", limit, 1)
+        if after is not None and not isinstance(after, Job):
+            raise ArgumentError(f"after={arguments.shown(after)}: must be the last job of the page before")
         db = self._db
         db.ready()
         from_here = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
@@ -69,6 +71,8 @@ class DeadJobs:
         """
         _check(queue, kind)
         wanted = _ids(ids)
+        if limit is not None:
+            arguments.whole("limit", limit, 0)
         db = self._db
         db.ready()
         back: JobIds = []
@@ -142,15 +146,11 @@ class DeadJobs:
 
 def job_from_row(row: Any, state: State, codec: Codec) -> Job:
     """A stored row as a :class:`Job`. A payload that cannot be decoded is shown as the text that it is."""
-    try:
-        payload = codec.decode(row.payload)
-    except ValueError:
-        payload = row.payload
     return Job(
         id=row.id,
         queue=row.queue,
         kind=row.kind,
-        payload=payload,
+        payload=decoded_or_text(codec, row.payload),
         headers=decode_headers(row.headers),
         priority=row.priority,
         state=state,
@@ -180,11 +180,11 @@ def _batches(ids: JobIds) -> Iterator[JobIds]:
         yield ids[start : start + _BATCH]
 
 
-def _ids(ids: int | Iterable[int] | None) -> list[int] | None:
+def _ids(ids: object) -> list[int] | None:
     if ids is None:
         return None
-    if isinstance(ids, int):
-        ids = [ids]
-    if not isinstance(ids, Iterable):
-        raise ArgumentError(f"ids={ids!r}: must be a job id or several")
-    return [arguments.whole("id", job_id, 0, 2**63 - 1) for job_id in ids]
+    if isinstance(ids, str):
+        given = arguments.shown(ids)
+        raise ArgumentError(f"ids={given}: must be a job id or several; those of a queue: redrive(queue={given})")
+    several = ids if isinstance(ids, Iterable) and not isinstance(ids, bytes | Mapping) else [ids]
+    return [arguments.whole("id", job_id, 0, 2**63 - 1) for job_id in several]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from queue_db import arguments
-from queue_db.codecs import Codec, JSONCodec
+from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import NewJob
 from queue_db.payloads import Schema
@@ -24,7 +24,7 @@ OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts"
 #: Those of the job that comes after a batch.
 CALLBACK_OPTIONS = frozenset({"priority", "max_attempts", "headers"})
 
-_PAIR, _TRIPLE = 2, 3
+_SINGLE, _PAIR, _TRIPLE = 1, 2, 3
 
 # Kinds to remember: a program has few.
 _KINDS = 1000
@@ -39,7 +39,18 @@ def policy(on_duplicate: str) -> OnDuplicate:
     try:
         return OnDuplicate(on_duplicate)
     except ValueError:
-        raise ArgumentError(f"on_duplicate={on_duplicate!r}: must be raise, skip, replace or debounce") from None
+        raise ArgumentError(f"on_duplicate={arguments.shown(on_duplicate)}: must be raise, skip, replace or debounce") from None
+
+
+def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
+    """The policy of that name for one job.
+
+    :raises ArgumentError: for another name, or one that says something about a key which the job does not have.
+    """
+    found = policy(on_duplicate)
+    if job.unique_key is None and found is not OnDuplicate.RAISE:
+        raise ArgumentError(f"on_duplicate={on_duplicate!r} compares jobs by their unique_key: give one")
+    return found
 
 
 def due_at_once(job: NewJob) -> bool:
@@ -49,12 +60,13 @@ def due_at_once(job: NewJob) -> bool:
 
 def _stamped(item: Any, stamp: Mapping[str, Any]) -> Any:
     """The item with these headers, unless it has them; what is no item is left to be refused."""
-    if not isinstance(item, tuple | list) or len(item) not in (_PAIR, _TRIPLE):
+    if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
         return item
     options = item[2] if len(item) == _TRIPLE else {}
     if not isinstance(options, Mapping) or not isinstance(options.get("headers") or {}, Mapping):
         return item
-    return item[0], item[1], {**options, "headers": {**stamp, **(options.get("headers") or {})}}
+    payload = item[1] if len(item) > _SINGLE else None
+    return item[0], payload, {**options, "headers": {**stamp, **(options.get("headers") or {})}}
 
 
 class Intake:
@@ -101,27 +113,31 @@ class Intake:
 
         :raises ArgumentError, PayloadError: naming what is wrong.
         """
-        if not isinstance(then, tuple | list) or len(then) not in (_PAIR, _TRIPLE):
-            raise ArgumentError(f"then={then!r:.80}: must be (kind, payload) or (kind, payload, options)")
+        if not isinstance(then, tuple | list) or len(then) not in (_SINGLE, _PAIR, _TRIPLE):
+            raise ArgumentError(f"then={arguments.shown(then)}: must be (kind, payload) or (kind, payload, options)")
         options = then[2] if len(then) == _TRIPLE else {}
         if not isinstance(options, Mapping) or set(options) - CALLBACK_OPTIONS:
-            raise ArgumentError(f"then={then!r:.80}: its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
-        kind, payload, *rest = _stamped(then, stamp) if stamp else then
+            raise ArgumentError(f"then={arguments.shown(then)}: its options may be {', '.join(sorted(CALLBACK_OPTIONS))}")
+        kind, payload, *rest = _stamped(then, stamp) if stamp else (*then, None)[: max(len(then), _PAIR)]
         return self.job(kind, payload, rest[0] if rest else {})
 
     def chunks(self, jobs: Iterable[Any], stamp: Mapping[str, Any] | None = None) -> Iterator[list[NewJob]]:
         """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time; ``stamp``: headers of all of them."""
-        numbered = enumerate(jobs)
+        if not isinstance(jobs, Iterable):
+            raise ArgumentError(f"jobs={arguments.shown(jobs)}: must be an iterable of (kind, payload) or (kind, payload, options)")
+        return self._chunks(enumerate(jobs), stamp)
+
+    def _chunks(self, numbered: Iterator[tuple[int, Any]], stamp: Mapping[str, Any] | None) -> Iterator[list[NewJob]]:
         if stamp:
-            numbered = ((position, _stamped(item, stamp)) for position, item in numbered)  # type: ignore[assignment]
+            numbered = ((position, _stamped(item, stamp)) for position, item in numbered)
         while chunk := [self._item(position, item) for position, item in islice(numbered, CHUNK)]:
             yield chunk
 
     def _item(self, position: int, item: Any) -> NewJob:
-        if not isinstance(item, tuple | list) or len(item) not in (_PAIR, _TRIPLE):
-            raise ArgumentError(f"job {position}: must be (kind, payload) or (kind, payload, options), not {item!r:.80}")
-        if len(item) == _PAIR:
-            return self._plain_job(*item)
+        if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
+            raise ArgumentError(f"job {position}: must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
+        if len(item) < _TRIPLE:
+            return self._plain_job(item[0], item[1] if len(item) == _PAIR else None)
         kind, payload, options = item
         if not isinstance(options, Mapping):
             raise ArgumentError(f"job {position}: options must be a mapping, not {type(options).__name__}")
@@ -155,8 +171,20 @@ class Intake:
     def _encode(self, kind: str, payload: Any, codec: Codec) -> str:
         try:
             encoded = codec.encode(payload)
+        except Exception as error:
+            raise PayloadError(kind=kind, reason=f"cannot be encoded: {described(error)}") from error
+        if not isinstance(encoded, str):
+            raise PayloadError(
+                kind=kind, reason=f"cannot be encoded: {type(codec).__name__}.encode returned {type(encoded).__name__}, not str"
+            )
+        if "\x00" in encoded:
+            raise PayloadError(
+                kind=kind,
+                reason=f"cannot be encoded: {type(codec).__name__}.encode returned a NUL character, which PostgreSQL cannot store",
+            )
+        try:
             size = len(encoded) if encoded.isascii() else len(encoded.encode())
-        except (TypeError, ValueError, RecursionError) as error:
+        except UnicodeEncodeError as error:
             raise PayloadError(kind=kind, reason=f"cannot be encoded: {error}") from error
         if size > self._max_payload:
             raise PayloadError(

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from queue_db import arguments
-from queue_db.codecs import Codec, JSONCodec
+from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import ClaimedRow, Said, Tie, Verdict, from_micros, tie_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
@@ -122,8 +122,8 @@ class LeasedJob:
         if self._payload is None:
             try:
                 self._payload = (self._codec.decode(self._row.payload),)
-            except ValueError as error:
-                raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {error}") from error
+            except Exception as error:
+                raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}") from error
         return self._payload[0]
 
     def understood(self, payload: Any) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Select, inspect, literal_column, select, table
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
+from queue_db.arguments import shown
 from queue_db.database import Database
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError
 from queue_db.schema import HEAD, Tables
@@ -189,6 +190,7 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     elif revision == "head" and version.newer_and_fits:
         _accept(version, tables)
         return
+    _check_name(revision)
     try:
         down = _leads_down(directory, version, revision, tables)
         (command.downgrade if down else command.upgrade)(config, revision)
@@ -222,6 +224,11 @@ def works_since(directory: ScriptDirectory, revision: str) -> str:
     return revision
 
 
+def _check_name(revision: object) -> None:
+    if not isinstance(revision, str):
+        raise ConfigurationError(f"migrate to {shown(revision)}: must be head, base, or the name of a revision")
+
+
 def _refuse_foreign(connection: Connection, tables: Tables) -> None:
     """Do not take somebody else's ``jobs`` for ours; one of ours without a version is a migration that was cut off."""
     inspector = inspect(connection)
@@ -248,6 +255,7 @@ def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, st
     output = io.StringIO()
     config.output_buffer = output
     directory = ScriptDirectory.from_config(config)
+    _check_name(revision)
     try:
         here = None if start == "base" else directory.get_revision(start).revision
         if here == revision or (here is None and revision == "base"):

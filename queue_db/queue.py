@@ -118,7 +118,7 @@ class Queue:
             "headers": headers,
         }
         job = self._intake.job(kind, payload, options)
-        policy = intake.policy(on_duplicate)
+        policy = intake.policy_for(job, on_duplicate)
         self.db.ready()
         job_id = self._enqueuing.one(job, policy, using)
         if using is None:
@@ -336,10 +336,11 @@ class Queue:
         :param wait: seconds to wait until none of its jobs runs any more.
         :return: whether none runs; without ``wait`` True.
         """
+        patience = None if wait is None else arguments.seconds("wait", wait) / 1_000_000
         self._control(paused=1)
-        if wait is None:
+        if patience is None:
             return True
-        until = time.monotonic() + arguments.seconds("wait", wait) / 1_000_000
+        until = time.monotonic() + patience
         # Workers need a moment to hear of it: two looks without a running job, longer apart than that.
         quiet_since: float | None = None
         while True:

@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
-from queue_db import arguments, backoff, migrate, upcoming
-from queue_db.codecs import Codec, JSONCodec
+from queue_db import arguments, backoff, codecs, migrate, upcoming
+from queue_db.codecs import Codec, JSONCodec, decoded_or_text
 from queue_db.database import Database
 from queue_db.dead import DeadJobs, job_from_row
 from queue_db.deaths import Deaths
-from queue_db.errors import JobNotFoundError
+from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.hints import Hints
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.payloads import Schema
@@ -36,6 +36,9 @@ MAX_PAYLOAD = 4 * 1024 * 1024
 
 #: Failed attempts are remembered for so many seconds.
 ERRORS_KEPT = 30 * 86_400.0
+
+#: Largest ``pool_size``.
+MOST_CONNECTIONS = 1000
 
 # Seconds between two looks of a wait for a result: first, longest.
 _FIRST_WAIT = 0.005
@@ -88,6 +91,7 @@ class QueueDB:
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
         Where it raises, or returns no possible wait, that one job waits as by default, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
+    :param pool_size: connections that stay open between two uses, 1 to 1,000; more are made when they are needed.
     :param clock: for tests: microseconds since 1970, instead of the database's clock.
     :raises ArgumentError: ``retry_after`` is no function of one number, or another value is outside its allowed range.
     :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed.
@@ -115,9 +119,12 @@ class QueueDB:
         self.strategy = strategy_for(strategy)
         self.removal = removal_for(removal)
         self._worker = None if worker is None else arguments.name("worker", worker, WORKER_LENGTH)
-        self.codec: Codec = codec or JSONCodec()
+        self.codec: Codec = JSONCodec() if codec is None else codecs.checked(codec)
         self.retry_after = backoff.checked("retry_after", retry_after) if retry_after is not None else backoff.exponential()
         self.max_payload = arguments.whole("max_payload", max_payload, 1)
+        arguments.whole("pool_size", pool_size, 1, MOST_CONNECTIONS)
+        if clock is not None and not callable(clock):
+            raise ArgumentError(f"clock={arguments.shown(clock)}: must be a function that returns microseconds since 1970")
         named = tables(table, schema)
         self.database = self._opens(url_or_engine, pool_size=pool_size)
         try:
@@ -189,14 +196,19 @@ class QueueDB:
 
     def ready(self) -> None:
         """:meth:`check` once: every verb calls it before its first statement."""
+        self.database.check_open()
         if not self._schema_fits:
             self.check()
 
     def close(self) -> None:
-        """Close the connections; those of an engine that was passed in stay with their owner."""
+        """Close the connections; those of an engine that was passed in stay with their owner.
+
+        Every verb raises ConfigurationError from then on.
+        """
         self.database.close()
 
     def __enter__(self) -> Self:
+        self.database.check_open()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -227,7 +239,9 @@ class QueueDB:
 
         One statement for all of them, that reads one index entry for each priority. A running job counts at the end of its lease.
         """
-        marks = {name: self.queue(name).marks for name in queues}
+        if isinstance(queues, str):
+            raise ArgumentError(f"queues={arguments.shown(queues)}: must be a list of names: [{arguments.shown(queues)}]")
+        marks = {name: self.queue(name).marks for name in arguments.members("queues", queues, "names")}
         self.ready()
         return upcoming.look(self.database, self.store, marks) if marks else {}
 
@@ -318,6 +332,8 @@ class QueueDB:
         if kind is not None:
             arguments.name("kind", kind, KIND_LENGTH)
         arguments.whole("limit", limit, 1)
+        if after is not None and not isinstance(after, Finished):
+            raise ArgumentError(f"after={arguments.shown(after)}: must be the last one of the page before")
         self.ready()
         above = -1 if after is None else after.id
         page = partial(history.finished_page, store=self.store, queue=queue, kind=kind, above=above, limit=limit)
@@ -328,8 +344,8 @@ class QueueDB:
             id=row.id,
             queue=row.queue,
             kind=row.kind,
-            payload=None if row.payload is None else self.codec.decode(row.payload),
-            result=None if row.result is None else self.codec.decode(row.result),
+            payload=None if row.payload is None else decoded_or_text(self.codec, row.payload),
+            result=None if row.result is None else decoded_or_text(self.codec, row.result),
             attempts=row.attempts,
             worker=row.worker,
             created_at=from_micros(row.created_at),
@@ -393,6 +409,8 @@ class QueueDB:
 
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many."""
+        if limit is not None:
+            arguments.whole("limit", limit, 0)
         self.ready()
         swept = 0
         while limit is None or swept < limit:

@@ -8,8 +8,9 @@ from typing import Protocol, runtime_checkable
 
 from sqlalchemy import Connection
 
+from queue_db import arguments
 from queue_db.dialects.statements import Pairs
-from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.errors import ConfigurationError
 from queue_db.model import Capability
 from queue_db.store import settle
 from queue_db.store.base import Store
@@ -44,8 +45,7 @@ class Removal(Protocol):
 
 
 def _check_retries(retries: int) -> None:
-    if not 0 <= retries <= 100:
-        raise ArgumentError(f"retries={retries}: must be 0 to 100")
+    arguments.whole("retries", retries, 0, 100)
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,10 @@ def removal_for(removal: str | Removal) -> Removal:
             return _NAMED[removal]()
         except KeyError:
             raise ConfigurationError(f"unknown removal {removal!r}; known: {', '.join(known_removals())}") from None
+    if isinstance(removal, type):
+        raise ConfigurationError(f"removal={removal.__name__} is a class: pass an object, {removal.__name__}()")
     if not isinstance(removal, Removal):
-        raise ConfigurationError(f"removal={removal!r} is neither a name nor an object with name, needs, retries and remove")
+        raise ConfigurationError(
+            f"removal={arguments.shown(removal)} is neither a name nor an object with name, needs, retries and remove"
+        )
     return removal

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from queue_db import arguments, intake
+from queue_db.codecs import decoded_or_text
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import NewJob, from_micros
 from queue_db.recurrence import Cron, Interval, Rule, rule_of, zone_of
@@ -88,7 +89,7 @@ class Schedules:
         db = self._db
         arguments.name("name", name, SCHEDULE_LENGTH)
         if catch_up not in CATCH_UP:
-            raise ArgumentError(f"catch_up={catch_up!r}: must be one, all or none")
+            raise ArgumentError(f"catch_up={arguments.shown(catch_up)}: must be one, all or none")
         zone_of(zone)
         rule = _rule(cron, every, zone)
         options = {"priority": priority, "max_attempts": max_attempts, "headers": headers}
@@ -126,7 +127,7 @@ class Schedules:
                 name=row.name,
                 queue=row.queue,
                 kind=row.kind,
-                payload=db.codec.decode(row.payload),
+                payload=decoded_or_text(db.codec, row.payload),
                 rule=row.rule,
                 zone=row.zone,
                 catch_up=row.catch_up,
@@ -155,6 +156,7 @@ class Schedules:
 
     def remove(self, name: str) -> bool:
         """Delete it; False if it was not there."""
+        arguments.name("name", name, SCHEDULE_LENGTH)
         self._db.ready()
         return self._db.database.run(partial(stored.remove, store=self._db.store, name=name), name="unschedule")
 
@@ -198,6 +200,7 @@ class Schedules:
         return enqueued, max(0.0, (min(upcoming) - now) / 1_000_000) if upcoming else None
 
     def _change(self, name: str, values: dict[str, Any]) -> None:
+        arguments.name("name", name, SCHEDULE_LENGTH)
         self._db.ready()
         work = partial(stored.change, store=self._db.store, name=name, values=values)
         if not self._db.database.run(work, name="schedule"):

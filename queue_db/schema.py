@@ -114,17 +114,23 @@ class Tables:
         return self.jobs.schema
 
 
-@lru_cache(maxsize=64)
 def tables(name: str = "jobs", schema: str | None = None) -> Tables:
     """Describe the tables called ``name``, ``name_dead`` …, in ``schema`` when given.
 
     :raises ArgumentError: for a name that is not lower-case letters, digits and underscores (at most 40).
     """
     for what, identifier in (("table", name), ("schema", schema)):
-        if identifier is not None and not _IDENTIFIER.match(identifier):
+        if what == "schema" and identifier is None:
+            continue
+        if not isinstance(identifier, str) or not _IDENTIFIER.match(identifier):
             raise ArgumentError(
-                f"{what}={identifier!r}: use 1 to 40 lower-case letters, digits and underscores, not starting with a digit"
+                f"{what}={identifier!r:.60}: use 1 to 40 lower-case letters, digits and underscores, not starting with a digit"
             )
+    return _tables(name, schema)
+
+
+@lru_cache(maxsize=64)
+def _tables(name: str, schema: str | None) -> Tables:
     metadata = MetaData(schema=schema)
     big_id = BigInteger().with_variant(Integer, "sqlite")
     long_text = Text().with_variant(LONGTEXT, "mysql", "mariadb")

@@ -77,8 +77,11 @@ class Settling:
         self, jobs: Sequence[LeasedJob], using: Connection | Session | None, kept: Sequence[Kept | None] | None = None
     ) -> list[Verdict]:
         """They leave the queue, as the removal says; ``kept``: what is remembered of each."""
-        jobs = list(jobs)
-        rows = {} if kept is None else {job.id: self._finished(job, one) for job, one in zip(jobs, kept, strict=True) if one}
+        jobs = self._checked(jobs)
+        remember = [None] * len(jobs) if kept is None else arguments.members("kept", kept, "what is remembered of each job")
+        if len(remember) != len(jobs):
+            raise ArgumentError(f"{len(remember)} kept for {len(jobs)} jobs: give one for each")
+        rows = {job.id: self._finished(job, one) for job, one in zip(jobs, remember, strict=True) if one}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
             if not rows:
@@ -111,12 +114,13 @@ class Settling:
 
         :param last: whether this was the last attempt, by job; default: as its ``max_attempts`` says.
         """
-        jobs = list(jobs)
+        jobs = self._checked(jobs)
         texts = _error_texts(error, len(jobs))
         given = retry_in if isinstance(retry_in, Sequence) else [retry_in]
         fixed = [None if wait is None else arguments.seconds("retry_in", wait) for wait in given]
         waits = fixed if isinstance(retry_in, Sequence) else fixed * len(jobs)
-        ends = last or [job.attempts >= job.max_attempts for job in jobs]
+        ends = arguments.members("last", last or [], "whether it was the last attempt, for each job")
+        ends = ends or [job.attempts >= job.max_attempts for job in jobs]
         if not len(waits) == len(ends) == len(jobs):
             raise ArgumentError(f"{len(waits)} waits and {len(ends)} ends for {len(jobs)} jobs: give one for each")
         errors = {job.id: text for job, text in zip(jobs, texts, strict=True)}
@@ -227,7 +231,7 @@ class Settling:
         reason: DeathReason,
     ) -> list[Verdict]:
         """They go to the dead table."""
-        jobs = list(jobs)
+        jobs = self._checked(jobs)
         errors = {job.id: text for job, text in zip(jobs, _error_texts(error, len(jobs)), strict=True)}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
@@ -300,6 +304,21 @@ class Settling:
             "lasts": kept.lasts,
         }
 
+    def _checked(self, jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
+        """The jobs, if they are of this queue.
+
+        :raises ArgumentError: one is not.
+        """
+        if isinstance(jobs, LeasedJob):
+            raise ArgumentError(f"jobs={jobs!r}: must be a list of leased jobs: [job]")
+        jobs = arguments.members("jobs", jobs, "leased jobs")
+        for job in jobs:
+            if not isinstance(job, LeasedJob):
+                raise ArgumentError(f"{arguments.shown(job)} is not a LeasedJob: settle the objects that claim() returned")
+            if job.source is not self._source:
+                raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self._source!r}")
+        return jobs
+
     def _settle(
         self,
         jobs: Sequence[LeasedJob],
@@ -314,12 +333,7 @@ class Settling:
         direct: bool = False,
         death: Callable[[LeasedJob], Death | None] | None = None,
     ) -> list[Verdict]:
-        jobs = list(jobs)
-        for job in jobs:
-            if not isinstance(job, LeasedJob):
-                raise ArgumentError(f"{job!r} is not a LeasedJob: settle the objects that claim() returned")
-            if job.source is not self._source:
-                raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self._source!r}")
+        jobs = self._checked(jobs)
         fed: set[str] = set()
         if fate is not None and any(job.tie for job in jobs):
             work = self._leaving(jobs, work, fate, fed)
@@ -377,7 +391,7 @@ def _error_text(error: BaseException | str) -> str:
     if isinstance(error, BaseException):
         error = f"{type(error).__name__}: {_text(error)}"
     if not isinstance(error, str):
-        raise ArgumentError(f"error={error!r}: must be a text or an exception")
+        raise ArgumentError(f"error={arguments.shown(error)}: must be a text or an exception")
     return arguments.storable(error, _MAX_ERROR)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from queue_db import arguments
 from queue_db.errors import StreamError
 from queue_db.model import from_micros
-from queue_db.schema import STREAM_LENGTH
+from queue_db.schema import QUEUE_LENGTH, STREAM_LENGTH
 from queue_db.store import streams
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Streams:
 
     def list(self, queue: str | None = None) -> list[Stream]:
         """All streams, or those of one queue, by name."""
+        if queue is not None:
+            arguments.name("queue", queue, QUEUE_LENGTH)
         db = self._db
         db.ready()
         rows = db.database.run(partial(streams.listed, store=db.store, queue=queue), name="streams", write=False)

@@ -4,6 +4,18 @@ Nothing is done twice: each verb runs its synchronous namesake in a greenlet of 
 wherever the other would wait.
 """
 
+import importlib
+
+from queue_db.errors import ConfigurationError
+
+try:
+    importlib.import_module("greenlet")
+except ImportError:
+    raise ConfigurationError(
+        'queue_db.aio needs greenlet, which is not installed: pip install "queue-db[async-postgresql]" '
+        "(or async-mysql, async-mariadb, async-sqlite)"
+    ) from None
+
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.queue import AsyncQueue, AsyncQueueDB

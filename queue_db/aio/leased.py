@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -191,6 +191,8 @@ class AsyncLeasedJob:
         return await run(self.leased.settle, outcome)
 
 
-def settled(jobs: Sequence[AsyncLeasedJob]) -> list[LeasedJob]:
-    """The jobs that synchronous verbs settle; what is no job is left for them to refuse."""
-    return [job.leased if isinstance(job, AsyncLeasedJob) else job for job in jobs]
+def settled(jobs: Any) -> Any:
+    """The jobs that synchronous verbs settle; what is no job, or no list of jobs, is left for them to refuse."""
+    if isinstance(jobs, Iterable) and not isinstance(jobs, str | bytes | Mapping):
+        return [job.leased if isinstance(job, AsyncLeasedJob) else job for job in jobs]
+    return jobs

@@ -56,6 +56,7 @@ class AsyncQueueDB:
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
         Where it raises, or returns no possible wait, that one job waits as by default, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
+    :param pool_size: connections that stay open between two uses, 1 to 1,000; more are made when they are needed.
     :param clock: for tests: microseconds since 1970, instead of the database's clock.
     :raises ArgumentError: ``retry_after`` is no function of one number.
     :raises ConfigurationError: an engine that is not for asyncio, or that lets tasks share a connection.
@@ -115,7 +116,10 @@ class AsyncQueueDB:
         return self
 
     async def close(self) -> None:
-        """Close the connections; those of an engine that was passed in stay with their owner."""
+        """Close the connections; those of an engine that was passed in stay with their owner.
+
+        Every verb raises ConfigurationError from then on.
+        """
         opened, self._opened = self._opened, None
         self._queues.clear()
         if opened is not None:

@@ -14,10 +14,13 @@ from typer.core import TyperCommand
 
 from queue_db.cli import output, statuses
 from queue_db.cli.masking import mask, secrets_in
-from queue_db.errors import ConfigurationError, QueueDBError
+from queue_db.database import masked, parse_url
+from queue_db.dialects import dialect_for
+from queue_db.errors import ConfigurationError, QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.logging import JSONFormatter
 from queue_db.queue import Queue
 from queue_db.queues import QueueDB
+from queue_db.schema import HEAD
 
 URL_VARIABLE = "QUEUE_DB_URL"
 
@@ -78,12 +81,22 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[_Function]
 
 
 @contextmanager
-def opened(url: str | None, table: str = "jobs", schema: str | None = None, **options: Any) -> Iterator[QueueDB]:
+def opened(
+    url: str | None, table: str = "jobs", schema: str | None = None, *, create: bool = False, **options: Any
+) -> Iterator[QueueDB]:
     """The database of a command, closed afterwards.
 
+    :param create: make what is not there yet: a SQLite file.
     :raises ConfigurationError: no URL, or one that cannot be used.
     :raises StorageError: the server does not answer or refuses the login.
     """
+    parsed = None if create else parse_url(given(url))
+    if parsed is not None and (missing := dialect_for(parsed.get_backend_name()).missing(parsed)):
+        raise SchemaOutOfDateError(
+            f"{missing} is not there: is --url right? To make it: queue-db migrate --url '{masked(parsed)}'",
+            found=None,
+            required=HEAD,
+        )
     with QueueDB(given(url), table=table, schema=schema, **options) as db:
         yield db
 

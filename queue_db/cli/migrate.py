@@ -10,8 +10,8 @@ from queue_db import migrate as migrations
 from queue_db.cli import output, statuses
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, YesOption, command, confirm, given, opened
 from queue_db.database import parse_url
+from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
-from queue_db.queues import QueueDB
 from queue_db.schema import tables
 
 
@@ -65,12 +65,11 @@ def add_to(app: typer.Typer) -> None:
             text = _sql(url, table, schema, start, revision)
             output.record({"sql": text}) if as_json else typer.echo(text, nl=False)
             return
-        with opened(url, table, schema) as db:
-            version = migrations.found(db.database, db.store.tables)
-            before = version.revision
-            if check:
-                _check(db, version, as_json=as_json)
-                return
+        if check:
+            _check(url, table, schema, as_json=as_json)
+            return
+        with opened(url, table, schema, create=True) as db:
+            before = migrations.found(db.database, db.store.tables).revision
             if before is not None and (revision == "base" or revision < before):
                 confirm(
                     f"From revision {before} down to {revision}: tables of {db.url} will be dropped with the jobs in them.", yes=yes
@@ -87,8 +86,11 @@ def add_to(app: typer.Typer) -> None:
 
 def _sql(url: str | None, table: str, schema: str | None, start: str | None, revision: str) -> str:
     """The statements from ``start``, or else from the revision that the tables are at."""
+    parsed = parse_url(given(url))
+    if start is None and dialect_for(parsed.get_backend_name()).missing(parsed):
+        start = "base"
     if start is not None:
-        dialect = parse_url(given(url)).get_dialect()()
+        dialect = parsed.get_dialect()()
         text = migrations.offline_sql(dialect, tables(table, schema), revision, start=start)
     else:
         with opened(url, table, schema) as db:
@@ -100,10 +102,12 @@ def _sql(url: str | None, table: str, schema: str | None, start: str | None, rev
     return text
 
 
-def _check(db: QueueDB, version: migrations.SchemaVersion, *, as_json: bool) -> None:
-    message = None
+def _check(url: str | None, table: str, schema: str | None, *, as_json: bool) -> None:
+    message, version = None, migrations.SchemaVersion(None)
     try:
-        db.check()
+        with opened(url, table, schema) as db:
+            version = migrations.found(db.database, db.store.tables)
+            db.check()
     except SchemaOutOfDateError as error:
         message = str(error)
     if as_json:
@@ -117,11 +121,9 @@ def _check(db: QueueDB, version: migrations.SchemaVersion, *, as_json: bool) -> 
             }
         )
     elif message is None and version.newer_and_fits:
-        output.line(
-            f"table {db.store.tables.name!r} is at {_named(version.revision)}: newer than {migrations.HEAD}, and works with it"
-        )
+        output.line(f"table {table!r} is at {_named(version.revision)}: newer than {migrations.HEAD}, and works with it")
     elif message is None:
-        output.line(f"table {db.store.tables.name!r} is at {_named(version.revision)}, as required")
+        output.line(f"table {table!r} is at {_named(version.revision)}, as required")
     if message is not None:
         output.note(f"queue-db: {message}")
         raise typer.Exit(statuses.NOT_SO)

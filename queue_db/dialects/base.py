@@ -206,6 +206,10 @@ class Dialect:
         """Arguments of ``create_engine`` for a pool that keeps ``size`` connections and makes ``overflow`` more when needed."""
         return {"pool_size": size, "max_overflow": overflow}
 
+    def missing(self, url: URL) -> str | None:
+        """What of the database is not there and would be made by opening it, for people; None: nothing. Default."""
+        return None
+
     def from_anywhere(self, url: URL) -> URL:
         """The URL as a process in another folder must write it. Default: the same."""
         return url
@@ -551,6 +555,10 @@ class Dialect:
     def detail(self, error: DBAPIError) -> str:
         """What the driver says, for people."""
         return str(error.orig)
+
+    def is_down(self, engine: Engine) -> bool:
+        """Whether no server takes connections at this moment, asked after one failed without a code. Default: it cannot tell."""
+        return False
 
     def is_transient(self, code: str) -> bool:
         """Whether the same transaction may succeed when it is run again."""

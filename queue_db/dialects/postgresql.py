@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -47,7 +48,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import now_us
-from queue_db.dialects import asynchronous, direct, jdbc, prepared, transactions
+from queue_db.dialects import asynchronous, direct, greeting, jdbc, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.listening import PostgreSQLListener
@@ -403,6 +404,16 @@ class PostgreSQL(ReturningDialect):
 
     def code(self, error: DBAPIError) -> str | None:
         return getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
+
+    def is_down(self, engine: Engine) -> bool:
+        _, options = engine.dialect.create_connect_args(engine.url)
+        hosts = str(options.get("host") or os.environ.get("PGHOST") or "").split(",")
+        ports = str(options.get("port") or os.environ.get("PGPORT") or 5432).split(",")
+        if not all(hosts) or not all(port.isdigit() for port in ports):
+            return False
+        places = zip(hosts, ports if len(ports) == len(hosts) else ports[:1] * len(hosts), strict=True)
+        user, database = str(options.get("user") or "queue_db"), str(options.get("database") or options.get("dbname") or "postgres")
+        return greeting.nobody_answers([(host, int(port)) for host, port in places], user, database)
 
     def is_transient(self, code: str) -> bool:
         return code in self.transient or code.startswith("08")

@@ -35,6 +35,7 @@ from queue_db.dialects.base import ReturningDialect, Rows
 from queue_db.dialects.chunks import Unpacked
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.taking import Taken, Taking
+from queue_db.errors import ArgumentError
 from queue_db.model import Capability, Fault
 
 
@@ -87,6 +88,11 @@ class SQLite(ReturningDialect):
             file.with_name(file.name + suffix).unlink(missing_ok=True)
 
     def engine_options(self, url: URL) -> dict[str, Any]:
+        # The driver would leave out what it does not know, with a warning that few see.
+        if unknown := set() if "uri" in url.query else set(url.query) - _OPTIONS:
+            raise ArgumentError(
+                f"unknown option {', '.join(sorted(unknown))} in the database URL; known: {', '.join(sorted(_OPTIONS))}"
+            )
         # Seconds to wait for the other writers.
         waits: dict[str, Any] = {} if "timeout" in url.query else {"timeout": 30.0}
         return {"connect_args": waits | ({"factory": _Finishing} if url.get_driver_name() == "aiosqlite" else {})}
@@ -96,6 +102,13 @@ class SQLite(ReturningDialect):
             return super().pool_options(url, size, overflow)
         # A database in memory is one connection: SQLAlchemy chooses a pool that has one for each thread. Tasks take turns.
         return {"poolclass": AsyncAdaptedQueuePool, **super().pool_options(url, 1, 0)} if url.get_dialect().is_async else {}
+
+    def missing(self, url: URL) -> str | None:
+        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
+            return None
+        file = Path(url.database)
+        # Without its folder none is made.
+        return f"the file {file}" if file.parent.is_dir() and not file.exists() else None
 
     def from_anywhere(self, url: URL) -> URL:
         if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
@@ -172,6 +185,10 @@ class SQLite(ReturningDialect):
     def code(self, error: DBAPIError) -> str | None:
         code = getattr(error.orig, "sqlite_errorcode", None)
         return None if code is None else str(code & 0xFF)
+
+
+# With uri=true SQLite itself takes others.
+_OPTIONS = frozenset({"cached_statements", "check_same_thread", "detect_types", "isolation_level", "timeout", "uri"})
 
 
 @lru_cache(maxsize=256)

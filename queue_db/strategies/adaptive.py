@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
+from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.model import Capability, Claim, Want
 from queue_db.store import lease
 from queue_db.store.base import Store
 from queue_db.strategies.base import named
-from queue_db.strategies.optimistic import HEAD_EVERY, Slots, draw
+from queue_db.strategies.optimistic import HEAD_EVERY, Slots, check_chance, draw
 
 #: Candidates over which the miss ratio is smoothed.
 MEMORY = 150
@@ -90,10 +91,10 @@ class Adaptive:
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_window <= 10_000:
-            raise ArgumentError(f"max_window={self.max_window}: must be 1 to 10,000 batches")
-        if not self.cost_ratio > 0:
+        arguments.whole("max_window", self.max_window, 1, 10_000)
+        if arguments.number("cost_ratio", self.cost_ratio) <= 0:
             raise ArgumentError(f"cost_ratio={self.cost_ratio}: must be above 0")
+        check_chance(self.rng)
         self._lock = threading.Lock()
         self._controls: dict[str, _Control] = {}
         self._slots = Slots(self.rng)

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from sqlalchemy import Connection
 
+from queue_db import arguments
 from queue_db.errors import ConfigurationError
 from queue_db.model import Capability, Claim, Want
 from queue_db.store.base import Store
@@ -69,6 +70,10 @@ def strategy_for(strategy: str | Strategy) -> Strategy:
             raise ConfigurationError(
                 f"unknown strategy {strategy!r}; known: {', '.join(known_strategies())} (or pass a Strategy object)"
             ) from None
+    if isinstance(strategy, type):
+        raise ConfigurationError(f"strategy={strategy.__name__} is a class: pass an object, {strategy.__name__}()")
     if not isinstance(strategy, Strategy):
-        raise ConfigurationError(f"strategy={strategy!r} is neither a name nor an object with name, needs, claim and observe")
+        raise ConfigurationError(
+            f"strategy={arguments.shown(strategy)} is neither a name nor an object with name, needs, claim and observe"
+        )
     return strategy

@@ -15,6 +15,7 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
+from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.model import Capability, Claim, Want
 from queue_db.store import lease
@@ -29,6 +30,15 @@ HEAD_EVERY = 16
 
 #: Share of a claim's candidates that may be lost before its slot counts as somebody else's.
 _CROWDED = 0.3
+
+
+def check_chance(rng: object) -> None:
+    """Refuse what draws no numbers.
+
+    :raises ArgumentError: it is no ``random.Random``.
+    """
+    if not isinstance(rng, random.Random):
+        raise ArgumentError(f"rng={arguments.shown(rng)}: must be a random.Random")
 
 
 class Slots:
@@ -93,10 +103,10 @@ class Optimistic:
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.window <= 10_000:
-            raise ArgumentError(f"window={self.window}: must be 1 to 10,000 batches")
+        arguments.whole("window", self.window, 1, 10_000)
+        check_chance(self.rng)
         if self.pick not in _PICKS:
-            raise ArgumentError(f"pick={self.pick!r}: must be one of {', '.join(_PICKS)}")
+            raise ArgumentError(f"pick={arguments.shown(self.pick)}: must be one of {', '.join(_PICKS)}")
         self._turn: Callable[[], int] = itertools.count(1).__next__
         self._slots = Slots(self.rng)
 

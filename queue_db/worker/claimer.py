@@ -13,6 +13,7 @@ from queue_db.errors import ArgumentError, QueueDBError
 from queue_db.leased import LeasedJob
 from queue_db.queue import MAX_CLAIM
 from queue_db.queues import QueueDB
+from queue_db.schema import QUEUE_LENGTH
 from queue_db.worker.bell import Bell
 from queue_db.worker.controls import Allowance
 from queue_db.worker.outages import outages_of
@@ -68,12 +69,14 @@ def shares_of(
     else:
         if not isinstance(queues, str | Sequence):
             raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
-        names = [queues] if isinstance(queues, str) else list(queues)
+        names = [arguments.name("queue", queue, QUEUE_LENGTH) for queue in ([queues] if isinstance(queues, str) else queues)]
         total = CONCURRENCY if concurrency is None else concurrency
         most = dict.fromkeys(names, total)
     if not most:
         raise ArgumentError("queues is empty: name at least one")
     if weights is not None:
+        if not isinstance(weights, Mapping):
+            raise ArgumentError(f"weights={arguments.shown(weights)}: must be a mapping from queues to numbers")
         if weights.keys() != most.keys():
             raise ArgumentError(
                 f"weights={dict(weights)!r}: must have a weight for each of {', '.join(map(repr, most))}, and no other"

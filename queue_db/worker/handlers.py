@@ -115,9 +115,9 @@ class Handlers:
         if backoff is not None:
             checked("backoff", backoff)
         if timeout is not None:
-            arguments.seconds("timeout", timeout, zero=False)
+            timeout = arguments.seconds("timeout", timeout, zero=False) / 1_000_000
         if keep is not None:
-            arguments.seconds("keep", keep)
+            keep = arguments.seconds("keep", keep) / 1_000_000
         # A function, or an object that is called like one.
         asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
         apart = _apart(of_kind, function, executor, asynchronous)

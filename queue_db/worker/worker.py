@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
+from sqlalchemy import URL
+
 from queue_db import arguments
 from queue_db.backoff import Backoff
+from queue_db.database import masked
 from queue_db.errors import ArgumentError
 from queue_db.events import Hook
 from queue_db.payloads import Schema
@@ -78,6 +81,7 @@ class Worker:
         dead_for: float | None = None,
         dead_at_most: int | None = None,
     ) -> None:
+        _check_database(db)
         self.db = db
         self._queues = queues
         self._options: dict[str, Any] = {
@@ -110,16 +114,16 @@ class Worker:
             arguments.whole("exit_when_stuck", exit_when_stuck, 1)
         self.unknown, self.unknown_grace, self.exit_when_stuck = unknown, float(unknown_grace), exit_when_stuck
         if mode not in ("at_least_once", "at_most_once"):
-            raise ArgumentError(f"mode={mode!r}: must be at_least_once or at_most_once")
+            raise ArgumentError(f"mode={arguments.shown(mode)}: must be at_least_once or at_most_once")
         self.mode = mode
         self.shares = shares_of(queues, concurrency, prefetch, weights)
         if prefetch and mode == "at_most_once":
             raise ArgumentError(
                 "prefetch and at_most_once do not go together: a job claimed ahead would be gone if this process died"
             )
-        for what, seconds, zero in (("lease", lease, False), ("poll", poll, False), ("grace", grace, True)):
-            arguments.seconds(what, seconds, zero=zero)
-        self.lease, self.poll, self.grace = float(lease), float(poll), float(grace)
+        self.lease = arguments.seconds("lease", lease, zero=False) / 1_000_000
+        self.poll = arguments.seconds("poll", poll, zero=False) / 1_000_000
+        self.grace = arguments.seconds("grace", grace) / 1_000_000
         for queue in self.shares.queues:
             db.queue(queue)  # refuses impossible names
         self.handlers = Handlers()
@@ -286,3 +290,10 @@ class Worker:
     def names(self) -> str:
         """Its queues, for people."""
         return ", ".join(map(repr, self.shares.queues))
+
+
+def _check_database(db: object) -> None:
+    if isinstance(db, str | URL):
+        raise ArgumentError(f"db={masked(db)!r}: must be a QueueDB: Worker(QueueDB({masked(db)!r}), …)")
+    if not isinstance(db, QueueDB):
+        raise ArgumentError(f"db={arguments.shown(db)}: must be a QueueDB")

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from queue_db import ConfigurationError, PermanentStorageError, QueueDB, QueueDBError, SchemaOutOfDateError, StorageError
+from queue_db import ConfigurationError, PermanentStorageError, QueueDB, QueueDBError, SchemaOutOfDateError, TransientStorageError
 from queue_db.aio import AsyncQueueDB
 from queue_db.aio.queue import InGreenlets
 from queue_db.dialects.asynchronous import limit_waits
@@ -87,7 +87,7 @@ async def test_a_url_that_nobody_serves(url: str, says: str) -> None:
 
 async def test_a_server_that_is_down(kind: str, async_url: str, differs: Any) -> None:
     differs("no server")
-    with pytest.raises(StorageError, match=r"cannot open .*:\*\*\*@127\.0\.0\.1:1/") as refused:
+    with pytest.raises(TransientStorageError, match=r"cannot open .*:\*\*\*@127\.0\.0\.1:1/") as refused:
         await AsyncQueueDB(make_url(async_url).set(port=1, password=SECRET)).open()
     assert SECRET not in told(refused.value)
 

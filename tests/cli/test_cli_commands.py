@@ -5,6 +5,7 @@ import json
 import re
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url, text, update
@@ -132,7 +133,9 @@ def test_doctor_of_a_healthy_database(ask, kind):
     assert "needed: " in people
 
 
-def test_doctor_says_what_to_do_about_missing_tables(ask_at, fresh_url):
+def test_doctor_says_what_to_do_about_missing_tables(ask_at, kind, fresh_url):
+    if kind == "sqlite":
+        Path(str(make_url(fresh_url).database)).touch()  # a file that is not there is another mistake
     answer = ask_at(fresh_url, "doctor", "--json", status=1)
     assert answer.record["healthy"] is False
     assert "queue-db migrate --url" in answer.record["problems"][0]

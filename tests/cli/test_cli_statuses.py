@@ -52,6 +52,19 @@ def test_the_status_of_an_error(error, status):
     assert status in statuses.MEANINGS
 
 
+def test_a_mistyped_sqlite_path_is_told_and_makes_no_file(tmp_path, ask_at):
+    typo = tmp_path / "typo.db"
+    for command in (["stats"], ["enqueue", "q", "k"], ["doctor"], ["dead", "list"]):
+        answer = ask_at(f"sqlite:///{typo}", *command, status=2)
+        assert "typo.db is not there" in answer.err
+        assert "queue-db migrate --url" in answer.err
+    assert "typo.db is not there" in ask_at(f"sqlite:///{typo}", "migrate", "--check", status=1).err
+    assert "CREATE TABLE" in ask_at(f"sqlite:///{typo}", "migrate", "--sql").out
+    assert list(tmp_path.iterdir()) == []
+    ask_at(f"sqlite:///{typo}", "migrate")
+    ask_at(f"sqlite:///{typo}", "stats")
+
+
 def test_usage(ask_at):
     ask_at(None, status=2)
     ask_at(None, "no-such-command", status=2)
@@ -215,6 +228,7 @@ def test_the_library_does_not_import_the_command_line():
 
 
 def test_a_terminal_that_knows_only_ascii(tmp_path):
+    (tmp_path / "q.db").touch()
     done = program(sys.executable, "-m", "queue_db", "doctor", "--url", f"sqlite:///{tmp_path}/q.db", PYTHONIOENCODING="ascii")
     assert done.returncode == 1
     assert r"DELETE \u2026 RETURNING" in done.stdout

@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
-from queue_db import ArgumentError, JobNotFoundError, LeasedJob, PayloadError, Queue, QueueDB, QueueDBError, State
-from queue_db.schema import KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH
-
-NAN, INFINITE = float("nan"), float("inf")
-
-Act = Callable[[Queue], object]
-
-REFUSED: dict[str, tuple[Act, str]] = {
-    "queue name empty": (lambda queue: queue.db.queue(""), "queue is empty: give it 1 to 100 characters"),
-    "queue name too long": (lambda queue: queue.db.queue("q" * (QUEUE_LENGTH + 1)), "queue has 101 characters; 100 is the limit"),
-    "queue name with a blank at its end": (lambda queue: queue.db.queue("mail "), "begins or ends with a blank"),
-    "queue name with a line break": (lambda queue: queue.db.queue("a\nb"), "control character"),
-    "queue name no string": (lambda queue: queue.db.queue(7), "queue=7: must be a string"),  # type: ignore[arg-type]
-    "kind empty": (lambda queue: queue.enqueue(""), "kind is empty"),
-    "kind too long": (lambda queue: queue.enqueue("k" * (KIND_LENGTH + 1)), "kind has 101 characters"),
-    "key too long": (lambda queue: queue.enqueue("k", unique_key="x" * (KEY_LENGTH + 1)), "unique_key has 201 characters"),
-    "key empty": (lambda queue: queue.enqueue("k", unique_key=""), "unique_key is empty"),
-    "delay negative": (lambda queue: queue.enqueue("k", delay=-1), "delay=-1: must be 0 or more seconds"),
-    "delay NaN": (lambda queue: queue.enqueue("k", delay=NAN), "delay=nan: must be a finite number"),
-    "delay infinite": (lambda queue: queue.enqueue("k", delay=INFINITE), "delay=inf: must be a finite number"),
-    "delay in milliseconds": (lambda queue: queue.enqueue("k", delay=1e13), "the unit is seconds"),
-    "delay no number": (lambda queue: queue.enqueue("k", delay="5"), "delay='5': must be a number"),  # type: ignore[arg-type]
-    "time without a zone": (lambda queue: queue.enqueue("k", run_at=datetime(2030, 1, 1)), "has no time zone"),  # noqa: DTZ001
-    "priority NaN": (lambda queue: queue.enqueue("k", priority=NAN), "priority=nan: must be a whole"),  # type: ignore[arg-type]
-    "priority too large": (lambda queue: queue.enqueue("k", priority=2**31), "priority=2147483648: must be"),
-    "no attempts": (lambda queue: queue.enqueue("k", max_attempts=0), "max_attempts=0: must be 1 to"),
-    "policy": (
-        lambda queue: queue.enqueue("k", on_duplicate="ignore"),
-        "on_duplicate='ignore': must be raise, skip, replace or debounce",
-    ),
-    "headers no mapping": (lambda queue: queue.enqueue("k", headers=["a"]), "headers=.*must be a mapping"),  # type: ignore[arg-type]
-    "claim of 0": (lambda queue: queue.claim(0), "limit=0: must be 1 to 10,000"),
-    "claim of -1": (lambda queue: queue.claim(-1), "limit=-1: must be"),
-    "claim of too many": (lambda queue: queue.claim(10_001), "limit=10001: must be"),
-    "claim of half a job": (lambda queue: queue.claim(0.5), "limit=0.5: must be a whole number"),  # type: ignore[arg-type]
-    "lease of 0": (lambda queue: queue.claim(1, lease=0), "lease=0: must be more than 0 seconds"),
-    "lease negative": (lambda queue: queue.claim(1, lease=-5), "lease=-5: must be more than 0"),
-    "lease NaN": (lambda queue: queue.claim(1, lease=NAN), "lease=nan: must be a finite"),
-    "id no number": (lambda queue: queue.get("x"), "job_id='x': must be a whole number"),  # type: ignore[arg-type]
-    "peek of 0": (lambda queue: queue.peek(0), "limit=0: must be"),
-    "snooze negative": (lambda queue: queue.snooze_many([], -1), "seconds=-1: must be 0 or more"),
-    "extend by 0": (lambda queue: queue.extend_many([], 0), "seconds=0: must be more than 0"),
-    "retry NaN": (lambda queue: queue.fail_many([], "x", retry_in=NAN), "retry_in=nan: must be a finite"),
-}
+from queue_db import (
+    ArgumentError,
+    ConfigurationError,
+    JobNotFoundError,
+    LeasedJob,
+    PayloadError,
+    Queue,
+    QueueDB,
+    QueueDBError,
+    State,
+)
+from queue_db.model import Kept
+from queue_db.worker import Worker
+from tests.faults.bad_inputs import NAN, Case, Codes, World, cases
 
 LOOP: list[Any] = []
 LOOP.append(LOOP)
@@ -66,15 +40,54 @@ UNWRITABLE: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_an_argument_out_of_bounds_is_refused_and_nothing_is_touched(queue: Queue, what: str) -> None:
-    act, says = REFUSED[what]
-    kept = queue.enqueue("kept", "as it was")
-    with pytest.raises(ArgumentError, match=says) as refused:
-        act(queue)
-    assert isinstance(refused.value, ValueError)
-    (job,) = queue.claim(10)
-    assert (job.id, job.payload, job.attempts) == (kept, "as it was", 1)
+CASES = cases()
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueDB]:
+    """Arguments are checked before the database has a say, so one database does."""
+    with QueueDB(f"sqlite:///{tmp_path_factory.mktemp('bad')}/queue.db") as db:
+        db.migrate()
+        yield db
+
+
+@pytest.fixture(scope="module")
+def world(sqlite: QueueDB) -> Iterator[World]:
+    """The same for all cases, since none of them may change it."""
+    queue = sqlite.queue("mail")
+    queue.enqueue("leased", "as it was")
+    (leased,) = queue.claim()
+    waiting = queue.enqueue("waiting", "as it was")
+    assert waiting is not None
+    world = World(str(sqlite.database.engine.url), sqlite, queue, waiting, leased, [])
+    yield world
+    for opened in world.opened:
+        opened.close()
+
+
+def everything(db: QueueDB) -> list[str]:
+    """All that is in the database."""
+    connection = sqlite3.connect(str(db.database.engine.url.database))
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
+
+
+def test_the_table_is_long_and_no_case_is_there_twice() -> None:
+    assert len(CASES) >= 250
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_bad_input_is_refused_with_what_to_do_and_nothing_is_touched(world: World, case: Case) -> None:
+    before = everything(world.db)
+    with pytest.raises(case.kind, match=case.says) as refused:
+        case.act(world)
+    assert everything(world.db) == before
+    assert len(str(refused.value)) < 500
+    assert not world.leased.settled
+    assert not world.db.schemas
 
 
 @pytest.mark.parametrize("what", UNWRITABLE)
@@ -111,6 +124,122 @@ def test_one_bad_job_of_many_leaves_none_behind_also_in_a_later_chunk(queue: Que
     with pytest.raises(ArgumentError, match=r"job 0: must be \(kind, payload\)"):
         queue.enqueue_many(["k"])  # type: ignore[list-item]
     assert queue.stats().available == 0
+
+
+def test_a_kind_alone_is_a_job_without_a_payload_as_in_enqueue(queue: Queue) -> None:
+    queue.enqueue_many([("a",), ("b", None), ["c"]])  # type: ignore[list-item]
+    queue.enqueue_batch([("d",)], ("e",))  # type: ignore[list-item, arg-type]
+    assert [(job.kind, job.payload) for job in queue.peek()] == [(kind, None) for kind in "abcd"]
+
+
+@pytest.mark.parametrize(
+    ("codec", "says"),
+    [
+        (Codes(b"x"), "Codes.encode returned bytes, not str"),
+        (Codes(None), "Codes.encode returned NoneType, not str"),
+        (Codes("a\0b"), "Codes.encode returned a NUL character"),
+        (Codes("\ud800"), "surrogates not allowed"),
+        (Codes(error=KeyError("field")), "KeyError: 'field'"),
+        (Codes(error=UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")), "bad"),
+        (Codes(error=OverflowError("too large")), "OverflowError: too large"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_codec_that_returns_or_raises_something_else_is_a_payload_error(
+    open_db: Callable[..., QueueDB], name: str, codec: Codes, says: str
+) -> None:
+    queue = open_db(codec=codec).queue(name)
+    with pytest.raises(PayloadError, match=f"payload of job kind 'report': cannot be encoded: .*{says}"):
+        queue.enqueue("report", 1)
+    with pytest.raises(PayloadError, match=says):
+        queue.enqueue_many([("report", 1)])
+    with pytest.raises(PayloadError, match=says):
+        queue.db.schedules.set(name, name, "report", 1, every=60)
+    assert open_db().queue(name).stats().available == 0
+
+
+class Unreadable(Codes):
+    """A codec whose text cannot be read again, with an error that the protocol does not know."""
+
+    def decode(self, text: str) -> Any:
+        raise KeyError(text)
+
+
+def test_a_codec_that_raises_when_it_reads_loses_no_job(open_db: Callable[..., QueueDB], name: str) -> None:
+    queue = open_db(codec=Unreadable("stored")).queue(name)
+    queue.enqueue_many([("report", 1), ("report", 2), ("report", 3), ("report", 4)])
+    assert [job.payload for job in queue.peek(4)] == ["stored"] * 4
+    # These are gone from the table: whoever popped them must get them.
+    assert [job.payload for job in queue.pop(2)] == ["stored", "stored"]
+    job, other = queue.claim(2)
+    with pytest.raises(PayloadError, match="the stored text cannot be decoded: KeyError: 'stored'"):
+        _ = job.payload
+    assert job.bury("unreadable")
+    assert [dead.payload for dead in queue.db.dead.list(name)] == ["stored"]
+    assert queue.complete_many([other], kept=[Kept(result="kept", lasts=60_000_000)])[0]
+    finished = queue.db.finished(other.id)
+    assert (finished.payload, finished.result) == ("stored", "kept")
+    queue.db.schedules.set(name, name, "report", 1, every=3600)
+    assert [one.payload for one in queue.db.schedules.list() if one.name == name] == ["stored"]
+    queue.db.schedules.remove(name)
+
+
+def test_a_closed_database_says_so_and_is_not_opened_again(open_db: Callable[..., QueueDB], name: str) -> None:
+    db = open_db()
+    queue = db.queue(name)
+    queue.enqueue("k")
+    (job,) = queue.claim()
+    worker = Worker(db, name)
+    worker.handles("k")(print)
+    db.close()
+    db.close()
+    verbs: list[Callable[[], object]] = [
+        lambda: queue.enqueue("k"),
+        lambda: queue.enqueue_many([("k", 1)]),
+        queue.claim,
+        queue.stats,
+        job.complete,
+        lambda: job.extend(60),
+        db.check,
+        db.queues,
+        db.migrate,
+        db.__enter__,
+        lambda: queue.transaction().__enter__(),
+        worker.run,
+        lambda: db.database.listen("channel"),
+    ]
+    for verb in verbs:
+        with pytest.raises(
+            ConfigurationError, match=r"this QueueDB is closed \(.*\): use it inside its with block, or open another"
+        ):
+            verb()
+    assert db.database.engine.pool.checkedin() == 0 if hasattr(db.database.engine.pool, "checkedin") else True
+    again = open_db()
+    with again.database.begin() as connection, pytest.raises(ConfigurationError, match="closed"):
+        queue.enqueue("k", using=connection)
+    assert again.queue(name).get(job.id).state is State.RUNNING
+
+
+def test_an_engine_of_the_callers_stays_open_but_its_closed_queue_does_not_use_it(url: str, name: str) -> None:
+    engine = create_engine(url)
+    db = QueueDB(engine)
+    db.close()
+    with pytest.raises(ConfigurationError, match="closed"):
+        db.queue(name).enqueue("k")
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    engine.dispose()
+
+
+def test_asyncio_without_greenlet_names_the_extra() -> None:
+    program = (
+        "import sys; sys.modules['greenlet'] = None\n"
+        "from queue_db import ConfigurationError\n"
+        "try: import queue_db.aio\n"
+        "except ConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 'needs greenlet, which is not installed: pip install "queue-db[async-postgresql]"' in done.stdout
 
 
 def test_an_id_that_is_gone(db: QueueDB, queue: Queue) -> None:

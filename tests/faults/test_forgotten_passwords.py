@@ -10,7 +10,23 @@ from queue_db.errors import ConfigurationError, StorageError
 from tests.servers import over_tls, provide
 
 
-def test_a_server_that_has_forgotten_the_password_is_a_storage_error_until_it_knows_it_again() -> None:
+def test_with_cryptography_a_password_that_the_server_has_forgotten_is_no_matter() -> None:
+    server = provide("mysql")
+    try:
+        url = server.create_database()
+        with QueueDB(url) as db:
+            db.migrate()
+            with db.database.begin() as connection:
+                connection.exec_driver_sql("FLUSH PRIVILEGES")
+            db.database.connections.close()
+            db.database.engine.dispose()
+            assert db.queue("mail").enqueue("welcome") is not None
+    finally:
+        server.remove()
+
+
+def test_without_cryptography_it_is_a_storage_error_until_the_server_knows_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pymysql._auth._have_cryptography", False)
     server = provide("mysql")
     try:
         url = server.create_database()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +22,10 @@ from queue_db import (
     QueueDBError,
     SchemaOutOfDateError,
     StorageError,
+    TransientStorageError,
     UnsupportedError,
 )
-from tests.servers import over_tls
+from tests.servers import over_tls, provide
 
 SECRET = "hunter2-Zq"
 
@@ -83,9 +85,31 @@ def test_a_driver_that_is_not_installed_is_named_with_its_extra(scheme: str, mod
 def test_a_server_that_is_down(kind: str, shared_urls: Callable[[str], str], differs: Callable[[str], None]) -> None:
     differs("no server")
     nobody_listens = make_url(shared_urls(kind)).set(port=1).set(password=SECRET)
-    with pytest.raises(StorageError, match=r"cannot open .*:\*\*\*@127\.0\.0\.1:1/") as refused:
+    with pytest.raises(TransientStorageError, match=r"cannot open .*:\*\*\*@127\.0\.0\.1:1/") as refused:
         QueueDB(nobody_listens)
     assert SECRET not in told(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_a_server_that_is_full_is_a_transient_error_and_one_that_refuses_the_login_is_not(kind: str) -> None:
+    server = provide(kind, options=["-c", "max_connections=4", "-c", "superuser_reserved_connections=0", "-c", "max_wal_senders=0"])
+    try:
+        engine = create_engine(server.url(), pool_size=4)
+        held = [engine.connect() for _ in range(4)]
+        with pytest.raises(TransientStorageError, match="cannot open .*too many clients"):
+            QueueDB(server.url())
+        for connection in held:
+            connection.close()
+        engine.dispose()
+        for wrong in (
+            with_secret(server.url()),
+            make_url(server.url()).set(username="nobody"),
+            make_url(server.url()).set(database="x"),
+        ):
+            with pytest.raises(PermanentStorageError, match="cannot open"):
+                QueueDB(wrong)
+    finally:
+        server.remove()
 
 
 def test_a_wrong_password(
@@ -100,10 +124,19 @@ def test_a_wrong_password(
 
 
 @pytest.mark.parametrize("kind", ["mysql"])
-def test_a_password_that_mysql_will_not_take_without_tls(kind: str, shared_urls: Callable[[str], str]) -> None:
+def test_a_password_that_mysql_will_not_take_without_tls(
+    kind: str, shared_urls: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pymysql._auth._have_cryptography", False)
     with pytest.raises(ConfigurationError, match=r"cannot open .*:\*\*\*@.*cryptography") as refused:
         QueueDB(with_secret(shared_urls(kind)))
     assert SECRET not in told(refused.value)
+
+
+def test_the_extras_of_mysql_bring_what_a_password_without_tls_needs() -> None:
+    extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra in ("mysql", "async-mysql"):
+        assert any(requirement.startswith("cryptography") for requirement in extras[extra])
 
 
 @pytest.mark.parametrize("kind", ["mysql", "mariadb"])
