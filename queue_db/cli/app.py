@@ -8,6 +8,7 @@ import typer
 
 from queue_db import __version__
 from queue_db.cli import (
+    alive,
     compare,
     control,
     dead,
@@ -65,5 +66,6 @@ streams.add_to(app)
 schedules.add_to(app)
 control.add_to(app)
 top.add_to(app)
+alive.add_to(app)
 work.add_to(app)
 compare.add_to(app)

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 MEANINGS = {
     OK: "done",
     NOT_SO: "the thing asked is not so: no such job or stream, a duplicate, an unhealthy `doctor` (with --strict also a slow one), "
-    "a schema out of date for `migrate --check`, no for an answer",
+    "a schema out of date for `migrate --check`, no worker for `alive`, no for an answer",
     USAGE: "wrong usage or configuration: an argument, the URL, a driver or a table that is missing; nothing was changed",
     DATABASE: "the database: not reachable, wrong password, a statement refused",
     BUG: "a mistake in queue-db; the traceback is on standard error, please report it",

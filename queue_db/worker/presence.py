@@ -119,6 +119,17 @@ class Presence:
         return back
 
 
+def seen_here(db: QueueDB, within: float) -> list[float]:
+    """How long ago the workers of this machine or container have reported, seconds, if less than ``within`` and they live.
+
+    :raises StorageError: as every verb does.
+    """
+    host = place() or socket.gethostname()[:100]
+    rows = db.database.run(partial(presence.everybody, store=db.store, host=host), name="workers", write=False)
+    silent = [max(0.0, (row.now - row.seen_at) / 1_000_000) for row in rows if _alive(row.name.rpartition("#")[0], row.pid)]
+    return [seconds for seconds in silent if seconds <= within]
+
+
 def watcher(own: Presence) -> Chore:
     """Looks for the dead now and then."""
 

@@ -63,6 +63,7 @@ def test_these_are_the_commands():
         "streams list",
         "streams release",
         "work",
+        "alive",
         "compare",
     }
 
