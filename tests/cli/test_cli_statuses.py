@@ -125,19 +125,20 @@ def test_no_password_is_printed(ask_at, closed_port, url, status):
             assert SECRET not in answer.out + answer.err or url.startswith("sqlite")
 
 
-def test_no_password_is_printed_when_all_is_well(ask_at, url, queue, differs):
+def test_no_password_is_printed_when_all_is_well(ask_at, fresh_url, name, differs):
     differs("no server")
-    password = make_url(url).password
-    queue.enqueue("n")
+    password = make_url(fresh_url).password
+    ask_at(fresh_url, "migrate")
+    ask_at(fresh_url, "enqueue", name, "n")
     for command in (
         ("doctor",),
         ("doctor", "--json"),
         ("stats",),
-        ("purge", queue.name),
-        ("work", queue.name, "--exec", "env", "--until-empty", "--verbose"),
+        ("purge", name),
+        ("work", name, "--exec", "env", "--until-empty", "--verbose"),
         ("stats", "--help"),
     ):
-        answer = ask_at(url, *command, status=2 if command[0] == "purge" else 0)
+        answer = ask_at(fresh_url, *command, status=2 if command[0] == "purge" else 0)
         assert password not in answer.out + answer.err
 
 
