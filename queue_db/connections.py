@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sqlalchemy import Connection, Engine
 
@@ -50,7 +50,18 @@ class Connections:
         if len(self._idle) < self._keep and not (connection.closed or connection.invalidated or connection.in_transaction()):
             self._idle.append(connection)
         else:
+            broken = connection.invalidated
             connection.close()
+            if broken:
+                self._drop()
+
+    def _drop(self) -> None:
+        """Throw away what is idle: where one connection has broken, or leads to the wrong server, so most likely do the others."""
+        with suppress(IndexError):  # another thread has taken the last one
+            while self._idle:
+                connection = self._idle.pop()
+                connection.invalidate()
+                connection.close()
 
     def close(self) -> None:
         """Give back what is idle."""

@@ -317,10 +317,19 @@ class Database:
         except QueueDBError:
             raise
         except SQLAlchemyError as error:
+            if connection is not None:
+                self._leave(connection, error)
             raise self._told(error, name) from error
         finally:
             if connection is not None:
                 self.connections.put_back(connection)
+
+    def _leave(self, connection: Connection, error: BaseException) -> None:
+        """Throw the connections away if they lead to a server that takes no changes: the address may lead to another one by now."""
+        told = error.__cause__ if isinstance(error, StorageError) else error
+        if isinstance(told, SQLAlchemyError) and self.dialect.leads_astray(told) and not connection.invalidated:
+            connection.invalidate(told)
+            connection.engine.dispose()
 
     def check_open(self) -> None:
         """Nothing, unless this has been closed.
@@ -366,6 +375,9 @@ class Database:
             try:
                 with self._transaction(connection, name, write=write):
                     yield connection
+            except (SQLAlchemyError, StorageError) as error:
+                self._leave(connection, error)
+                raise
             finally:
                 self.connections.put_back(connection)
 

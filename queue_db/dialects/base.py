@@ -130,6 +130,8 @@ class Dialect:
     begins_writing: ClassVar[str] = "BEGIN"
     #: Error codes that ask for another try.
     transient: ClassVar[frozenset[str]] = frozenset()
+    #: Error codes of a server that takes no changes: a standby, or one that has become one. They ask for another try elsewhere.
+    read_only: ClassVar[frozenset[str]] = frozenset()
     #: Error codes of transactions that got into each other's way.
     faults: ClassVar[Mapping[str, Fault]] = {}
 
@@ -562,7 +564,11 @@ class Dialect:
 
     def is_transient(self, code: str) -> bool:
         """Whether the same transaction may succeed when it is run again."""
-        return code in self.transient
+        return code in self.transient or code in self.read_only
+
+    def leads_astray(self, error: SQLAlchemyError) -> bool:
+        """Whether the connection leads to a server that takes no changes, so that a new one may lead to another."""
+        return isinstance(error, DBAPIError) and (self.code(error) or "") in self.read_only
 
 
 class ReturningDialect(Dialect):

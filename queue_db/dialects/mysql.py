@@ -70,6 +70,9 @@ class MySQL(Dialect):
         {"1020", "1213", "1205", "2002", "2003", "2006", "2013", "1040", "1053", "1927", "4031"}
     )
 
+    # read_only or super_read_only is on; the same by InnoDB itself.
+    read_only: ClassVar[frozenset[str]] = frozenset({"1290", "1836"})
+
     faults: ClassVar[Mapping[str, Fault]] = {
         "1213": Fault.DEADLOCK,
         "1020": Fault.SERIALIZATION,

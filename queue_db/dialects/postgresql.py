@@ -124,6 +124,8 @@ class PostgreSQL(ReturningDialect):
         frozenset({"40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03"}) | _NOT_MY_SESSION
     )
 
+    read_only: ClassVar[frozenset[str]] = frozenset({"25006"})
+
     faults: ClassVar[Mapping[str, Fault]] = {
         "40P01": Fault.DEADLOCK,
         "40001": Fault.SERIALIZATION,
@@ -416,7 +418,7 @@ class PostgreSQL(ReturningDialect):
         return greeting.nobody_answers([(host, int(port)) for host, port in places], user, database)
 
     def is_transient(self, code: str) -> bool:
-        return code in self.transient or code.startswith("08")
+        return super().is_transient(code) or code.startswith("08")
 
 
 def _limit_waits(connection: Connection) -> None:

@@ -58,6 +58,13 @@ class Proxy:
         """Return the same URL, but through this proxy."""
         return make_url(url).set(host="127.0.0.1", port=self.port).render_as_string(hide_password=False)
 
+    def lead_to(self, url: str) -> None:
+        """Carry new connections to another server, as an address does that moves at a failover; the open ones stay."""
+        parts = make_url(url)
+        if parts.host is None or parts.port is None:
+            raise ValueError("The URL must name a host and a port.")
+        self._target = (parts.host, parts.port)
+
     def forward(self) -> None:
         """End every disturbance: listen again, let the bytes flow, let commits be answered."""
         self.armed = None

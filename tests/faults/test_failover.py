@@ -1,0 +1,185 @@
+"""The server becomes read-only and another one is promoted behind the same address: clients follow, without a restart."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import Connection, create_engine, make_url
+
+from queue_db import LeasedJob, QueueDB, TransientStorageError
+from queue_db.aio import AsyncQueueDB
+from queue_db.worker import Worker
+from tests.aio.loop import for_asyncio, on_the_loop
+from tests.servers import Server, over_tls, provide
+from tests.servers.proxy import Proxy
+
+pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="module")
+
+USER, PASSWORD, DATABASE = "app", "app-Pw1", "queues"
+
+# Not as an administrator, whom read_only does not bind on MySQL and MariaDB.
+ACCOUNT = {
+    "postgresql": [f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'", f"CREATE DATABASE {DATABASE} OWNER {USER}"],
+    "mysql": [
+        f"CREATE USER {USER} IDENTIFIED BY '{PASSWORD}'",
+        f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        f"GRANT ALL ON {DATABASE}.* TO {USER}",
+    ],
+}
+
+DEMOTE = {
+    "postgresql": ["ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"],
+    "mysql": ["SET GLOBAL read_only = 1"],
+}
+
+PROMOTE = {
+    "postgresql": ["ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()"],
+    "mysql": ["SET GLOBAL read_only = 0"],
+}
+
+
+@dataclass
+class Pair:
+    """Two servers with the same account, and the address that leads to one of them."""
+
+    kind: str
+    first: Server
+    second: Server
+    #: The oldest session of the first server: PostgreSQL tells it last that its settings have changed.
+    oldest: Connection
+
+    def set_first(self, statements: dict[str, list[str]], *, read_only: bool) -> None:
+        """Demote the first server or promote it, and return when all of its sessions know."""
+        self.say(self.first, statements)
+        until = time.monotonic() + 60
+        while self.kind == "postgresql" and self._reads_only() is not read_only:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    def _reads_only(self) -> bool:
+        return bool(self.oldest.exec_driver_sql("SHOW default_transaction_read_only").scalar_one() == "on")
+
+    def say(self, server: Server, statements: dict[str, list[str]]) -> None:
+        engine = create_engine(over_tls(server.url()), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            for statement in statements.get(self.kind, statements["mysql"]):
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+
+    def url(self, server: Server) -> str:
+        url = make_url(server.url()).set(username=USER, password=PASSWORD, database=DATABASE)
+        return url.render_as_string(hide_password=False)
+
+    def fail_over(self, proxy: Proxy) -> None:
+        """The first one is demoted and stays up, with its connections open; the address moves to the second one."""
+        self.set_first(DEMOTE, read_only=True)
+        proxy.lead_to(self.second.url())
+
+
+@pytest.fixture(scope="module")
+def pair(kind: str) -> Iterator[Pair]:
+    servers = [provide(kind), provide(kind)]
+    oldest = create_engine(over_tls(servers[0].url()), isolation_level="AUTOCOMMIT").connect()
+    pair = Pair(kind, *servers, oldest)
+    for server in servers:
+        pair.say(server, ACCOUNT)
+        create_engine(over_tls(pair.url(server))).connect().close()  # without TLS MySQL takes a password that it has seen
+        with QueueDB(pair.url(server)) as db:
+            db.migrate()
+    yield pair
+    oldest.close()
+    for server in servers:
+        server.remove()
+
+
+@pytest.fixture
+def proxy(pair: Pair) -> Iterator[Proxy]:
+    pair.set_first(PROMOTE, read_only=False)
+    with Proxy.before(pair.first.url()) as between:
+        yield between
+
+
+def test_a_client_follows_with_the_next_verb_also_with_connections_that_were_idle(pair: Pair, proxy: Proxy, name: str) -> None:
+    with QueueDB(proxy.url(pair.url(pair.first))) as db, QueueDB(pair.url(pair.second)) as promoted:
+        queue = db.queue(name)
+        held = [db.database.connections.take() for _ in range(4)]
+        for connection in held:
+            db.database.connections.put_back(connection)
+        queue.enqueue("before")
+        pair.fail_over(proxy)
+        for number in range(4):
+            assert queue.enqueue("after", number) is not None
+        assert [job.payload for job in promoted.queue(name).claim(10)] == [0, 1, 2, 3]
+
+
+def test_a_claim_follows(pair: Pair, proxy: Proxy, name: str) -> None:
+    with QueueDB(proxy.url(pair.url(pair.first))) as db, QueueDB(pair.url(pair.second)) as promoted:
+        promoted.queue(name).enqueue("there", 1)
+        db.queue(name).enqueue("here", 1)
+        pair.fail_over(proxy)
+        (there,) = db.queue(name).claim()
+        assert there.kind == "there"
+        assert there.complete()
+
+
+def test_while_nobody_is_promoted_the_error_is_transient(pair: Pair, proxy: Proxy, name: str) -> None:
+    with QueueDB(proxy.url(pair.url(pair.first))) as db:
+        queue = db.queue(name)
+        queue.enqueue("before")
+        pair.set_first(DEMOTE, read_only=True)
+        with pytest.raises(TransientStorageError, match="read.only") as refused:
+            queue.enqueue("during")
+        assert refused.value.sqlstate in ("25006", "1290", "1836")
+        with pytest.raises(TransientStorageError), queue.transaction() as connection:
+            queue.enqueue("during", using=connection)
+        proxy.lead_to(pair.second.url())
+        with queue.transaction() as connection:
+            queue.enqueue("after", using=connection)
+        assert [job.kind for job in queue.claim(10)] == ["after"]
+
+
+def test_a_callers_engine_follows_too(pair: Pair, proxy: Proxy, name: str) -> None:
+    engine = create_engine(proxy.url(pair.url(pair.first)), pool_size=5)
+    connections = [engine.connect() for _ in range(5)]
+    for connection in connections:
+        connection.close()
+    queue = QueueDB(engine).queue(name)
+    queue.enqueue("before")
+    pair.fail_over(proxy)
+    queue.enqueue("after")
+    assert [job.kind for job in queue.claim(10)] == ["after"]
+    engine.dispose()
+
+
+def test_asyncio_follows(pair: Pair, proxy: Proxy, name: str) -> None:
+    async def follow() -> list[str]:
+        async with AsyncQueueDB(for_asyncio(proxy.url(pair.url(pair.first)))) as db:
+            queue = db.queue(name)
+            await queue.enqueue("before")
+            pair.fail_over(proxy)
+            await queue.enqueue("after")
+            return [job.kind for job in await queue.claim(10)]
+
+    assert on_the_loop(follow()) == ["after"]
+
+
+def test_a_worker_follows_without_a_restart(pair: Pair, proxy: Proxy, name: str) -> None:
+    done: dict[str, threading.Event] = {kind: threading.Event() for kind in ("before", "after")}
+    with QueueDB(proxy.url(pair.url(pair.first))) as db, QueueDB(pair.url(pair.second)) as promoted:
+        worker = Worker(db, name)
+
+        @worker.handles(None)
+        def work(job: LeasedJob) -> None:
+            done[job.kind].set()
+
+        with worker:
+            db.queue(name).enqueue("before")
+            assert done["before"].wait(60)
+            pair.fail_over(proxy)
+            promoted.queue(name).enqueue("after")
+            assert done["after"].wait(60)
+        assert promoted.queue(name).stats().running == 0
