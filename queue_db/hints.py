@@ -1,4 +1,6 @@
-"""Hints to waiting workers that there are new jobs: those of this process are rung, others are told through the database.
+"""Hints to waiting workers that there are new jobs, and to a worker that one of its jobs was cancelled.
+
+Workers of this process are rung, others are told through the database.
 
 A hint may get lost, come late, or come for nothing: workers look by themselves too. So it may be rare: PostgreSQL lets one
 notifying transaction after the other commit, and one hint for each job would cost more than the job.
@@ -17,8 +19,11 @@ from queue_db.store import Store
 #: pauses shorter than this.
 EVERY = 0.02
 
+#: Begins a hint about a job that was cancelled, before its id; no queue's name has such a character.
+CANCELLED = "\x18"
+
 Ring = Callable[[str], None]
-"""Called with the name of the queue, from any thread; must return at once."""
+"""Called with the name of the queue, or with a cancelled job, from any thread; must return at once."""
 
 
 class Hints:
@@ -38,6 +43,15 @@ class Hints:
         if now - self._told.get(queue, -EVERY) >= EVERY:
             self._told[queue] = now
             self._store.dialect.notify(connection, self.channel, queue)
+
+    def tell_cancelled(self, connection: Connection, job_id: int) -> None:
+        """In the transaction that cancels a job which some worker has: :meth:`tell` that worker, wherever it is."""
+        if self._store.dialect.notifies:
+            self._store.dialect.notify(connection, self.channel, f"{CANCELLED}{job_id}")
+
+    def ring_cancelled(self, job_id: int) -> None:
+        """After the commit: workers of this process hear of it."""
+        self.ring(f"{CANCELLED}{job_id}")
 
     def ring(self, queue: str) -> None:
         """After the commit: waiting workers of this process hear of it."""

@@ -415,20 +415,26 @@ class Queue:
 
         :raises JobNotFoundError: there is no such live job.
         """
-        store = self.db.store
         for _ in range(_LOOKS):
             job = self.get(job_id)
             if job.state is State.DEAD:
                 break
-            remove = partial(leaving.delete, store=store, pairs=[(job.id, job.version)], fate=lambda _: Fate.CANCELLED)
-            gone, fed = self.db.database.run(remove, name="cancel")
+            gone, fed = self.db.database.run(partial(self._remove, job=job), name="cancel")
             self._ring(fed)
             if gone:
+                if job.state is State.RUNNING:
+                    self.db.hints.ring_cancelled(job.id)
                 return Verdict.APPLIED
             # It changed between look and deletion (claimed, extended, settled): look again.
         else:
             return Verdict.LOST
         raise JobNotFoundError(job_id, f"queue {self.name!r}", state=State.DEAD.value)
+
+    def _remove(self, connection: Connection, job: Job) -> tuple[set[int], set[str]]:
+        gone, fed = leaving.delete(connection, self.db.store, [(job.id, job.version)], lambda _: Fate.CANCELLED)
+        if gone and job.state is State.RUNNING:
+            self.db.hints.tell_cancelled(connection, job.id)
+        return gone, fed
 
     def purge(self) -> int:
         """Delete all jobs that are there and that nobody works on, due, scheduled and blocked, in batches; return how many."""

@@ -138,6 +138,16 @@ def give_back_claim(connection: Connection, store: Store, queue: str, token: str
     return len(free(connection, store, pairs, delays=dict.fromkeys((job_id for job_id, _ in pairs), 0), attempted=False))
 
 
+def tokens(connection: Connection, store: Store, ids: Sequence[int]) -> dict[int, str | None]:
+    """The claim tokens of those of these jobs that are there."""
+    jobs = store.tables.jobs
+    found: dict[int, str | None] = {}
+    for start in range(0, len(ids), AT_ONCE):
+        query = select(jobs.c.id, jobs.c.claim_token).where(jobs.c.id.in_(ids[start : start + AT_ONCE]))
+        found.update((row.id, row.claim_token) for row in connection.execute(store.dialect.by_id(query, jobs)))
+    return found
+
+
 def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
     """Take jobs out of the table."""
     if not pairs:

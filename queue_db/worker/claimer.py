@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, QueueDBError
+from queue_db.hints import CANCELLED
 from queue_db.leased import LeasedJob
 from queue_db.queue import MAX_CLAIM
 from queue_db.queues import QueueDB
@@ -28,6 +29,9 @@ CONCURRENCY = 10
 #: While jobs come from some queues, the others are looked at once in so many seconds, and once in so many jobs.
 LOOK_EVERY = 0.05
 LOOK_AFTER = 100
+
+#: A worker that need not wait hears of cancelled jobs once in so many seconds.
+HEAR_EVERY = 0.05
 
 # Seconds to rest at most when all queues that have room are paused or at their limits.
 _REFUSED = 0.05
@@ -93,6 +97,7 @@ class Claimer:
     :param take: gets the jobs claimed.
     :param idle: whether no job is in hand, not even one that has not been reported yet.
     :param quiet: while it is set nothing is claimed.
+    :param cancelled: gets the ids of jobs of which is heard that they were cancelled.
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class Claimer:
         take: Callable[[str, list[LeasedJob]], None],
         idle: Callable[[], bool],
         quiet: threading.Event,
+        cancelled: Callable[[set[int]], None],
     ) -> None:
         self._db = db
         self._shares = shares
@@ -132,6 +138,8 @@ class Claimer:
         self._until_empty = False
         self.stopping = threading.Event()
         self._quiet = quiet
+        self._cancelled = cancelled
+        self._heard_at = 0.0
         self._allowance = Allowance(
             db, shares.queues, lease, most=lambda queue: min(shares.queues[queue], shares.total) + shares.ahead, in_hand=in_hand
         )
@@ -176,6 +184,8 @@ class Claimer:
 
     def _round(self) -> bool:
         """Claim or look or wait, once; False if that was all."""
+        if time.monotonic() - self._heard_at >= HEAR_EVERY:
+            self._hear(0.0)
         room = self._room()
         if not room:
             self._hungry = True
@@ -277,6 +287,9 @@ class Claimer:
 
     def _hear(self, seconds: float) -> None:
         named = self.bell.wait(seconds)
+        self._heard_at = time.monotonic()
+        if cancelled := {int(name[1:]) for name in named if name[0] == CANCELLED and name[1:].isdecimal()}:
+            self._cancelled(cancelled)
         self._promising |= named & self._shares.queues.keys()
 
     def _most(self) -> int:

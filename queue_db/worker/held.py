@@ -24,21 +24,25 @@ class Held:
 
     def __init__(self, queues: Iterable[str]) -> None:
         # A job whose lease was lost may be held twice by one worker, with two leases: jobs are told apart as objects.
-        self._jobs: dict[str, dict[LeasedJob, None]] = {queue: {} for queue in queues}
+        self._jobs: dict[str, dict[LeasedJob, float]] = {queue: {} for queue in queues}
         # Given up, but their handlers have not come back: they use slots.
         self._abandoned: dict[LeasedJob, float] = {}
 
     def add(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
         """Hold what was claimed."""
-        self._jobs[queue].update(dict.fromkeys(jobs))
+        self._jobs[queue].update(dict.fromkeys(jobs, time.monotonic()))
 
     def holds(self, job: LeasedJob) -> bool:
         """Whether nobody has dropped ``job`` yet."""
         return job in self._jobs.get(job.queue, ())
 
+    def since(self, job: LeasedJob) -> float | None:
+        """Since when it is held, by ``time.monotonic``; None: somebody has dropped it."""
+        return self._jobs[job.queue].get(job)
+
     def drop(self, job: LeasedJob) -> bool:
         """Hold ``job`` no longer; False if somebody else dropped it before."""
-        return self._jobs[job.queue].pop(job, job) is None
+        return self._jobs[job.queue].pop(job, None) is not None
 
     def give_up(self, job: LeasedJob) -> bool:
         """:meth:`drop` it for a handler that runs on, and :meth:`gone` when that has come back."""

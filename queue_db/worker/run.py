@@ -34,6 +34,7 @@ from queue_db.worker.outages import Activity, outages_of
 from queue_db.worker.presence import About, Presence, watcher
 from queue_db.worker.progress import TELL_EVERY, Progress
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, is_hangup, stacks
+from queue_db.worker.taken_away import LOOK_EVERY, TakenAway
 
 if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
@@ -104,6 +105,7 @@ class Run:
         self._reports_in: int | None = None
         self._unknown: set[str] = set()
         self._activities: list[Activity] = []
+        self._taken_away = TakenAway(worker.db, self.held, self._lost, looks=not self._at_most_once)
         self._acknowledger = Acknowledger(self._told, TROUBLE, self._activity())
         self._claimer = Claimer(
             worker.db,
@@ -116,6 +118,7 @@ class Run:
             take=self._take,
             idle=lambda: not self.held and not self._acknowledger,
             quiet=worker.hushed,
+            cancelled=self._taken_away.heard,
         )
         self._presence = Presence(worker.db, worker.shares.queues, self._about)
         self._left = threading.Event()
@@ -141,7 +144,8 @@ class Run:
         if not self._at_most_once:
             # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
             beat = Heartbeat(self.held, worker.lease, self._lost, self._activity()).beat
-            self._helpers.append(self._thread("heartbeat", keep, [(worker.lease / 3, beat)], self._ended))
+            looks = [(worker.lease / 3, beat), (LOOK_EVERY, self._taken_away.look)]
+            self._helpers.append(self._thread("heartbeat", keep, looks, self._ended))
             chores.append((TELL_EVERY, self._progress.tell))
         if worker.schedules:
             chores.append((0.0, scheduler(worker.db, TROUBLE, self._activity())))
@@ -353,7 +357,7 @@ class Run:
     # --- handlers' threads ------------------------------------------------------------------------------------------
 
     def _call(self, job: LeasedJob, handling: Handling) -> None:
-        if not self.held.holds(job):
+        if not self._taken_away.wait_for(job):
             self._gone(job)  # lost while it waited here
             return
         if handling.timeout is not None and handling.watched:
@@ -371,7 +375,7 @@ class Run:
         self._finish(job, handling, outcome, time.monotonic() - began)
 
     async def _await(self, job: LeasedJob, handling: Handling) -> None:
-        if not self.held.holds(job):
+        if not self._taken_away.known(job) and not await asyncio.to_thread(self._taken_away.wait_for, job):
             self._gone(job)
             return
         began = self._begun(job)
@@ -475,7 +479,7 @@ class Run:
         self._count("lost", 1)
         if self._worker.hooks:
             self._tell(JobEvent(Happening.LOST, job))
-        message = "lost the lease of %r: its handler still runs, but the result will not count"
+        message = "lost the lease of %r: what its handler does no longer counts"
         log.warning(message, job, extra=about(job, Happening.LOST))
 
     def _watch_times(self) -> None:

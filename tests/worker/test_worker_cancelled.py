@@ -1,0 +1,213 @@
+"""A job that is cancelled, or taken from its worker in another way, does not begin; a handler that has begun hears of it."""
+
+import threading
+
+import pytest
+
+from queue_db import Verdict
+from queue_db.testing import counted_statements
+from queue_db.worker import Worker, taken_away
+from queue_db.worker.held import Held
+from queue_db.worker.taken_away import TakenAway
+from tests.worker.serving import serving
+
+PATIENCE = 20.0
+
+
+def wait_until(condition):
+    for _ in range(2000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not come to pass")
+
+
+def test_claimed_ahead_and_cancelled_never_begins(queue, open_db, running):
+    """No heartbeat tells of it: the lease is an hour long."""
+    others = open_db().queue(queue.name)
+    go, seen = threading.Event(), []
+
+    def handler(job):
+        seen.append(job.payload)
+        assert go.wait(PATIENCE)
+
+    ids = queue.enqueue_many([("n", number) for number in range(5)])
+    worker = serving(queue, handler, concurrency=1, prefetch=4, lease=3600.0)
+    with running(worker):
+        wait_until(lambda: others.stats().running == 5)
+        assert [others.cancel(job_id) for job_id in ids[1:4]] == [Verdict.APPLIED] * 3
+        wait_until(lambda: worker.summary.lost == 3)
+        go.set()
+        wait_until(lambda: worker.summary.completed == 2)
+    assert seen == [0, 4]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_handler_that_runs_hears_that_its_job_was_cancelled(queue, open_db, running, asynchronous):
+    import asyncio
+
+    others = open_db().queue(queue.name)
+    began, heard = threading.Event(), threading.Event()
+
+    def function(job):
+        began.set()
+        if job.lost.wait(PATIENCE):
+            heard.set()
+
+    async def coroutine(job):
+        began.set()
+        try:
+            await asyncio.sleep(PATIENCE)
+        except asyncio.CancelledError:
+            heard.set()
+            raise
+
+    job_id = queue.enqueue("n")
+    with running(serving(queue, coroutine if asynchronous else function, lease=3600.0)):
+        assert began.wait(PATIENCE)
+        assert others.cancel(job_id)
+        assert heard.wait(PATIENCE)
+
+
+@pytest.fixture
+def never_looks(monkeypatch):
+    """By itself a worker looks after an hour."""
+    monkeypatch.setattr("queue_db.worker.run.LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(taken_away, "KNOWN_FOR", 7200.0)
+
+
+@pytest.mark.usefixtures("never_looks")
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+def test_a_cancel_is_told_at_once(queue, open_db, running, kind, elsewhere):
+    """By PostgreSQL to other processes, and within one process on every database; also to a worker with free slots."""
+    canceller = open_db().queue(queue.name) if elsewhere and kind == "postgresql" else queue
+    began, heard = threading.Semaphore(0), threading.Semaphore(0)
+
+    def handler(job):
+        began.release()
+        if job.lost.wait(PATIENCE):
+            heard.release()
+
+    worker = serving(queue, handler, concurrency=2, lease=3600.0)
+    with running(worker):
+        for _ in range(2):
+            job_id = queue.enqueue("n")
+            assert began.acquire(timeout=PATIENCE)
+            assert canceller.cancel(job_id)
+            assert heard.acquire(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_only_a_cancel_of_a_job_that_runs_notifies(queue, db):
+    """A notification lets one commit after the other."""
+    waiting, running = queue.enqueue("n", delay=100), queue.enqueue("n")
+    assert queue.claim()
+    sent = []
+    for job_id in (waiting, running):
+        with counted_statements(db.database.engine) as statements:
+            assert queue.cancel(job_id)
+        sent.append(sum("pg_notify" in text for text in statements))
+    assert sent == [0, 1]
+
+
+@pytest.fixture
+def looking(queue):
+    """A look at jobs in hand, without a worker: what is held, the look, and what was lost."""
+    held, lost = Held([queue.name]), []
+    return held, TakenAway(queue.db, held, lost.append, looks=True), lost
+
+
+def test_a_look_finds_what_others_took_and_nothing_else(queue, open_db, looking):
+    held, look, lost = looking
+    others = open_db().queue(queue.name)
+    keys = ("extended", "cancelled", "replaced", "again", "settled", "busy")
+    queue.enqueue_many([(key, None, {"unique_key": key}) for key in keys])
+    jobs = {job.kind: job for job in queue.claim(10)}
+    held.add(queue.name, list(jobs.values()))
+    look.look()
+    assert lost == []
+    assert jobs["extended"].extend(100)
+    for key in ("cancelled", "busy"):
+        assert others.cancel(jobs[key].id)
+    others.enqueue("new", unique_key="replaced", on_duplicate="replace")
+    assert jobs["again"].release()
+    jobs["again"].settled = False  # as if somebody else had given it back
+    assert "again" in {job.kind for job in others.claim(10)}
+    assert jobs["settled"].complete()
+    with Busy(jobs["busy"]):
+        look.look()
+    assert {job.kind for job in lost} == {"cancelled", "replaced", "again"}
+    assert not any(map(held.holds, lost))
+    look.look()
+    assert lost[-1] is jobs["busy"], "when the verb has ended without ending the lease, the next look finds it"
+    assert {job.kind for job in held.jobs()} == {"extended", "settled"}
+
+
+class Busy:
+    """Another thread runs a verb on the job."""
+
+    def __init__(self, job):
+        self.job, self.locked, self.go = job, threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self.hold)
+
+    def hold(self):
+        with self.job.lock:
+            self.locked.set()
+            assert self.go.wait(PATIENCE)
+
+    def __enter__(self):
+        self.thread.start()
+        assert self.locked.wait(PATIENCE)
+
+    def __exit__(self, *_):
+        self.go.set()
+        self.thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_job_that_was_not_looked_at_for_long_waits_for_a_look(queue, looking, monkeypatch):
+    """The database did not answer, or the thread that looks was late."""
+    held, look, lost = looking
+    queue.enqueue_many([("n", None)] * 2)
+    jobs = queue.claim(2)
+    held.add(queue.name, jobs)
+    assert all(map(look.known, jobs))
+    monkeypatch.setattr(taken_away, "KNOWN_FOR", 0.0)
+    assert not any(map(look.known, jobs))
+    answers = {}
+    threads = [threading.Thread(target=lambda job=job: answers.update({job.id: look.wait_for(job)})) for job in jobs]
+    for thread in threads:
+        thread.start()
+    assert answers == {}
+    assert queue.cancel(jobs[0].id)
+    look.look()
+    threads[0].join(PATIENCE)
+    monkeypatch.setattr(taken_away, "KNOWN_FOR", 3600.0)
+    look.look()
+    threads[1].join(PATIENCE)
+    assert answers == {jobs[0].id: False, jobs[1].id: True}
+    assert lost == [jobs[0]]
+
+
+def test_a_look_is_one_statement_for_all_queues_and_none_without_jobs(db, name):
+    queues = [db.queue(f"{name}-{number}") for number in range(3)]
+    held = Held([queue.name for queue in queues])
+    look = TakenAway(db, held, print, looks=True)
+    with counted_statements(db.database.engine) as statements:
+        look.look()
+    assert statements == []
+    for queue in queues:
+        queue.enqueue_many([("n", None)] * 5)
+        held.add(queue.name, queue.claim(5))
+    with counted_statements(db.database.engine) as statements:
+        look.look()
+    assert len(statements) == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_jobs_that_are_deleted_when_they_are_claimed_are_not_looked_for(queue):
+    queue.enqueue_many([("n", None)] * 20)
+    worker = Worker(queue.db, queue.name, mode="at_most_once")
+    worker.handles(None)(lambda job: None)
+    assert worker.run(until_empty=True).completed == 20
