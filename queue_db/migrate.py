@@ -177,19 +177,20 @@ def _made_by_another(database: Database, tables: Tables) -> bool:
 
 
 def _to(connection: Connection, tables: Tables, revision: str) -> None:
+    version = _found(connection, tables)
+    if revision == "head" and version.fits:
+        # Programs come by whenever they start: Alembic is neither imported nor writes into the log.
+        if version.newer_and_fits:
+            _accept(version, tables)
+        return
     config = configuration(tables, connection)
     from alembic import command
     from alembic.script import ScriptDirectory
     from alembic.util.exc import CommandError
 
     directory = ScriptDirectory.from_config(config)
-    version = _found(connection, tables)
-    here = version.revision
-    if here is None:
+    if version.revision is None:
         _refuse_foreign(connection, tables)
-    elif revision == "head" and version.newer_and_fits:
-        _accept(version, tables)
-        return
     _check_name(revision)
     try:
         down = _leads_down(directory, version, revision, tables)

@@ -294,3 +294,14 @@ def test_without_alembic_the_extra_is_named(empty: QueueDB, monkeypatch: pytest.
     monkeypatch.setitem(__import__("sys").modules, "alembic.config", None)
     with pytest.raises(ConfigurationError, match=r'pip install "queue-db\[migrate\]"'):
         empty.migrate()
+
+
+def test_where_nothing_is_to_be_done_alembic_is_not_asked(
+    empty: QueueDB, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    empty.migrate()
+    monkeypatch.setitem(__import__("sys").modules, "alembic.config", None)
+    caplog.clear()
+    caplog.set_level("INFO")
+    empty.migrate()
+    assert caplog.records == []
