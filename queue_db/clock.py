@@ -20,11 +20,18 @@ class now_us(GenericFunction[int]):  # noqa: N801 - reads like the SQL function 
     inherit_cache = True
 
 
+class instant(GenericFunction[Any]):  # noqa: N801 - the same
+    """A time in microseconds since 1970 as the database shows times, in UTC; for people who read the tables with SQL."""
+
+    inherit_cache = True
+
+
 @compiles(now_us)
-def _unknown(element: now_us, compiler: Any, **kw: Any) -> str:
+@compiles(instant)
+def _unknown(element: Any, compiler: Any, **kw: Any) -> str:
     raise CompileError(
-        f"the dialect {compiler.dialect.name!r} does not say how to read its clock: "
-        f'add @compiles(now_us, "{compiler.dialect.name}")'
+        f"the dialect {compiler.dialect.name!r} does not say how to write {type(element).__name__}: "
+        f'add @compiles({type(element).__name__}, "{compiler.dialect.name}")'
     )
 
 

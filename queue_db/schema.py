@@ -7,6 +7,8 @@ wrong (``_errors``) and what came of it (``_finished``). Around the jobs themsel
 what is to be enqueued when all of some jobs are done (``_callbacks``), and keys that outlive their jobs (``_windows``).
 Metrics of all processes share one look at the queues (``_samples``).
 
+The migrations also make a view for people, ``jobs_state``; nothing here reads it.
+
 Plain column types and server-side defaults: ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client makes a valid job.
 All times are BIGINT microseconds since 1970, UTC, by the database's clock.
 """

@@ -1,9 +1,11 @@
-"""The ledger of bulk loads is kept for each queue, and a stream's batches count how often they were delivered."""
+"""The ledger of bulk loads is kept for each queue, batches of streams count their deliveries, and SQL users get a view."""
+
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import context, op
 
-from queue_db.clock import now_us
+from queue_db.clock import instant, now_us
 
 revision = "0007"
 down_revision = "0005"
@@ -63,6 +65,65 @@ def rebuild(table: str, schema: str | None, key: list[str]) -> None:
     op.create_index(f"{table}_age", table, ["kept", "published_at"], schema=schema)
 
 
+# The due time of jobs that a stream holds, and of those that wait for others of their group.
+NEVER = 253_355_317_443_020_109
+BLOCKED = NEVER + 1
+
+
+def view(jobs: str, schema: str | None) -> str:
+    """The view's name as it is written in SQL."""
+    preparer = op.get_context().dialect.identifier_preparer
+    return str(preparer.format_table(sa.table(f"{jobs}_state", schema=schema)))
+
+
+def make_view(jobs: str, schema: str | None) -> None:
+    """``jobs_state``: every job that there is, with its state, and with times that people can read."""
+    same = ("id", "queue", "kind", "priority", "attempts", "max_attempts", "unique_key", "group_key", "worker")
+    same = (*same, "last_error", "payload")
+
+    def table(name: str, *columns: str) -> sa.TableClause:
+        return sa.table(name, *map(sa.column, columns), schema=schema)
+
+    live = table(jobs, *same, "available_at", "due_at", "claim_token", "delete_mark", "created_at")
+    held = table(f"{jobs}_held", *same, "stream", "available_at", "created_at")
+    streams = table(f"{jobs}_streams", "id", "queue", "name")
+    dead = table(f"{jobs}_dead", *same, "died_at", "created_at")
+    never = sa.cast(sa.null(), sa.BigInteger)
+
+    def row(
+        state: Any, source: sa.TableClause, *, due: Any = never, until: Any = never, died: Any = never, **other: Any
+    ) -> sa.Select:
+        columns = {name: source.c[name] for name in same} | other
+        times = {"created_at": source.c.created_at, "due_at": due, "leased_until": until, "died_at": died}
+        return sa.select(
+            columns["id"],
+            columns["queue"].label("queue"),
+            columns["kind"],
+            state.label("state"),
+            *(columns[name].label(name) for name in same[3:]),
+            # Beyond the year 9998 is what somebody wrote by mistake.
+            *(instant(sa.case((at <= NEVER, at))).label(name) for name, at in times.items()),
+        )
+
+    due = live.c.available_at <= now_us()
+    running = sa.and_(live.c.claim_token.is_not(None), sa.not_(due))
+    state = sa.case((live.c.available_at == BLOCKED, "blocked"), (due, "available"), (running, "running"), else_="scheduled")
+    waits = sa.case((running, live.c.due_at), (live.c.available_at == BLOCKED, live.c.due_at), else_=live.c.available_at)
+    until = sa.case((running, live.c.available_at))
+    stream = sa.literal("stream ", sa.String).concat(streams.c.name)
+    every = sa.union_all(
+        row(state, live, due=waits, until=until).where(live.c.delete_mark == 0, live.c.available_at != NEVER),
+        row(sa.literal("running"), held, due=held.c.available_at, queue=streams.c.queue, worker=stream).join_from(
+            held, streams, streams.c.id == held.c.stream
+        ),
+        row(sa.literal("dead"), dead, died=dead.c.died_at),
+    )
+    query = every.compile(dialect=op.get_context().dialect, compile_kwargs={"literal_binds": True})
+    op.execute(f"DROP VIEW IF EXISTS {view(jobs, schema)}")
+    # The driver's escapes of % are for parameters, which there are none of.
+    op.execute(sa.text(f"CREATE VIEW {view(jobs, schema)} AS {str(query).replace('%%', '%')}".replace(":", "\\:")))
+
+
 def upgrade() -> None:
     jobs, schema = names()
     change_key(f"{jobs}_published", schema, ["app", "version", "queue"])
@@ -73,10 +134,12 @@ def upgrade() -> None:
     ):
         if lacks_column(f"{jobs}_batches", column.name, schema):
             op.add_column(f"{jobs}_batches", column, schema=schema)
+    make_view(jobs, schema)
 
 
 def downgrade() -> None:
     jobs, schema = names()
+    op.execute(f"DROP VIEW IF EXISTS {view(jobs, schema)}")
     for column in ("delivered_epoch", "deliveries"):
         op.drop_column(f"{jobs}_batches", column, schema=schema)
     forget_other_queues(f"{jobs}_published", schema)

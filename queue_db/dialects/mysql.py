@@ -35,7 +35,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.clock import now_us
+from queue_db.clock import instant, now_us
 from queue_db.dialects import asynchronous, jdbc
 from queue_db.dialects.base import Dialect, Rows, Statement
 from queue_db.dialects.chunks import FIELDS, Unpacked
@@ -50,6 +50,12 @@ from queue_db.model import Capability, Fault
 def _now(element: now_us, compiler: Any, **kw: Any) -> str:
     # UTC_TIMESTAMP does not follow the session's time zone, and the number does not end in 2038.
     return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))"
+
+
+@compiles(instant, "mysql", "mariadb")
+def _instant(element: instant, compiler: Any, **kw: Any) -> str:
+    micros = compiler.process(next(iter(element.clauses)), **kw)
+    return f"TIMESTAMPADD(MICROSECOND, {micros}, TIMESTAMP'1970-01-01 00:00:00')"
 
 
 class MySQL(Dialect):

@@ -47,7 +47,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.clock import now_us
+from queue_db.clock import instant, now_us
 from queue_db.dialects import asynchronous, direct, greeting, jdbc, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
@@ -63,6 +63,12 @@ from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, Capability, Clai
 def _now(element: now_us, compiler: Any, **kw: Any) -> str:
     # statement_timestamp is stable within a statement, so it may bound an index range; clock_timestamp may not.
     return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)"
+
+
+@compiles(instant, "postgresql")
+def _instant(element: instant, compiler: Any, **kw: Any) -> str:
+    micros = compiler.process(next(iter(element.clauses)), **kw)
+    return f"(TIMESTAMPTZ '1970-01-01 00:00:00Z' + {micros} * INTERVAL '1 microsecond')"
 
 
 # What libpq's options are called in JDBC; the driver speaks UTF-8, and keeps connections alive as the system does.

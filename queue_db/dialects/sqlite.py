@@ -29,7 +29,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from queue_db.clock import now_us
+from queue_db.clock import instant, now_us
 from queue_db.dialects import transactions
 from queue_db.dialects.base import ReturningDialect, Rows
 from queue_db.dialects.chunks import Unpacked
@@ -43,6 +43,12 @@ from queue_db.model import Capability, Fault
 def _now(element: now_us, compiler: Any, **kw: Any) -> str:
     # julianday is exact to the millisecond; unixepoch('subsec') would need 3.42.
     return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
+
+
+@compiles(instant, "sqlite")
+def _instant(element: instant, compiler: Any, **kw: Any) -> str:
+    micros = compiler.process(next(iter(element.clauses)), **kw)
+    return f"strftime('%Y-%m-%d %H:%M:%f', {micros} / 1000000.0, 'unixepoch')"
 
 
 class SQLite(ReturningDialect):
