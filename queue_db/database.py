@@ -7,6 +7,7 @@ import random
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -457,7 +458,9 @@ class Database:
         with self.counting as counters:
             setattr(counters, counter, getattr(counters, counter) + 1)
         if isinstance(error, DBAPIError):
-            return self.dialect.translate(error, name)
+            told = self.dialect.translate(error, name)
+            told.statement_name = _running(error) or name
+            return told
         if isinstance(error, PoolTimeoutError):
             return TransientStorageError(f"{name}: no free connection in the pool", statement_name=name)
         return PermanentStorageError(f"{name}: {type(error).__name__}", statement_name=name)
@@ -467,6 +470,15 @@ class Database:
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)
+
+
+def _running(error: BaseException) -> str | None:
+    """The innermost function of the store that an exception has come through; None: none of them."""
+    found: str | None = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).startswith("queue_db.store."):
+            found = frame.f_code.co_qualname.partition(".<locals>")[0]
+    return found
 
 
 def _again_anyway(error: Exception) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 import queue_db
+from queue_db import errors
+from queue_db.testing import suite
+from queue_db.testing.suite import asserts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,3 +114,16 @@ def test_importing_the_library_needs_only_sqlalchemy_and_the_retry_library(tmp_p
 def test_the_promised_names_are_there() -> None:
     assert set(queue_db.__all__) >= PROMISED
     assert all(hasattr(queue_db, name) for name in queue_db.__all__)
+
+
+def test_every_exception_and_what_the_verbs_return_can_be_imported_from_the_package() -> None:
+    exceptions = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.QueueDBError)}
+    returned = {"Batch", "Controls", "Counters", "Finished", "Job", "JobError", "LeasedJob", "QueueStats", "Verdict", "WorkerInfo"}
+    assert exceptions | returned <= set(queue_db.__all__)
+    assert sorted(queue_db.__all__) == list(queue_db.__all__)
+
+
+def test_the_asserts_of_every_module_of_the_suite_are_rewritten() -> None:
+    asked = Path(asserts.__file__).read_text()
+    modules = {module.name for module in pkgutil.iter_modules(suite.__path__)} - {"asserts"}
+    assert {name for name in modules if f'"queue_db.testing.suite.{name}"' in asked} == modules

@@ -3,6 +3,7 @@
 import pytest
 
 pytest.register_assert_rewrite(
+    "queue_db.testing.suite.batches",
     "queue_db.testing.suite.fixtures",
     "queue_db.testing.suite.enqueueing",
     "queue_db.testing.suite.uniqueness",
@@ -11,6 +12,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.settling",
     "queue_db.testing.suite.transactions",
     "queue_db.testing.suite.graveyard",
+    "queue_db.testing.suite.groups",
     "queue_db.testing.suite.looking",
     "queue_db.testing.suite.tables",
     "queue_db.testing.suite.costs",

@@ -1,0 +1,72 @@
+"""An error of the database says which function of the store was running."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from importlib import import_module
+
+import pytest
+from sqlalchemy import text
+
+from queue_db import Queue, QueueDB, StorageError, store
+
+
+def functions_of_the_store() -> set[str]:
+    modules = [import_module(f"{store.__name__}.{module.name}") for module in pkgutil.iter_modules(store.__path__)]
+    found: set[str] = set()
+    for module in modules:
+        found |= {name for name, _ in inspect.getmembers(module, inspect.isfunction)}
+        for name, one in inspect.getmembers(module, inspect.isclass):
+            found |= {f"{name}.{method}" for method, _ in inspect.getmembers(one, inspect.isfunction)}
+    return found
+
+
+VERBS: dict[str, Callable[[Queue], object]] = {
+    "enqueue": lambda queue: queue.enqueue("k"),
+    "enqueue_many": lambda queue: queue.enqueue_many([("k", 1), ("k", 2)]),
+    "enqueue_batch": lambda queue: queue.enqueue_batch([("k", 1)], ("k", 2)),
+    "claim": lambda queue: queue.claim(),
+    "pop": lambda queue: queue.pop(),
+    "get": lambda queue: queue.get(1),
+    "peek": lambda queue: queue.peek(),
+    "stats": lambda queue: queue.stats(),
+    "pause": lambda queue: queue.pause(),
+    "controls": lambda queue: queue.controls(),
+    "purge": lambda queue: queue.purge(),
+    "queues": lambda queue: queue.db.queues(),
+    "upcoming": lambda queue: queue.db.upcoming([queue.name]),
+    "errors": lambda queue: queue.db.errors(1),
+    "finished": lambda queue: queue.db.finished(1),
+    "rescue": lambda queue: queue.db.rescue("nobody"),
+    "workers": lambda queue: queue.db.workers(),
+    "sweep": lambda queue: queue.db.sweep(),
+    "forget": lambda queue: queue.db.forget(),
+    "dead.list": lambda queue: queue.db.dead.list(),
+    "dead.redrive": lambda queue: queue.db.dead.redrive(),
+    "dead.purge": lambda queue: queue.db.dead.purge(),
+    "schedules.list": lambda queue: queue.db.schedules.list(),
+    "schedules.set": lambda queue: queue.db.schedules.set("s", "q", "k", every=60),
+    "schedules.tick": lambda queue: queue.db.schedules.tick(),
+    "streams.list": lambda queue: queue.db.streams.list(),
+}
+
+
+def test_the_name_is_a_function_of_the_store_whatever_the_verb(kind: str, fresh_url: str) -> None:
+    known = functions_of_the_store()
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        db.check()
+        with db.database.engine.begin() as connection:
+            for table in reversed(db.store.tables.metadata.sorted_tables):
+                table.drop(connection)
+        named: dict[str, str] = {}
+        for verb, act in VERBS.items():
+            with pytest.raises(StorageError) as refused:
+                act(db.queue("mail"))
+            named[verb] = refused.value.statement_name
+        assert {verb: name for verb, name in named.items() if name not in known} == {}
+        with pytest.raises(StorageError) as refused, db.queue("mail").transaction() as connection:
+            connection.execute(text("SELECT nothing FROM nowhere"))
+        assert refused.value.statement_name == "transaction"
