@@ -2,12 +2,14 @@
 
 - :func:`register` makes ``format("queue_db")`` known to a session, for ``read``, ``write``, ``readStream`` and ``writeStream``;
 - :func:`enqueue` makes jobs of a DataFrame's rows, :func:`drain` works a queue off in parallel tasks;
+- :func:`complete_on_commit` completes what a stream has written at once, so that a stopped query holds nothing;
 - :func:`dead_letter` sends jobs of a stream to the dead; :func:`jdbc_options` is for Spark's own JDBC source.
 
 Needs ``pip install "queue-db[spark]"`` on the driver. What is promised when something dies, and why, is in ``docs/spark.md``.
 """
 
 from queue_db.spark.burying import dead_letter
+from queue_db.spark.completing import complete_on_commit
 from queue_db.spark.draining import Drained, drain, drain_to
 from queue_db.spark.enqueuing import enqueue
 from queue_db.spark.jdbc import jdbc_options
@@ -18,6 +20,7 @@ from queue_db.spark.source import QueueDataSource
 __all__ = [
     "Drained",
     "QueueDataSource",
+    "complete_on_commit",
     "dead_letter",
     "drain",
     "drain_to",

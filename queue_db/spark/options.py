@@ -215,6 +215,14 @@ OPTIONS = (
     Option("stream", Use.READ_STREAM, _name(STREAM_LENGTH), None, "name of the stream; one running query for each", required=True),
     Option("maxJobsPerTrigger", Use.READ_STREAM, _whole(1, 10_000_000), 100_000, "most jobs in a micro-batch"),
     Option(
+        "maxDeliveries",
+        Use.READ_STREAM,
+        _whole(2, 1_000_000),
+        None,
+        "a micro-batch that was given to the query so often, and never completed, is cut in pieces, and a piece of one job goes to "
+        "the dead; default: it comes again for ever",
+    ),
+    Option(
         "retentionDays",
         Use.READ_STREAM,
         _days,

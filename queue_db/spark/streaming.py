@@ -62,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit: int = settings["maxJobsPerTrigger"]
         self._partitions: int = settings["partitions"]
         self._shape = Shape(schema)
+        self._most: int | None = settings["maxDeliveries"]
         self._retention = round(settings["retentionDays"] * 86_400_000_000)
         self._session: streams.Session | None = None
         self._ceiling: int | None = None
@@ -137,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         db = self._db()
         session = self._opened(db)
-        work = partial(streams.partition, store=db.store, session=session, start=_offset(start), end=_offset(end))
+        work = partial(streams.partition, store=db.store, session=session, start=_offset(start), end=_offset(end), most=self._most)
         return [StreamPart(session.stream, part) for part in self._run(db, "partitions", work)]
 
     @clean
@@ -151,6 +152,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from self._read(partition)
 
     def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        if partition is None:
+            return  # what Spark makes of a batch without partitions
         part: streams.Part = partition.part
         after, found, size = part.low - 1, 0, FIRST_ROWS
         with self.place.open(csv=True) as db:
@@ -174,8 +177,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The session; the first call of this process takes the stream over."""
         if self._session is None:
             db.ready()
-            # A stream that nobody has read for too long gives back what it holds, this one's too.
-            db.streams.expire()
             holder = f"{socket.gethostname()[:60]}:{os.getpid()}"[:WORKER_LENGTH]
             self._session = self._run(
                 db,
@@ -190,6 +191,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ),
             )
             self._signed = time.monotonic()
+            # Streams that nobody has read for too long give back what they hold. Not this one, which has a reader again: what its
+            # checkpoint has committed is completed next.
+            db.streams.expire()
         return self._session
 
     def _idle(self, db: QueueDB, session: streams.Session) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -46,6 +46,7 @@ from queue_db.schema import NEVER
 from queue_db.store import controls, leaving
 from queue_db.store.base import Store, next_attempt, next_version
 from queue_db.store.callbacks import Fate
+from queue_db.store.pieces import give_up
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
 
 # Jobs below this many are not worth a partition of their own.
@@ -90,6 +91,8 @@ class Part:
     low: int
     high: int
     jobs: int
+    #: Deliveries of the batch before this one: so many more attempts have its jobs had than their rows say.
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ def allocate(
         return start
     parts, keyed, oldest = _parts(connection, store, row.id, batch, partitions)
     record = {"stream": row.id, "batch": batch, "claim": claim, "size": sum(jobs for _, _, jobs in parts), "keyed": keyed}
-    record |= {"parts": json.dumps(parts), "oldest_at": oldest, "claimed_at": seen}
+    record |= {"parts": json.dumps(parts), "oldest_at": oldest, "claimed_at": seen, "deliveries": 0}
     connection.execute(insert(batches).values(record), store.time())
     connection.execute(update(streams).where(streams.c.id == row.id).values(allocated=batch, seen_at=seen), store.time())
     return Offset(batch, claim)
@@ -170,9 +173,15 @@ def touch(connection: Connection, store: Store, session: Session) -> None:
     connection.execute(update(streams).where(mine).values(seen_at=moment(store.clock is not None)), store.time())
 
 
-def partition(connection: Connection, store: Store, session: Session, start: Offset, end: Offset) -> list[Part]:
+def partition(
+    connection: Connection, store: Store, session: Session, start: Offset, end: Offset, *, most: int | None = None
+) -> list[Part]:
     """The partitions of the batches after ``start`` up to ``end``, as they were recorded.
 
+    To hand a batch out is a delivery of it, one for each session, however often that asks.
+
+    :param most: a batch that was delivered so often and is still here is cut in pieces, which come one after the other, each with
+        one delivery; the job of a piece of one goes to the dead.
     :raises StreamFencedError, CheckpointMismatchError: as :func:`allocate`.
     """
     row = _held_by(connection, store, session)
@@ -181,7 +190,20 @@ def partition(connection: Connection, store: Store, session: Session, start: Off
     found = connection.execute(_batches(store, row.id, start.batch + 1, end.batch)).all()
     if len(found) != end.batch - start.batch:
         raise _mismatch(row.name, f"batches {start.batch + 1} to {end.batch} are not all there")
-    return [Part(batch.batch, low, high, jobs) for batch in found for low, high, jobs in json.loads(batch.parts)]
+    if any(batch.delivered_epoch < session.epoch for batch in found):
+        batches = store.tables.batches
+        for batch in found:
+            if batch.delivered_epoch < session.epoch:
+                dying = most is not None and batch.deliveries >= most and give_up(connection, store, row.name, batch)
+                mine = and_(batches.c.stream == row.id, batches.c.batch == batch.batch)
+                delivered: dict[str, Any] = {"delivered_epoch": session.epoch}
+                if not dying:
+                    delivered["deliveries"] = batches.c.deliveries + 1
+                connection.execute(update(batches).where(mine).values(delivered))
+        found = connection.execute(_batches(store, row.id, start.batch + 1, end.batch)).all()
+    return [
+        Part(batch.batch, low, high, jobs, batch.deliveries - 1) for batch in found for low, high, jobs in json.loads(batch.parts)
+    ]
 
 
 def complete(connection: Connection, store: Store, session: Session, end: Offset) -> None:
@@ -195,11 +217,66 @@ def complete(connection: Connection, store: Store, session: Session, end: Offset
         _complete(connection, store, row, end)
 
 
+def complete_claim(connection: Connection, store: Store, offset: Offset) -> int | None:
+    """Spark has committed ``offset``, of whatever stream: all up to it leaves; return the number of jobs, None: no such claim.
+
+    Nothing is done once another reader has opened the stream: it may be at this batch.
+    """
+    streams, batches = store.tables.streams, store.tables.batches
+    query = select(streams.c.name).join(batches, batches.c.stream == streams.c.id)
+    name = connection.execute(query.where(batches.c.batch == offset.batch, batches.c.claim == offset.claim)).scalar()
+    row = None if name is None else _locked(connection, store, name)
+    if row is None:
+        return None
+    batch = connection.execute(_batches(store, row.id, offset.batch, offset.batch)).first()
+    if batch is None or batch.claim != offset.claim or batch.delivered_epoch < row.epoch:
+        return None
+    return _complete_all(connection, store, row, offset)
+
+
+def complete_committed(connection: Connection, store: Store, name: str, offsets: Collection[Offset]) -> int | None:
+    """The last of the offsets that a checkpoint has committed, one of which is this stream's: all up to it leaves.
+
+    A reader that is still there is fenced off; the checkpoint is good. The number of jobs; None: no such stream.
+
+    :raises CheckpointMismatchError: none of them is this stream's.
+    """
+    row = _locked(connection, store, name)
+    if row is None:
+        return None
+    claims = {batch.batch: batch.claim for batch in connection.execute(_batches(store, row.id, row.acked + 1, row.allocated))}
+    claims[row.acked] = row.acked_claim
+    mine = [offset for offset in offsets if claims.get(offset.batch) == offset.claim]
+    if not mine:
+        raise _mismatch(name, "none of the offsets that it has committed is one of this stream's")
+    return _complete_and_fence(connection, store, row, max(mine, key=lambda offset: offset.batch))
+
+
+def complete_held(connection: Connection, store: Store, name: str) -> int | None:
+    """All that a stream holds is written, as somebody knows who has looked: :func:`complete_committed` for all of it."""
+    row = _locked(connection, store, name)
+    if row is None:
+        return None
+    if row.allocated == row.acked:
+        return 0
+    (last,) = connection.execute(_batches(store, row.id, row.allocated, row.allocated)).all()
+    return _complete_and_fence(connection, store, row, Offset(last.batch, last.claim))
+
+
+def maybe_written(connection: Connection, store: Store, name: str) -> int:
+    """How many of the held jobs a query was given: it may have written them."""
+    streams, batches = store.tables.streams, store.tables.batches
+    query = select(func.coalesce(func.sum(batches.c.size), 0)).join(streams, streams.c.id == batches.c.stream)
+    return int(connection.execute(query.where(streams.c.name == name, batches.c.deliveries > 0)).scalar_one())
+
+
 def read(connection: Connection, store: Store, stream: int, part: Part, *, after: int, limit: int) -> Rows:
     """Up to ``limit`` held jobs of ``part`` with ids above ``after``, by id: :data:`queue_db.store.ranges.COLUMNS`."""
     held = store.tables.held
+    # Typed: servers take a bare parameter for text.
+    attempts = (held.c.attempts + literal(part.again, Integer)).label("attempts") if part.again else held.c.attempts
     query = (
-        select(*(held.c[name] for name in COLUMNS))
+        select(*(attempts if name == "attempts" else held.c[name] for name in COLUMNS))
         .where(held.c.stream == stream, held.c.batch == part.batch, held.c.id > after, held.c.id <= part.high)
         .order_by(held.c.id)
         .limit(limit)
@@ -256,6 +333,8 @@ def listed(connection: Connection, store: Store, queue: str | None = None) -> Se
             moment(store.clock is not None).label("now"),
             func.coalesce(func.sum(batches.c.size), 0).label("held"),
             func.count(batches.c.batch).label("batches"),
+            func.coalesce(func.sum(case((batches.c.deliveries > 0, batches.c.size), else_=0)), 0).label("maybe_written"),
+            func.coalesce(func.max(batches.c.deliveries), 0).label("deliveries"),
             func.min(batches.c.oldest_at).label("oldest_at"),
         )
         .select_from(streams.outerjoin(batches, batches.c.stream == streams.c.id))
@@ -466,6 +545,20 @@ def _complete(connection: Connection, store: Store, row: Row[Any], end: Offset) 
     connection.execute(update(streams).where(streams.c.id == row.id).values(acked), store.time())
 
 
+def _complete_all(connection: Connection, store: Store, row: Row[Any], end: Offset) -> int:
+    batches = store.tables.batches
+    size = select(func.coalesce(func.sum(batches.c.size), 0))
+    jobs = connection.execute(size.where(batches.c.stream == row.id, batches.c.batch <= end.batch)).scalar_one()
+    _complete(connection, store, row, end)
+    return int(jobs)
+
+
+def _complete_and_fence(connection: Connection, store: Store, row: Row[Any], end: Offset) -> int:
+    streams = store.tables.streams
+    connection.execute(update(streams).where(streams.c.id == row.id).values(epoch=row.epoch + 1, holder=None))
+    return _complete_all(connection, store, row, end)
+
+
 def _leave(connection: Connection, store: Store, mine: ColumnElement[bool], pairs: Pairs) -> set[int]:
     """Take jobs that are in both tables out of the jobs table; return their ids."""
     held = store.tables.held
@@ -477,7 +570,7 @@ def _leave(connection: Connection, store: Store, mine: ColumnElement[bool], pair
 
 
 def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]) -> None:
-    held, dead, streams = store.tables.held, store.tables.dead, store.tables.streams
+    held, dead, streams, batches = store.tables.held, store.tables.dead, store.tables.streams, store.tables.batches
     same = (
         "id",
         "kind",
@@ -494,9 +587,12 @@ def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]
     copied: dict[str, ColumnElement[Any]] = {name: held.c[name] for name in same}
     copied |= {"queue": streams.c.queue, "worker": streams.c.holder}
     copied |= {"died_at": moment(store.clock is not None), "last_error": held.c.dead_reason}
+    again = case((batches.c.deliveries > 1, batches.c.deliveries - 1), else_=0)
+    copied |= {"attempts": held.c.attempts + again}
     source = (
         select(*copied.values())
         .join_from(held, streams, streams.c.id == held.c.stream)
+        .join(batches, and_(batches.c.stream == held.c.stream, batches.c.batch == held.c.batch))
         .where(mine, held.c.dead_reason.is_not(None))
     )
     connection.execute(insert(dead).from_select(list(copied), source), store.time())

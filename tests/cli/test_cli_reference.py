@@ -61,6 +61,7 @@ def test_these_are_the_commands():
         "schedules resume",
         "top",
         "streams list",
+        "streams complete",
         "streams release",
         "work",
         "alive",

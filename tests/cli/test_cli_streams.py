@@ -24,6 +24,13 @@ def session(db, queue):
     return session
 
 
+def offsets(db, session):
+    """Before and after its batch."""
+    start = db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")
+    claim = partial(streams.allocate, store=db.store, session=session, start=start, limit=3, ceiling=None, partitions=1)
+    return start, db.database.run(claim, name="claim")
+
+
 def test_streams_are_listed_with_their_holders_ages_and_sizes(ask, queue, session):
     (found,) = ask("streams", "list", "--queue", queue.name, "--json").records
     assert {name: found[name] for name in ("name", "queue", "holder", "completed", "claimed", "held")} == {
@@ -34,6 +41,7 @@ def test_streams_are_listed_with_their_holders_ages_and_sizes(ask, queue, sessio
         "claimed": 1,
         "held": 3,
     }
+    assert (found["maybe_written"], found["deliveries"]) == (0, 0)
     assert found["oldest_held_age"] >= 0
     assert found["retention"] == 1_000_000
     assert any("here:1" in line and "0/1" in line for line in ask("streams", "list").out.splitlines())
@@ -50,6 +58,30 @@ def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, que
     with pytest.raises(StreamFencedError, match="now held by nobody"):
         db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")
     assert ask("streams", "release", session.name, "--yes", "--json").record == {"stream": session.name, "released": 0}
+
+
+def test_what_may_be_written_is_told_before_it_is_given_back(ask, db, queue, session):
+    nothing = ask("streams", "release", session.name, status=2)
+    assert "None of them is written" in nothing.err
+    start, end = (streams.Offset(row.batch, row.claim) for row in offsets(db, session))
+    work = partial(streams.partition, store=db.store, session=session, start=start, end=end)
+    db.database.run(work, name="partitions")
+    (found,) = ask("streams", "list", "--queue", queue.name, "--json").records
+    assert (found["maybe_written"], found["deliveries"]) == (3, 1)
+    assert "Up to 3 of them may be written already" in ask("streams", "release", session.name, status=2).err
+    assert queue.stats().held == 3
+
+
+def test_what_is_written_leaves(ask, db, queue, session, tmp_path):
+    _, end = offsets(db, session)
+    for folder, text in (("offsets", f'v1\n{{}}\n{{"batch":{end.batch},"claim":"{end.claim}"}}'), ("commits", "v1\n{}")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text(text)
+    assert "--yes" in ask("streams", "complete", session.name, status=2).err
+    done = ask("streams", "complete", session.name, "--checkpoint", tmp_path, "--yes", "--json")
+    assert done.record == {"stream": session.name, "completed": 3}
+    assert ask("streams", "complete", session.name, "--yes").out == f"completed 0 jobs of stream {session.name!r}\n"
+    assert (queue.stats().available, queue.stats().held) == (2, 0)
 
 
 def test_a_stream_that_is_not_there(ask, session):

@@ -21,7 +21,12 @@ from tests.handles import Handles
 #: Microseconds without a reader after which a stream gives back what it holds.
 RETENTION = 100_000_000
 
-ID, VERSION = COLUMNS.index("id"), COLUMNS.index("version")
+ID, VERSION, ATTEMPTS = COLUMNS.index("id"), COLUMNS.index("version"), COLUMNS.index("attempts")
+
+
+def delivered_again(rows: list[list[tuple[Any, ...]]], times: int) -> list[list[tuple[Any, ...]]]:
+    """The rows of each part as they are so many deliveries later: only the attempts are others."""
+    return [[(*row[:ATTEMPTS], row[ATTEMPTS] + times, *row[ATTEMPTS + 1 :]) for row in part] for part in rows]
 
 
 @pytest.fixture
@@ -67,8 +72,8 @@ class Reader:
     def allocate(self, start: Offset, limit: int = 100, ceiling: int | None = None, partitions: int = 4) -> Offset:
         return self._run(self.allocating(start, limit, ceiling, partitions))
 
-    def partition(self, start: Offset, end: Offset) -> list[Part]:
-        return self._run(lambda connection: streams.partition(connection, self.db.store, self.session, start, end))
+    def partition(self, start: Offset, end: Offset, most: int | None = None) -> list[Part]:
+        return self._run(lambda connection: streams.partition(connection, self.db.store, self.session, start, end, most=most))
 
     def complete(self, end: Offset) -> None:
         self._run(self.completing(end))

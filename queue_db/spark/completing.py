@@ -1,0 +1,75 @@
+"""Completes the batches of streams as soon as Spark has committed them, so that a query that is stopped holds nothing."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from sqlalchemy import URL
+
+from queue_db.spark.connecting import Place, place_of, scrubbed
+from queue_db.store import streams
+from queue_db.streams import offsets_in
+
+log = logging.getLogger("queue_db.spark")
+
+
+class Completer(StreamingQueryListener):
+    """Hears of each micro-batch after it is in the commit log, in the process that has made the session."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._last: dict[str, set[streams.Offset]] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is committed yet."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing new is committed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Forget the query."""
+        self._last.pop(str(event.runId), None)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A micro-batch is committed: complete what it has read."""
+        progress = event.progress
+        found = set(offsets_in(source.endOffset for source in progress.sources))
+        new = found - self._last.get(str(progress.runId), set())
+        if not new:
+            return
+        try:
+            with self._place.open() as db:
+                for offset in new:
+                    work = partial(streams.complete_claim, store=db.store, offset=offset)
+                    db.database.run(work, name="complete claim", repeatable=True)
+            self._last[str(progress.runId)] = found
+        except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
+            told = scrubbed(f"{type(error).__name__}: {error}", self._place.url)
+            log.warning("micro-batch %d is committed, and not yet completed in the queue: %s", progress.batchId, told)
+
+
+def complete_on_commit(spark: Any, url: str | URL, *, table: str = "jobs", schema: str | None = None) -> StreamingQueryListener:
+    """From now on complete each micro-batch of this session's streams as soon as Spark has committed it.
+
+    Without it that comes with the next claim, so a query that is stopped holds its last batch, which is written, until it is
+    started again. It works in this process: let it live for a moment after ``query.stop()``.
+
+    :param url: of the streams' database; streams of others are left alone.
+    :returns: the listener, for ``spark.streams.removeListener``.
+    :raises ConfigurationError: as :class:`queue_db.QueueDB` does.
+    """
+    place = place_of(url, table, schema)
+    with place.open() as db:
+        db.ready()
+    listener = Completer(place)
+    spark.streams.addListener(listener)
+    return listener

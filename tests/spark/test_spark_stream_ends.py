@@ -1,0 +1,150 @@
+"""How streams end: stopped with a batch that is written, after a long pause, or at a job that no query gets done."""
+
+import json
+import time
+from contextlib import suppress
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from sqlalchemy import update
+
+from queue_db import QueueDB
+from queue_db.spark import complete_on_commit, register
+
+TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
+ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+
+
+@pytest.fixture
+def db(url, name):
+    with QueueDB(url) as db:
+        db.queue(name).enqueue_many(("k", {"n": n}) for n in range(8))
+        yield db
+
+
+@pytest.fixture
+def start(spark, url, name, tmp_path):
+    """Start the query of this test, of which each micro-batch is given to ``sink``."""
+    register(spark)
+
+    def begin(sink, *, trigger=None, **given):
+        source = spark.readStream.format("queue_db").options(url=url, queue=name, stream=name, **given).load()
+        writer = source.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
+
+    return begin
+
+
+@pytest.fixture
+def written():
+    return []
+
+
+@pytest.fixture
+def sink(written):
+    def write(rows, batch):
+        # Looks twice at the DataFrame, as foreachBatch may.
+        found = [json.loads(row.payload)["n"] for row in rows.collect()]
+        assert rows.count() == len(found)
+        written.extend(found)
+
+    return write
+
+
+@pytest.fixture
+def stopped(start, sink, written, tmp_path):
+    """A query that is stopped between two triggers: its batch is written, and in the commit log."""
+    query = start(sink, trigger={"processingTime": "1 hour"})
+    until(lambda: (tmp_path / "checkpoint" / "commits" / "0").exists() or query.exception())
+    query.stop()
+    assert sorted(written) == list(range(8))
+    return query
+
+
+def until(found, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
+def held(db, name):
+    return db.queue(name).stats().held
+
+
+@ONE
+def test_a_query_that_is_stopped_holds_nothing_that_it_has_committed(spark, url, name, db, start, sink, written, tmp_path):
+    listener = complete_on_commit(spark, url)
+    try:
+        query = start(sink, trigger={"processingTime": "1 hour"})
+        until(lambda: (tmp_path / "checkpoint" / "commits" / "0").exists() or query.exception())
+        query.stop()
+        until(lambda: held(db, name) == 0)
+    finally:
+        spark.streams.removeListener(listener)
+    # The checkpoint is good, and nothing comes twice.
+    db.queue(name).enqueue("k", {"n": 8})
+    start(sink).awaitTermination()
+    assert sorted(written) == list(range(9))
+
+
+@ONE
+def test_what_was_not_committed_is_not_completed(spark, url, name, db, start, sink, written):
+    seen = []
+    listener = complete_on_commit(spark, url)
+    heard = listener.onQueryTerminated
+    listener.onQueryTerminated = lambda event: (heard(event), seen.append(event))
+    try:
+
+        def fail(rows, batch):
+            sink(rows, batch)
+            raise RuntimeError("after the sink")
+
+        query = start(fail)
+        with pytest.raises(StreamingQueryException, match="after the sink"):
+            query.awaitTermination()
+        until(lambda: seen)  # all that the listener hears of this query, it has heard
+    finally:
+        spark.streams.removeListener(listener)
+    assert (held(db, name), db.streams.list(name)[0].maybe_written) == (8, 8)
+
+
+@ONE
+def test_a_stopped_query_is_completed_by_its_checkpoint(name, db, stopped, tmp_path):
+    assert held(db, name) == 8
+    assert db.streams.complete(name, checkpoint=tmp_path / "checkpoint") == 8
+    assert (held(db, name), db.queue(name).stats().available) == (0, 0)
+
+
+@TWO
+def test_a_query_that_comes_back_late_completes_what_it_has_committed(url, name, db, stopped, start, sink, written):
+    """Its retention is over, and nobody has released it: its own return must not give its written jobs back."""
+    streams = db.store.tables.streams
+    with db.database.begin() as connection:
+        connection.execute(update(streams).where(streams.c.name == name).values(seen_at=0))
+    start(sink).awaitTermination()
+    assert sorted(written) == list(range(8)), "written twice"
+    assert (held(db, name), db.queue(name).stats().available) == (0, 0)
+
+
+@TWO
+def test_a_job_at_which_every_query_fails_goes_to_the_dead(name, db, start, sink, written):
+    def poisoned(rows, batch):
+        if rows.where("payload LIKE '%:5}'").count():
+            raise RuntimeError("no fives")
+        sink(rows, batch)
+
+    failures = 0
+    for _ in range(10):
+        query = start(poisoned, maxDeliveries="2")
+        with suppress(StreamingQueryException):
+            query.awaitTermination()
+        if query.exception() is None:
+            break
+        assert "no fives" in str(query.exception())
+        failures += 1
+    assert sorted(written) == [0, 1, 2, 3, 4, 6, 7]
+    (dead,) = db.dead.list(name)
+    assert (dead.payload, dead.attempts, failures) == ({"n": 5}, 3, 3)
+    assert "maxDeliveries" in dead.last_error
+    assert (held(db, name), db.queue(name).stats().available) == (0, 0)
