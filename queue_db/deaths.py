@@ -6,13 +6,15 @@ The verbs report here after their transactions have committed, so nothing is rep
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from queue_db.database import Database
 from queue_db.leased import LeasedJob
 from queue_db.model import DeathReason
+from queue_db.store import Store
 
 log = logging.getLogger("queue_db.dead")
 
@@ -21,10 +23,21 @@ _MAX_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
+class StreamedJob:
+    """A job that died as one of a stream's batch: what is known of it."""
+
+    id: int
+    queue: str
+    kind: str
+    attempts: int
+    max_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Death:
     """A job that is dead now."""
 
-    job: LeasedJob
+    job: LeasedJob | StreamedJob
     reason: DeathReason
     #: The error text that the dead table shows.
     error: str
@@ -81,6 +94,16 @@ class Deaths:
                     listener(death)
                 except Exception:
                     log.exception("the listener %r failed at the death of %r", listener, job)
+
+    @contextmanager
+    def of_batches(self, store: Store) -> Iterator[Store]:
+        """A store for functions of streams; the jobs that they bury are reported at the end of the block, which commits within."""
+        watched = replace(store, buried={})
+        yield watched
+        self.record(
+            Death(StreamedJob(row.id, row.queue, row.kind, row.attempts, row.max_attempts), DeathReason.REJECTED, row.last_error)
+            for row in (watched.buried or {}).values()
+        )
 
     def _fields(self, death: Death) -> dict[str, Any]:
         job = death.job

@@ -105,17 +105,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL if isinstance(limit, ReadAllAvailable) else self._limit
         db = self._db()
         session = self._opened(db)
-        work = partial(
-            streams.allocate,
-            store=db.store,
-            session=session,
-            start=_offset(start),
-            limit=most,
-            ceiling=self._ceiling,
-            partitions=self._partitions,
-        )
-        # Run twice it hands out the claim that it finds.
-        end = _told(self._run(db, "claim batch", work))
+        with db.deaths.of_batches(db.store) as store:
+            work = partial(
+                streams.allocate,
+                store=store,
+                session=session,
+                start=_offset(start),
+                limit=most,
+                ceiling=self._ceiling,
+                partitions=self._partitions,
+            )
+            # Run twice it hands out the claim that it finds.
+            end = _told(self._run(db, "claim batch", work))
         if end == start and not self._available_now:
             self._idle(db, session)
         return end
@@ -145,7 +146,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         db = self._db()
         session = self._opened(db)
-        self._run(db, "complete batch", partial(streams.complete, store=db.store, session=session, end=_offset(end)))
+        with db.deaths.of_batches(db.store) as store:
+            self._run(db, "complete batch", partial(streams.complete, store=store, session=session, end=_offset(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with telling(self.place.url):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, case, literal
+from sqlalchemy import ColumnElement, Connection, Row, Table, case, literal
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.taking import Taking
@@ -25,6 +25,8 @@ class Store:
     clock: Callable[[], int] | None = None
     #: Whether many rows are wanted as CSV, where the database writes it.
     csv: bool = False
+    #: Gets the rows of jobs that a stream's batch sends to the dead table, by id: for a report after the commit. None: no report.
+    buried: dict[int, Row[Any]] | None = None
     takings: dict[Any, Taking] = field(default_factory=dict, repr=False)
 
     def time(self) -> dict[str, int]:

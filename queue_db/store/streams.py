@@ -595,7 +595,11 @@ def _bury_marked(connection: Connection, store: Store, mine: ColumnElement[bool]
         .join(batches, and_(batches.c.stream == held.c.stream, batches.c.batch == held.c.batch))
         .where(mine, held.c.dead_reason.is_not(None))
     )
-    connection.execute(insert(dead).from_select(list(copied), source), store.time())
+    buried = connection.execute(insert(dead).from_select(list(copied), source), store.time()).rowcount
+    if buried and store.buried is not None:
+        told = [copied[name].label(name) for name in ("id", "queue", "kind", "attempts", "max_attempts", "last_error")]
+        for row in connection.execute(source.with_only_columns(*told, maintain_column_froms=True).order_by(held.c.id)):
+            store.buried[row.id] = row
 
 
 def _keyed(connection: Connection, store: Store, mine: ColumnElement[bool]) -> Iterator[Pairs]:

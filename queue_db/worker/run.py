@@ -513,18 +513,20 @@ class Run:
     def _dead(self, death: Death) -> None:
         """Hear of a death: count it if the job was this worker's."""
         job, thread = death.job, threading.get_ident()
+        if not isinstance(job, LeasedJob):
+            return
         if job in self._ends or thread == self._reports_in:
             self._ends[job] = death  # counted with how its handler ended
         elif thread == self._claims_in:
-            self._buried(death)
+            self._buried(job, death)
         elif self.held.holds(job):
             self._died[job] = None
-            self._buried(death)
+            self._buried(job, death)
 
-    def _buried(self, death: Death) -> None:
+    def _buried(self, job: LeasedJob, death: Death) -> None:
         self._count(Happening.DEAD.value, 1)
         if self._worker.hooks:
-            self._tell(JobEvent(Happening.DEAD, death.job, Dead(death.error), None, death.reason))
+            self._tell(JobEvent(Happening.DEAD, job, Dead(death.error), None, death.reason))
 
     def _told(self, done: Done, verdict: Verdict | None) -> None:
         death = self._ends.pop(done.job, None)

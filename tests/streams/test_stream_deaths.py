@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -174,3 +175,28 @@ def test_a_completion_that_waits_for_a_mark_knows_of_it(kind: str, open_db: Call
         connection.commit()
         late.result()
     assert snapshot(ours, name).places == [(pair[0], "dead")]
+
+
+@pytest.mark.parametrize("by", ["complete", "allocate"])
+def test_each_death_is_logged_and_counted_after_the_commit(
+    ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset], by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, _, end = held
+    first, second, _, keyed, _ = pairs(held)
+    assert reader.mark_dead({first: "no use", second: "no use", keyed: "key"}) == 3
+    before = ours.counters.dead
+    with caplog.at_level(logging.WARNING, "queue_db.dead"), ours.deaths.of_batches(ours.store) as store:
+        work = {
+            "complete": partial(streams.complete, store=store, session=reader.session, end=end),
+            "allocate": partial(
+                streams.allocate, store=store, session=reader.session, start=end, limit=5, ceiling=None, partitions=1
+            ),
+        }[by]
+        ours.database.run(work, name="stream", repeatable=True)
+        assert caplog.records == []
+    assert ours.counters.dead - before == len(ours.dead.list(name)) == 3
+    said = {record.job_id: (record.queue, record.reason, record.getMessage()) for record in caplog.records}
+    assert {job_id: told[:2] for job_id, told in said.items()} == dict.fromkeys(
+        (job_id for job_id, _ in (first, second, keyed)), (name, "rejected")
+    )
+    assert said[first[0]][2] == f"job {first[0]} 'kind' in {name!r} is dead after attempt 1/3 (rejected): no use"
