@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Collection
@@ -26,6 +27,8 @@ _AHEAD = 0.05
 #: Seconds until a worker whose share is smaller than it would like asks for more: first, longest.
 ASK_AGAIN = (0.02, 0.25)
 
+_NUMBERS = itertools.count(1)
+
 
 class Allowance:
     """What one worker may claim. Used by its claimer's thread alone.
@@ -43,7 +46,7 @@ class Allowance:
         self._lasts = round(_LEASES * lease * 1_000_000)
         self._most = most
         self._in_hand = in_hand
-        self._name = own_name(db)
+        self._name = own_name(db, next(_NUMBERS))
         self._controls: dict[str, Controls] = {}
         self._shares: dict[str, int] = {}
         # The most in hand since the last look: what is not used is given back.

@@ -52,10 +52,13 @@ class About(NamedTuple):
     stuck: int = 0
 
 
-def own_name(db: QueueDB) -> str:
-    """A name for one worker object: of ``db.worker``, and of what no other worker has, in this process or in another."""
+def own_name(db: QueueDB, number: int) -> str:
+    """A name for one worker object: no other has it, in this process or in another.
+
+    :param number: tells it from the others of this process.
+    """
     unique = "" if db.worker == process_name() else f"{process_name().rpartition('-')[2]}."
-    return f"{db.worker[:80]}#{unique}{next(_NUMBERS)}"
+    return f"{db.worker[:80]}#{unique}{number}"
 
 
 class Presence:
@@ -70,7 +73,7 @@ class Presence:
         self._db = db
         self._queues = json.dumps(dict(queues))
         self._about = about
-        self._name = own_name(db)
+        self._name = own_name(db, next(_NUMBERS))
         self._place = place()
 
     def tell(self) -> float:
@@ -114,7 +117,8 @@ class Presence:
                     continue
                 count = self._db.rescue(worker)
                 self._db.database.run(partial(presence.forget, store=self._db.store, name=row.name), name="presence")
-                log.warning("process %d of this machine is dead: gave back its %d jobs", row.pid, count)
+                level = logging.WARNING if count else logging.DEBUG  # its supervisor may have been faster
+                log.log(level, "process %d of this machine is dead: gave back its %d jobs", row.pid, count)
                 back += count
         return back
 

@@ -1,7 +1,6 @@
 """Several processes under one: jobs that end their processes, a supervisor that dies, and names that no two processes share."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,9 +12,9 @@ from typing import Self
 import pytest
 
 from queue_db import State
-from queue_db.queues import names_process, process_name
+from queue_db.queues import names_process
 from queue_db.worker.controls import Allowance
-from queue_db.worker.presence import Presence, own_name
+from queue_db.worker.presence import Presence
 from tests.worker.in_processes import Meeting
 from tests.worker.storms import PATIENCE
 
@@ -193,22 +192,29 @@ def test_two_processes_of_one_host_name_and_one_process_id_have_two_names(kind, 
     assert db.rescue(readable) == 0
 
 
+FORKED = """
+import os, sys
+from queue_db import QueueDB
+db = QueueDB(sys.argv[1])
+queue = db.queue(sys.argv[2])
+print(os.getpid(), db.worker, flush=True)
+if not os.fork():
+    (job,) = queue.claim()
+    print(os.getpid(), db.worker, queue.get(job.id).worker, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
 @SQLITE
-def test_a_fork_is_another_worker_also_with_the_database_object_of_its_parent(db, queue):
+def test_a_fork_is_another_worker_also_with_the_database_object_of_its_parent(url, queue):
     queue.enqueue("n")
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.write(write, f"{db.worker} {own_name(db)}".encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert select.select([read], [], [], PATIENCE)[0]
-    theirs = os.read(read, 1000).decode().split()
-    os.close(read)
-    os.close(write)
-    assert names_process(theirs[0], child)
-    assert theirs[0] != db.worker == process_name()
-    assert names_process(db.worker, os.getpid())
+    command = [sys.executable, "-c", FORKED, url, queue.name]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    parent, child = (line.split() for line in ran.stdout.splitlines())
+    for pid, *names in (parent, child):
+        assert all(names_process(name, int(pid)) for name in names), "a process has the name of another one"
+    assert child[1] == child[2], "jobs are claimed under another name"
 
 
 @SQLITE
@@ -217,8 +223,9 @@ def test_workers_of_one_chosen_name_are_told_apart(open_db, name, monkeypatch):
     rows = []
     for _ in range(2):
         db = open_db(worker="mail")
-        monkeypatch.setattr("queue_db.worker.presence._NUMBERS", iter([1, 2]))
+        for module in ("presence", "controls"):
+            monkeypatch.setattr(f"queue_db.worker.{module}._NUMBERS", iter([1]))
         monkeypatch.setattr("queue_db.queues._name", f"host:7-{len(rows):08x}")  # another process
         rows.append((Presence(db, {name: 1}, lambda: ("working", 0, {}))._name, Allowance(db, [name], 60.0, int, int)._name))
-    assert len({row for pair in rows for row in pair}) == 4
+    assert len({pair[0] for pair in rows}) == len({pair[1] for pair in rows}) == 2
     assert all(row.startswith("mail#") for pair in rows for row in pair)
