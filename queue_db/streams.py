@@ -91,12 +91,13 @@ class Streams:
         arguments.name("name", name, STREAM_LENGTH)
         db = self._db
         db.ready()
-        if checkpoint is None:
-            work = partial(streams.complete_held, store=db.store, name=name)
-        else:
-            offsets = committed(Path(checkpoint))
-            work = partial(streams.complete_committed, store=db.store, name=name, offsets=offsets)
-        completed = db.database.run(work, name="complete stream")
+        offsets = None if checkpoint is None else committed(Path(checkpoint))
+        with db.deaths.of_batches(db.store) as store:
+            if offsets is None:
+                work = partial(streams.complete_held, store=store, name=name)
+            else:
+                work = partial(streams.complete_committed, store=store, name=name, offsets=offsets)
+            completed = db.database.run(work, name="complete stream")
         if completed is None:
             raise self._unknown(name)
         return completed

@@ -49,8 +49,9 @@ class Completer(StreamingQueryListener):
         try:
             with self._place.open() as db:
                 for offset in new:
-                    work = partial(streams.complete_claim, store=db.store, offset=offset)
-                    db.database.run(work, name="complete claim", repeatable=True)
+                    with db.deaths.of_batches(db.store) as store:
+                        work = partial(streams.complete_claim, store=store, offset=offset)
+                        db.database.run(work, name="complete claim", repeatable=True)
             self._last[str(progress.runId)] = found
         except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
             told = scrubbed(f"{type(error).__name__}: {error}", self._place.url)

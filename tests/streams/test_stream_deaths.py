@@ -200,3 +200,14 @@ def test_each_death_is_logged_and_counted_after_the_commit(
         (job_id for job_id, _ in (first, second, keyed)), (name, "rejected")
     )
     assert said[first[0]][2] == f"job {first[0]} 'kind' in {name!r} is dead after attempt 1/3 (rejected): no use"
+
+
+def test_so_is_each_that_dies_when_a_stream_is_completed_by_hand(
+    ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset], caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, _, _ = held
+    first, *_ = pairs(held)
+    assert reader.mark_dead({first: "no use"}) == 1
+    with caplog.at_level(logging.WARNING, "queue_db.dead"):
+        assert ours.streams.complete(reader.session.name) == 5
+    assert [record.job_id for record in caplog.records if record.name == "queue_db.dead"] == [first[0]]
