@@ -142,6 +142,7 @@ class QueueDB:
         self.streams = Streams(self)
         self.schedules = Schedules(self)
         self._queues: dict[str, Queue] = {}
+        self._swept_everywhere = False
         #: Called at each enqueue; what it returns is added to the headers of the jobs: for traces.
         self.stamp: Callable[[], Mapping[str, Any]] | None = None
         #: What payloads of a kind must look like; a worker's handlers add theirs.
@@ -408,15 +409,21 @@ class QueueDB:
         return gone
 
     def sweep(self, limit: int | None = None) -> int:
-        """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many."""
+        """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
+
+        The first call looks through the whole table, for jobs that others have marked in their queues; later ones do not.
+        """
         if limit is not None:
             arguments.whole("limit", limit, 0)
         self.ready()
         swept = 0
         while limit is None or swept < limit:
             batch = sweep.BATCH if limit is None else min(sweep.BATCH, limit - swept)
-            gone = self.database.run(partial(sweep.delete_marked, store=self.store, limit=batch), name="sweep")
+            everywhere = not self._swept_everywhere
+            delete = partial(sweep.delete_marked, store=self.store, limit=batch, everywhere=everywhere)
+            gone = self.database.run(delete, name="sweep")
             swept += gone
             if gone < batch:
+                self._swept_everywhere = True
                 break
         return swept

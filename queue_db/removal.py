@@ -35,6 +35,11 @@ class Removal(Protocol):
         """How often the transaction is run again after a deadlock or another transient error."""
         ...
 
+    @property
+    def marks(self) -> bool:
+        """Whether jobs stay in the table, marked by :func:`queue_db.store.settle.mark`, until a worker sweeps them away."""
+        ...
+
     def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
         """Let the jobs leave whose ``(id, version)`` still holds; return their ids.
 
@@ -54,6 +59,7 @@ class Delete:
 
     retries: int = 5
     name: str = field(default="delete", init=False)
+    marks: bool = field(default=False, init=False, repr=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +76,7 @@ class LockThenDelete:
 
     retries: int = 5
     name: str = field(default="lock_then_delete", init=False)
+    marks: bool = field(default=False, init=False, repr=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -83,10 +90,13 @@ class LockThenDelete:
 
 @dataclass(frozen=True)
 class DeleteMark:
-    """Mark the row as done, which no claim index sees; a sweeper (``db.sweep()``, the worker) deletes marked rows later."""
+    """Mark the row as done and move it out of its queue, so that no claim meets it; a sweeper (``db.sweep()``, the worker) deletes
+    marked rows later.
+    """
 
     retries: int = 5
     name: str = field(default="delete_mark", init=False)
+    marks: bool = field(default=True, init=False, repr=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +133,6 @@ def removal_for(removal: str | Removal) -> Removal:
         raise ConfigurationError(f"removal={removal.__name__} is a class: pass an object, {removal.__name__}()")
     if not isinstance(removal, Removal):
         raise ConfigurationError(
-            f"removal={arguments.shown(removal)} is neither a name nor an object with name, needs, retries and remove"
+            f"removal={arguments.shown(removal)} is neither a name nor an object with name, needs, retries, marks and remove"
         )
     return removal

@@ -54,6 +54,9 @@ NEVER = 253_355_317_443_020_109
 #: The due time of a job that waits for those before it in its group; ``due_at`` has its own.
 BLOCKED = NEVER + 1
 
+#: The queue of jobs that are marked as done, a name that no queue has: no claim meets them, and the sweeper finds them together.
+MARKED = ""
+
 #: Rows of the table of stripes.
 STRIPES = 64
 
@@ -160,7 +163,7 @@ def _tables(name: str, schema: str | None) -> Tables:
         Column("worker", String(WORKER_LENGTH)),
         Column("created_at", BigInteger, nullable=False, server_default=now_us()),
         Column("last_error", long_text),
-        # 1: completed under removal="delete_mark", waiting for the sweeper.
+        # 1: completed under removal="delete_mark", waiting for the sweeper in the queue MARKED.
         Column("delete_mark", Integer, nullable=False, server_default=text("0")),
         # Of those with the same one so many run at once as the queue says, by default one, in the order of their ids.
         Column("group_key", String(KEY_LENGTH)),
@@ -178,6 +181,7 @@ def _tables(name: str, schema: str | None) -> Tables:
     # The claim, one range for each priority, already in its order:
     #   SELECT id, version FROM jobs WHERE queue = ? AND priority = ? AND available_at BETWEEN ? AND now
     #   ORDER BY available_at, id LIMIT ?
+    # And what is marked as done: SELECT id FROM jobs WHERE queue = '' AND delete_mark = 1 LIMIT ?
     Index(f"{name}_claim", jobs.c.queue, jobs.c.priority, jobs.c.available_at, jobs.c.id)
     # Uniqueness while a job lives, also among concurrent enqueues:
     #   INSERT … ON CONFLICT (queue, unique_key) …;  SELECT id FROM jobs WHERE queue = ? AND unique_key IN (…)

@@ -293,7 +293,10 @@ class AsyncQueueDB:
         return await run(self._db.forget, errors_older_than=errors_older_than)
 
     async def sweep(self, limit: int | None = None) -> int:
-        """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many."""
+        """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
+
+        The first call looks through the whole table, for jobs that others have marked in their queues; later ones do not.
+        """
         return await run(self._db.sweep, limit)
 
 

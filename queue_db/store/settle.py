@@ -16,6 +16,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, Select, T
 from queue_db.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.model import Capability
+from queue_db.schema import MARKED
 from queue_db.store.base import Store, each, next_version
 
 #: Jobs in one statement that gives each of them a value of its own. A CASE is read from its beginning for each row, so a longer one
@@ -156,9 +157,16 @@ def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
 
 
 def mark(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-    """Mark jobs as done for the sweeper to delete. Touches no column that claims are found by."""
+    """Mark jobs as done for the sweeper to delete, out of their queue: else every claim would step over them until then."""
     jobs = store.tables.jobs
-    values = {"delete_mark": 1, "version": next_version(jobs), "claim_token": None, "unique_key": None, "group_key": None}
+    values: dict[str, Any] = {
+        "queue": MARKED,
+        "delete_mark": 1,
+        "version": next_version(jobs),
+        "claim_token": None,
+        "unique_key": None,
+        "group_key": None,
+    }
     return store.dialect.change(connection, jobs, pairs, values, {})
 
 

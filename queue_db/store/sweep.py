@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, and_, delete, func, or_, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from queue_db.clock import moment
+from queue_db.schema import MARKED
 from queue_db.store import leaving
 from queue_db.store.base import Store
 from queue_db.store.callbacks import Fate
@@ -13,14 +14,17 @@ from queue_db.store.callbacks import Fate
 BATCH = 1000
 
 
-def delete_marked(connection: Connection, store: Store, limit: int) -> int:
-    """Delete up to ``limit`` jobs that were completed under ``delete_mark``, oldest ids first; return how many."""
+def delete_marked(connection: Connection, store: Store, limit: int, *, everywhere: bool = False) -> int:
+    """Delete up to ``limit`` jobs that are marked as done; return how many.
+
+    :param everywhere: also those in other places than :func:`queue_db.store.settle.mark` moves them to. Reads the whole table.
+    """
     jobs = store.tables.jobs
-    query = select(jobs.c.id).where(jobs.c.delete_mark == 1).order_by(jobs.c.id).limit(limit)
-    ids = list(connection.execute(query).scalars())
-    if not ids:
-        return 0
-    return connection.execute(delete(jobs).where(jobs.c.id.in_(ids), jobs.c.delete_mark == 1)).rowcount
+    query = select(jobs.c.id, jobs.c.version).where(jobs.c.delete_mark == 1).limit(limit)
+    # Those of MARKED in no order: a planner that expects few of them would read and sort them all.
+    query = query.order_by(jobs.c.id) if everywhere else store.dialect.by_claim(query.where(jobs.c.queue == MARKED), jobs)
+    pairs = [(row.id, row.version) for row in connection.execute(query)]
+    return len(store.dialect.delete_returning(connection, jobs, pairs)) if pairs else 0
 
 
 def highest(connection: Connection, store: Store) -> int:

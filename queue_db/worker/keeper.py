@@ -27,7 +27,7 @@ LOOK_AT_SCHEDULES = (1.0, 5.0)
 #: Seconds between two deletions of what has expired.
 FORGET_EVERY = 60.0
 
-#: Seconds between two sweeps under ``removal="delete_mark"``, and the most jobs that one deletes.
+#: Seconds between two sweeps under a removal that marks, and the most jobs that one deletes.
 SWEEP_EVERY = 5.0
 SWEEP_LIMIT = 10_000
 

@@ -154,7 +154,7 @@ class Run:
         chores.append((FORGET_EVERY * random.random(), mender(worker.db, worker.shares.queues, self._activity())))
         if worker.dead_for is not None or worker.dead_at_most is not None:
             chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most, self._activity())))
-        if worker.db.removal.name == "delete_mark":
+        if worker.db.removal.marks:
             chores.append((0.0, sweeper(worker.db, self._activity())))
         if worker.exit_when_stuck is not None:
             chores.append((0.0, self._look_at_stuck))

@@ -6,6 +6,7 @@ import pytest
 
 from queue_db import ArgumentError, Cancel, Dead, JobNotFoundError, Retry, SchemaOutOfDateError, Snooze, State, StorageError
 from queue_db.queues import QueueDB
+from queue_db.store import settle
 from queue_db.worker import Worker
 from queue_db.worker.pauses import Idle, Pause
 from tests.worker.serving import serving
@@ -246,11 +247,21 @@ def test_stop_before_run_ends_it_at_once(queue):
     assert worker.run().completed in (0, 1)
 
 
-def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running, monkeypatch):
+class Tombstone:
+    """A removal of somebody else's that marks."""
+
+    name, needs, retries, marks = "tombstone", frozenset(), 3, True
+
+    def remove(self, connection, store, pairs):
+        return settle.mark(connection, store, pairs)
+
+
+@pytest.mark.parametrize("removal", ["delete_mark", Tombstone()], ids=["ours", "third party"])
+def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running, monkeypatch, removal):
     monkeypatch.setattr("queue_db.worker.keeper.SWEEP_EVERY", 0.02)
-    db = open_db(removal="delete_mark")
+    db = open_db(removal=removal)
     queue = db.queue(name)
-    queue.enqueue_many([("n", number) for number in range(3)])
+    ids = queue.enqueue_many([("n", number) for number in range(3)])
     serving(queue, lambda job: None).run(until_empty=True)
     swept = threading.Semaphore(0)
     original = db.sweep
@@ -266,7 +277,7 @@ def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running
             assert swept.acquire(timeout=PATIENCE)
     with db.database.engine.connect() as connection:
         jobs = db.store.tables.jobs
-        assert connection.execute(jobs.select().where(jobs.c.queue == name)).all() == []
+        assert connection.execute(jobs.select().where(jobs.c.id.in_(ids))).all() == []
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
