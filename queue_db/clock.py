@@ -26,6 +26,19 @@ class instant(GenericFunction[Any]):  # noqa: N801 - the same
     inherit_cache = True
 
 
+class now_us_after_waiting(GenericFunction[int]):  # noqa: N801 - as above
+    """The same, but of the moment in which a row is written, where the statement itself may have waited for the lock of it."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(now_us_after_waiting)
+def _the_same(element: now_us_after_waiting, compiler: Any, **kw: Any) -> str:
+    # Where candidates are locked by one statement and written by the next, that one starts after the wait.
+    return str(compiler.process(now_us(), **kw))
+
+
 @compiles(now_us)
 @compiles(instant)
 def _unknown(element: Any, compiler: Any, **kw: Any) -> str:
@@ -35,6 +48,11 @@ def _unknown(element: Any, compiler: Any, **kw: Any) -> str:
     )
 
 
-def moment(settable: bool) -> ColumnElement[int]:
-    """The clock of a statement: the database's, or the parameter ``now`` (microseconds) when a caller sets the time."""
-    return bindparam("now", type_=BigInteger()) if settable else now_us()
+def moment(settable: bool, *, after_waiting: bool = False) -> ColumnElement[int]:
+    """The clock of a statement: the database's, or the parameter ``now`` (microseconds) when a caller sets the time.
+
+    :param after_waiting: what is written with it is a span that begins when the statement has got its locks.
+    """
+    if settable:
+        return bindparam("now", type_=BigInteger())
+    return now_us_after_waiting() if after_waiting else now_us()

@@ -47,7 +47,7 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.clock import instant, now_us
+from queue_db.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects import asynchronous, direct, greeting, jdbc, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
@@ -69,6 +69,12 @@ def _now(element: now_us, compiler: Any, **kw: Any) -> str:
 def _instant(element: instant, compiler: Any, **kw: Any) -> str:
     micros = compiler.process(next(iter(element.clauses)), **kw)
     return f"(TIMESTAMPTZ '1970-01-01 00:00:00Z' + {micros} * INTERVAL '1 microsecond')"
+
+
+@compiles(now_us_after_waiting, "postgresql")
+def _now_after_waiting(element: now_us_after_waiting, compiler: Any, **kw: Any) -> str:
+    # One statement locks and writes here.
+    return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
 # What libpq's options are called in JDBC; the driver speaks UTF-8, and keeps connections alive as the system does.

@@ -150,18 +150,18 @@ def _taking(
             unseen=_unseen(store, ranges) if ranges else None,
             locks=lock is not Lock.NONE,
             waits=lock is Lock.WAIT,
-            values=_assignments(store, settable),
+            values=_assignments(store, settable, waits=lock is Lock.WAIT),
             returning=[jobs.c[name] for name in _COLUMNS],
         )
     return taking
 
 
-def _assignments(store: Store, settable: bool) -> list[tuple[ColumnElement[Any], Any]]:
+def _assignments(store: Store, settable: bool, *, waits: bool) -> list[tuple[ColumnElement[Any], Any]]:
     """What a claim writes. The order counts: MySQL reads the new value of a column that it has assigned already."""
     jobs = store.tables.jobs
     return [
         (jobs.c.due_at, jobs.c.available_at),
-        (jobs.c.available_at, moment(settable) + bindparam("lease", type_=BigInteger)),
+        (jobs.c.available_at, moment(settable, after_waiting=waits) + bindparam("lease", type_=BigInteger)),
         (jobs.c.version, next_version(jobs)),
         # Counted here and not at failure: a job that kills its worker counts too.
         (jobs.c.attempts, next_attempt(jobs)),
