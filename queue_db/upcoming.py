@@ -35,8 +35,7 @@ def look(database: Database, store: Store, marks: Mapping[str, Marks]) -> dict[s
         seconds = time.monotonic() - began
         again = {}
         for queue, one in seen.items():
-            for priority in one.unseen:
-                marks[queue].add(priority)
+            marks[queue].add(*one.unseen, *one.seen)
             found[queue] = None if one.wait is None else one.wait / 1_000_000
             if one.unseen:
                 again[queue] = marks[queue]

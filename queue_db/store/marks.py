@@ -7,6 +7,8 @@ priority, the due time of the first job that it saw. Jobs hardly ever appear bel
 *sweep*, a claim that starts from the beginning:
 
 - the mark stays :data:`SLACK` behind the database's clock, so a transaction shorter than that is never overtaken;
+- a priority of which no job has been seen for :data:`REMEMBERED` seconds is forgotten. When there is a job of it again, claims find
+  it as they find any new priority. So what counts is how many are in the queue, and not how many have ever been;
 - an idle worker sweeps once a second, a busy one too, unless a sweep is slow: then every ``50 ×`` its duration, at most
   :data:`LONGEST_SWEEP_INTERVAL` apart. That is the bound within which a late job is seen.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from queue_db.model import Claim, Range
 
@@ -34,6 +36,9 @@ _DUTY = 50
 #: With more priorities than this in one queue a claim reads one plain range over all of them.
 MOST_RANGES = 32
 
+#: Seconds for which a priority is remembered without a job of it.
+REMEMBERED = 10.0
+
 #: Below every time.
 BEGINNING = -(2**63)
 
@@ -46,6 +51,7 @@ class Marks:
         self._lock = threading.Lock()
         # 0 is the default priority: most queues have no other.
         self._floors: dict[int, int] = {0: BEGINNING}
+        self._seen_at: dict[int, float] = {0: clock()}
         self._ranges: tuple[Range, ...] | None = None  # of the floors, until one of them moves
         self._swept_at = clock()
         self._interval = SHORTEST_SWEEP_INTERVAL
@@ -73,15 +79,17 @@ class Marks:
             return self._clock() - self._swept_at >= self._interval
 
     def learn(self, claim: Claim, *, now: int | None, swept: bool, seconds: float) -> None:
-        """Take in what a claim saw. ``now``: the database's time then, microseconds, if it is known."""
+        """Take in what a claim saw. ``now``: the database's time at its end, microseconds, if it is known; it took ``seconds``."""
         with self._lock:
             self._ranges = None
-            for priority in claim.unseen:
-                self._floors.setdefault(priority, BEGINNING)
+            self._see(claim.unseen)
             if now is not None:
+                self._see(claim.heads)
+                looked_at = now - round(seconds * 1_000_000)  # it may have waited for locks since
                 for priority, head in claim.heads.items():
-                    self._floors[priority] = min(head, now - SLACK)
+                    self._floors[priority] = min(head, looked_at - SLACK)
             if swept:
+                self._see({row.priority for row in claim.rows})  # not every database tells of heads
                 self._sweep_again_after(seconds)
 
     def nothing_due(self, ranges: Sequence[Range], now: int) -> None:
@@ -99,11 +107,26 @@ class Marks:
 
     def _sweep_again_after(self, seconds: float) -> None:
         self._swept_at = self._clock()
+        self._forget()
         self._interval = min(max(SHORTEST_SWEEP_INTERVAL, _DUTY * seconds), LONGEST_SWEEP_INTERVAL)
 
-    def add(self, priority: int) -> None:
-        """A job of this priority was enqueued from here."""
+    def add(self, *priorities: int) -> None:
+        """There are jobs of these priorities in the queue."""
         with self._lock:
+            self._see(priorities)
+
+    def _see(self, priorities: Iterable[int]) -> None:
+        now = self._clock()
+        for priority in priorities:
+            self._seen_at[priority] = now
             if priority not in self._floors:
                 self._floors[priority] = BEGINNING
                 self._ranges = None
+
+    def _forget(self) -> None:
+        """Forget priorities of which nothing was seen for long; the last one stays, or claims would read one range over all."""
+        last = max(self._seen_at, key=self._seen_at.__getitem__)
+        gone = [one for one, seen_at in self._seen_at.items() if self._swept_at - seen_at > REMEMBERED and one != last]
+        for priority in gone:
+            del self._floors[priority], self._seen_at[priority]
+            self._ranges = None

@@ -42,6 +42,8 @@ class Outlook:
     wait: int | None
     #: Priorities that are in the queue and were not in the ranges.
     unseen: tuple[int, ...] = ()
+    #: Priorities of which there is a job in the ranges.
+    seen: tuple[int, ...] = ()
     #: When this was asked by the database's clock, microseconds.
     asked_at: int = 0
 
@@ -77,16 +79,21 @@ def look(connection: Connection, store: Store, queues: Mapping[str, Sequence[Ran
     now = next(row[_DUE] for row in rows if row[_PLACE] == _CLOCK)
     due: dict[int, int] = {}
     unseen: dict[int, list[int]] = {}
+    seen: dict[int, list[int]] = {}
     for row in rows:
         place = row[_PLACE]
         if place == _CLOCK:
             continue
         if row[_DUE] is None:
             unseen.setdefault(place, []).append(row[_PRIORITY])
-        elif row[_DUE] < NEVER:  # what waits for something else than time is no reason to wake up
+            continue
+        seen.setdefault(place, []).append(row[_PRIORITY])
+        if row[_DUE] < NEVER:  # what waits for something else than time is no reason to wake up
             due[place] = min(row[_DUE], due.get(place, row[_DUE]))
     return {
-        queue: Outlook(due[place] - now if place in due else None, tuple(sorted(unseen.get(place, ()))), now)
+        queue: Outlook(
+            due[place] - now if place in due else None, tuple(sorted(unseen.get(place, ()))), tuple(seen.get(place, ())), now
+        )
         for place, queue in enumerate(queues)
     }
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from sqlalchemy import text
 
+from queue_db import LeasedJob
 from queue_db.store import Marks
-from queue_db.store.marks import BEGINNING
-from tests.plans.conftest import Crowd
+from queue_db.store.marks import BEGINNING, LONGEST_SWEEP_INTERVAL, MOST_RANGES, REMEMBERED
+from tests.plans.conftest import FEW, Crowd
 from tests.plans.filling import MILLION, fill
 from tests.plans.touched import watch
 
@@ -50,3 +51,26 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
         burden = begun.pages - clean.pages
         assert burden > CHURN[kind] / 500, "the dead entries are not in the way: this shows nothing"
         assert remembered.pages - clean.pages < burden / GAIN[kind]
+
+
+def test_priorities_that_have_gone_do_not_slow_claims_down(kind: str, make_table: Callable[[], Crowd]) -> None:
+    crowd = make_table()
+    with crowd.open() as db:
+        queue = db.queue("many")
+        fill(db, queue.name, FEW, due_in=86_400, priority="-1")
+        fill(db, queue.name, 40, due_in=-60, priority="5")
+        seconds = [0.0]
+        touched = []
+        for seen in (0, 2 * MOST_RANGES):
+            queue._claiming.marks = marks = Marks(clock=lambda: seconds[0])
+            marks.add(*range(seen))
+            for _ in range(2):
+                seconds[0] += REMEMBERED + LONGEST_SWEEP_INTERVAL
+                assert len(queue.claim(1)) == 1  # it sweeps
+            claimed: list[LeasedJob] = []
+            touched.append(watch(db, lambda claimed=claimed: claimed.extend(queue.claim(1))).rows)
+            assert [job.priority for job in claimed] == [5]
+            assert 0 < len(marks.ranges()) <= 3
+    fresh, after = touched
+    assert after <= 1.1 * fresh + 10
+    assert after < FEW / 10 or kind == "sqlite"

@@ -16,7 +16,7 @@ SECOND = 1_000_000
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("wait"), st.integers(0, 5 * SECOND)),
+        st.tuples(st.just("wait"), st.one_of(st.integers(0, 5 * SECOND), st.just(round(marks.REMEMBERED * SECOND) + 1))),
         # (priority, due after, committed so long after the due time was written)
         st.tuples(
             st.just("enqueue"),
@@ -67,7 +67,7 @@ class Process:
             heads: dict[int, int] = {}
             for job in batch:
                 heads[job.priority] = min(job.due, heads.get(job.priority, job.due))
-            rows: Any = [None] * len(batch)
+            rows: Any = batch
             claim = Claim("q", limit, tuple(rows), heads=heads, unseen=tuple(unseen))
             self.marks.learn(claim, now=self.now if batch else None, swept=sweep, seconds=0.001)
             for job in batch:
@@ -89,6 +89,7 @@ def live_through(taken: list[tuple[str, Any]], after_each: Callable[[Process], N
     for what, value in taken:
         if what == "wait":
             process.now += value
+            process.seconds += value / SECOND
         elif what == "enqueue":
             priority, after, late = value
             process.jobs.append(Job(priority, process.now + after, process.now + late, process.now))
@@ -125,3 +126,38 @@ def test_beyond_the_most_ranges_one_plain_range_is_read(priorities: list[int]) -
     known = {0, *priorities}
     ranges = [each.priority for each in found.ranges()]
     assert ranges == (sorted(known) if len(known) <= marks.MOST_RANGES else [])
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=2, max_size=300, unique=True))
+def test_priorities_that_come_and_go_are_forgotten(priorities: list[int]) -> None:
+    process = Process()
+    for priority in priorities:
+        process.jobs += [Job(priority, process.now, process.now, process.now) for _ in range(2)]
+        assert len(process.claim(2)) == 2
+        process.seconds += 1.0
+        process.now += SECOND
+    known = {each.priority for each in process.marks.ranges()}
+    assert known  # none at all is one plain range
+    assert known <= {0, *priorities[-round(marks.REMEMBERED) - 2 :]}
+
+
+def test_the_last_priority_is_not_forgotten() -> None:
+    process = Process()
+    process.seconds += 1.0
+    process.jobs.append(Job(7, process.now, process.now, process.now))
+    process.claim(1)
+    for _ in range(3):
+        process.seconds += 10 * marks.REMEMBERED
+        process.claim(1)
+        assert [each.priority for each in process.marks.ranges()] == [7]
+
+
+def test_more_priorities_than_are_kept_are_read_in_ranges_again_when_they_have_gone() -> None:
+    process = Process()
+    process.marks.add(*range(2 * marks.MOST_RANGES))
+    assert process.marks.ranges() == ()
+    process.seconds += marks.REMEMBERED + 1
+    process.jobs.append(Job(3, process.now, process.now, process.now))
+    process.marks.swept(0.001)
+    assert len(process.marks.ranges()) == 1
+    assert [job.priority for job in process.claim(1)] == [3]
