@@ -27,7 +27,7 @@ class instant(GenericFunction[Any]):  # noqa: N801 - the same
 
 
 class now_us_after_waiting(GenericFunction[int]):  # noqa: N801 - as above
-    """The same, but of the moment in which a row is written, where the statement itself may have waited for the lock of it."""
+    """:class:`now_us` at the moment in which a row is written: the statement may have waited for its lock."""
 
     type = BigInteger()
     inherit_cache = True
