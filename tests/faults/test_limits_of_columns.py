@@ -114,7 +114,7 @@ def test_a_due_time_beyond_all_calendars_is_shown(queue: Queue, due: int, shown:
     assert queue.stats().available + queue.stats().scheduled == 1
     assert (queue.db.upcoming([queue.name])[queue.name] or 0) <= 0 if due < 0 else True
     if due < 0:
-        assert any(queue.name in sentence for sentence in insights.stuck(queue.db))
+        assert any(queue.name in str(finding) for finding in insights.findings(queue.db))
     assert queue.cancel(job_id) is Verdict.APPLIED
 
 
