@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 from sqlalchemy import URL
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, StorageError
 from queue_db.schema import KIND_LENGTH, QUEUE_LENGTH
-from queue_db.spark.connecting import place_of
+from queue_db.spark.connecting import place_of, scrubbed
 from queue_db.spark.shipping import register
 from queue_db.spark.writing import UNNAMED
 from queue_db.store import staging
+
+log = logging.getLogger("queue_db.spark")
 
 #: Option of ``Queue.enqueue`` → column of the data source.
 _COLUMNS = {
@@ -55,7 +58,8 @@ def enqueue(
         A null leaves the option at its default.
     :param on_duplicate: what happens to a row whose key a live job has: ``skip``, ``raise`` (nothing is enqueued) or ``replace``.
     :param table: name of the jobs table, and ``schema`` its schema prefix.
-    :returns: jobs added; less than there are rows where some were skipped.
+    :returns: jobs added; less than there are rows where some were skipped. If the database cannot be asked after the write, the
+        number of rows, and a warning in the log.
     :raises ArgumentError: for a column that is not there.
     :raises ConfigurationError: the Python that Spark runs its workers with lacks what the package needs.
     :raises ConfigurationError, StorageError: when the database cannot be used; found out here, before Spark starts.
@@ -83,7 +87,8 @@ def enqueue(
         *(column.alias(name) for name, column in given.items()),
     )
     register(df.sparkSession)
-    writer = rows.write.format("queue_db").mode("append")
+    seen = Observation()
+    writer = rows.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("queue_db").mode("append")
     settings = {
         "url": place.url.render_as_string(hide_password=False),
         "queue": queue,
@@ -94,10 +99,16 @@ def enqueue(
         "txnVersion": "0",
     } | ({} if schema is None else {"tableSchema": schema})
     writer.options(**settings).save()
-    with place.open() as db:
-        published = db.database.run(
-            partial(staging.ledger, store=db.store, app=app, version=0, queue=queue), name="ledger", write=False
-        )
+    try:
+        with place.open() as db:
+            published = db.database.run(
+                partial(staging.ledger, store=db.store, app=app, version=0, queue=queue), name="ledger", write=False
+            )
+    except StorageError as error:
+        # The jobs are in the queue: an error would make the caller enqueue them again.
+        told = scrubbed(str(error), place.url)
+        log.warning("queue %r: all rows are enqueued; how many of them were skipped is not known: %s", queue, told)
+        return int(seen.get["rows"])
     return 0 if published is None else published.jobs
 
 

@@ -1,12 +1,14 @@
 """A DataFrame's rows as jobs by one call, all or none and once, also when a partition is run twice."""
 
+import logging
 import os
 from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameWriter
 from pyspark.sql import functions as f
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 
 from queue_db import QueueDB
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
@@ -99,3 +101,22 @@ def test_the_password_is_in_no_error_and_no_log(spark, event_log, url, name):
     written = [path.read_text() for path in event_log.rglob("events_*")]
     assert any("queue_db" in text for text in written)
     assert not any(make_url(url).password in text for text in [str(caught.value), *written])
+
+
+@ONE
+def test_a_ledger_that_cannot_be_read_after_the_write_does_not_fail_it(spark, fresh_url, monkeypatch, caplog):
+    """The jobs are in the queue: an error would make the caller enqueue them again."""
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        save = DataFrameWriter.save
+
+        def save_and_lose(self, *given, **named):
+            save(self, *given, **named)
+            with db.database.engine.begin() as connection:
+                connection.execute(text("ALTER TABLE jobs_published RENAME TO lost"))
+
+        monkeypatch.setattr(DataFrameWriter, "save", save_and_lose)
+        with caplog.at_level(logging.WARNING, "queue_db.spark"):
+            assert enqueue(spark.range(7), fresh_url, "q", kind="k") == 7
+        assert db.queue("q").stats().available == 7
+    assert "all rows are enqueued" in caplog.text
