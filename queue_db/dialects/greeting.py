@@ -6,9 +6,11 @@ the first message of a connection has the code.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 # Version 3.0 of the protocol.
 _PROTOCOL = 196_608
@@ -20,23 +22,60 @@ _PATIENCE = 3.0
 _NOT_NOW = frozenset({"57P01", "57P02", "57P03", "53300"})
 
 
-def nobody_answers(places: Iterable[tuple[str, int]], user: str, database: str) -> bool:
+# A startup parameter that the server, or a pooler before it, does not take.
+_UNSUPPORTED = "08P01"
+
+Place = tuple[str, int]
+
+
+def places(options: Mapping[str, Any]) -> list[Place]:
+    """The servers that libpq's options name, or its environment; none if nobody can tell."""
+    hosts = str(options.get("host") or os.environ.get("PGHOST") or "").split(",")
+    ports = str(options.get("port") or os.environ.get("PGPORT") or 5432).split(",")
+    if not all(hosts) or not all(port.isdigit() for port in ports):
+        return []
+    return [
+        (host, int(port)) for host, port in zip(hosts, ports if len(ports) == len(hosts) else ports[:1] * len(hosts), strict=True)
+    ]
+
+
+def nobody_answers(servers: Sequence[Place], options: Mapping[str, Any]) -> bool:
     """Whether none of these servers takes a connection now: none is there, or they are starting, stopping or full."""
-    return all(_is_away(host, port, user, database) for host, port in places)
+    return bool(servers) and all(_is_away(server, options) for server in servers)
 
 
-def _is_away(host: str, port: int, user: str, database: str) -> bool:
+def refuses(server: Place, options: Mapping[str, Any]) -> bool:
+    """Whether it does not take ``options`` at the start of a session, but takes a session without."""
+    given = str(options.get("options", ""))
     try:
-        with _reach(host, port) as reached:
-            body = b"".join(part.encode() + b"\0" for part in ("user", user, "database", database)) + b"\0"
-            reached.sendall(struct.pack("!ii", len(body) + 8, _PROTOCOL) + body)
-            answer = reached.recv(4096)
+        return _UNSUPPORTED in (_answer(server, options, given) or ()) and _UNSUPPORTED not in (_answer(server, options) or ())
+    except OSError:
+        return False
+
+
+def _is_away(server: Place, options: Mapping[str, Any]) -> bool:
+    try:
+        codes = _answer(server, options)
     except OSError:
         return True
-    # Nothing: a proxy without a server behind it. An error has fields, each a letter and a text that ends with NUL.
+    return codes is None or bool(codes & _NOT_NOW)
+
+
+def _answer(server: Place, options: Mapping[str, Any], given: str = "") -> set[str] | None:
+    """The error codes in the answer to a session's first message; None: there is no answer, as of a proxy without a server."""
+    parts = {
+        "user": str(options.get("user") or "queue_db"),
+        "database": str(options.get("dbname") or options.get("database") or options.get("user") or "postgres"),
+    } | ({"options": given} if given else {})
+    with _reach(*server) as reached:
+        body = b"".join(part.encode() + b"\0" for pair in parts.items() for part in pair) + b"\0"
+        reached.sendall(struct.pack("!ii", len(body) + 8, _PROTOCOL) + body)
+        answer = reached.recv(4096)
+    if not answer:
+        return None
+    # An error has fields, each a letter and a text that ends with NUL.
     fields = answer[5:].split(b"\0") if answer[:1] == b"E" else []
-    codes = {field[1:].decode("ascii", "replace") for field in fields if field[:1] == b"C"}
-    return not answer or bool(codes & _NOT_NOW)
+    return {field[1:].decode("ascii", "replace") for field in fields if field[:1] == b"C"}
 
 
 def _reach(host: str, port: int) -> socket.socket:

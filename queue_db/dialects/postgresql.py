@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -48,7 +47,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.clock import instant, now_us, now_us_after_waiting
-from queue_db.dialects import asynchronous, direct, greeting, jdbc, prepared, transactions
+from queue_db.dialects import asynchronous, direct, greeting, jdbc, pooled, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.listening import PostgreSQLListener
@@ -144,6 +143,13 @@ class PostgreSQL(ReturningDialect):
         "55P03": Fault.LOCK_TIMEOUT,
     }
 
+    def __init__(self) -> None:
+        self._pooling = pooled.Pooling()
+
+    def on_demand(self, connection: Connection, *, write: bool = True) -> transactions.OnDemand:
+        # The connection has been made by now, so it is known.
+        return pooled.begin(connection) if self._pooling.found else super().on_demand(connection, write=write)
+
     _prepares = False
     _full_until = 0.0  # the monotonic time before which no lean statement is used
 
@@ -200,14 +206,17 @@ class PostgreSQL(ReturningDialect):
             # that is made while the table is small must not read all of it when it has grown. What must be read all the same
             # looks so expensive then that servers before 18 would compile it first.
             "options": r"-c lock_timeout=10000 -c default_transaction_isolation=read\ committed "
-            "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off",
+            f"-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off -c {pooled.MARK}=1",
         }
-        return {"connect_args": {name: value for name, value in waits.items() if name not in url.query}}
+        if "options" in url.query:
+            given = url.query["options"]
+            waits["options"] = " ".join([str(waits["options"]), *([given] if isinstance(given, str) else given)])
+        return {"connect_args": {name: value for name, value in waits.items() if name == "options" or name not in url.query}}
 
     def visiting_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # Poolers refuse settings at the start of a session, or hand them on to the wrong client.
         arguments = self.engine_options(url)["connect_args"]
-        arguments.pop("options", None)
+        arguments.pop("options")
         return {"connect_args": arguments | ({} if "application_name" in url.query else {"application_name": "queue_db spark"})}
 
     def limit_waits(self, engine: Engine) -> None:
@@ -233,6 +242,8 @@ class PostgreSQL(ReturningDialect):
         self._prepares = made_here and engine.dialect.driver == "psycopg2"
         if not made_here:
             return engine.execution_options(isolation_level="READ COMMITTED")
+        if engine.dialect.driver == "psycopg2":
+            self._pooling.watch(engine)
         if engine.dialect.driver == "asyncpg":
             event.listen(engine, "connect", asynchronous.limit_waits)
         return engine
@@ -344,7 +355,7 @@ class PostgreSQL(ReturningDialect):
             raise
 
     def hands_over(self, sql: SQLAlchemyDialect) -> bool:
-        return self._prepares
+        return self._prepares and not self._pooling.found
 
     def ready(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         return prepared.ready(connection, statement, values)
@@ -353,7 +364,9 @@ class PostgreSQL(ReturningDialect):
         connection.execute(select(func.pg_notify(channel, text)))
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
-        return PostgreSQLListener(engine, channel) if engine.dialect.driver == "psycopg2" else None
+        # Through a pooler nothing can be heard.
+        hears = engine.dialect.driver == "psycopg2" and not self._pooling.found
+        return PostgreSQLListener(engine, channel) if hears else None
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists. What is
@@ -421,13 +434,7 @@ class PostgreSQL(ReturningDialect):
 
     def is_down(self, engine: Engine) -> bool:
         _, options = engine.dialect.create_connect_args(engine.url)
-        hosts = str(options.get("host") or os.environ.get("PGHOST") or "").split(",")
-        ports = str(options.get("port") or os.environ.get("PGPORT") or 5432).split(",")
-        if not all(hosts) or not all(port.isdigit() for port in ports):
-            return False
-        places = zip(hosts, ports if len(ports) == len(hosts) else ports[:1] * len(hosts), strict=True)
-        user, database = str(options.get("user") or "queue_db"), str(options.get("database") or options.get("dbname") or "postgres")
-        return greeting.nobody_answers([(host, int(port)) for host, port in places], user, database)
+        return greeting.nobody_answers(greeting.places(options), options)
 
     def is_transient(self, code: str) -> bool:
         return super().is_transient(code) or code.startswith("08")
