@@ -95,6 +95,29 @@ def test_code_works_on_newer_tables_that_only_have_additions(
     assert ask(empty, "SELECT works_since FROM jobs_schema_version") == works_since(directory(), HEAD)
 
 
+def test_a_process_that_is_running_goes_on_over_the_migration(empty: QueueDB, fresh_url: str, later: Upgrade) -> None:
+    """Statements that its connections have prepared still hold."""
+    empty.migrate()
+    with QueueDB(fresh_url) as running:
+        queue = running.queue("q")
+
+        def rounds() -> None:
+            for number in range(10):
+                queue.enqueue_many(("k", number, {"max_attempts": 1}) for _ in range(4))
+                first, *others = queue.claim(10)
+                assert first.fail("no")
+                assert all(queue.complete_many(others))
+                assert [job.payload for job in (first, *others)] == [number] * 4
+                assert queue.get(first.id).state is State.DEAD
+
+        rounds()
+        queue.enqueue("held")
+        (held,) = queue.claim()
+        later(empty, r9001=True)
+        assert held.complete()
+        rounds()
+
+
 def test_the_log_says_it_once_for_an_open_database(
     empty: QueueDB, fresh_url: str, later: Upgrade, caplog: pytest.LogCaptureFixture
 ) -> None:
