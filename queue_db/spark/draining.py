@@ -157,7 +157,7 @@ def drain_to(
         raise ArgumentError(f"strategy={strategy!r}: give its name, or a function that makes one: lambda: Optimistic(window=20)")
     _check_ends(within, max_jobs, timeout, kind)
     target = destination(path)
-    columns = to_arrow_schema(result_schema(schema))
+    columns = to_arrow_schema(result_schema(schema), timezone="UTC")
     python_workers.check(spark, on_the_driver=False)
     settings = dict(database or {})
     place = place_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))

@@ -123,7 +123,7 @@ class Rounds:
         folder = f"{self.address}/{uuid.uuid4().hex}"
         counts = [StructField(_COUNT + name, LongType()) for name in self.names]
         schema = StructType([*self.schema.fields, *counts])
-        columns = to_arrow_schema(schema)
+        columns = to_arrow_schema(schema, timezone="UTC")
         # Not this object, which has the session, travels with the function.
         place, names = self.place, self.names
 

@@ -1,10 +1,13 @@
 """Draining into a file system that is not local: here viewfs://, behind which Hadoop keeps a folder of this machine."""
 
 import uuid
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from pyspark.sql import functions as f
 from sqlalchemy import update
 
 from queue_db import QueueDB, backoff
@@ -173,6 +176,23 @@ def test_jobs_whose_leases_were_lost_meanwhile_are_not_completed(spark, url, nam
         table = db.store.tables.jobs
         connection.execute(update(table).where(table.c.queue == name).values(available_at=0))
     assert len(db.queue(name).claim(10)) == 4
+
+
+@ONE
+@pytest.mark.parametrize("local", [True, False])
+def test_results_have_columns_of_any_type(spark, url, name, fill, elsewhere, tmp_path, local):
+    fill(3)
+    moment = datetime(2026, 3, 1, 4, 5, 6, 7, tzinfo=UTC)
+
+    def work(jobs):
+        values = {"at": moment, "price": Decimal("1.10"), "blob": b"\x00x", "list": [1, 2], "nothing": None, "completed": 1}
+        return pd.DataFrame({"id": jobs["id"]} | {column: [value] * len(jobs) for column, value in values.items()})
+
+    schema = "at timestamp, price decimal(5,2), blob binary, list array<int>, nothing string, completed int"
+    path = tmp_path / "local" if local else elsewhere[0]
+    rows = drain(spark, url, name, work, schema, path, partitions=1).withColumn("at", f.unix_micros("at")).collect()
+    expected = (1_772_337_906_000_007, Decimal("1.10"), b"\x00x", [1, 2], None, 1)
+    assert [tuple(row)[2:] for row in rows] == [expected] * 3
 
 
 def test_what_is_an_address_and_what_a_folder(tmp_path, monkeypatch):
