@@ -99,6 +99,29 @@ def test_progress_tells_backlog_held_and_oldest_age(read, drain_into, fill):
 
 
 @ONE
+def test_some_columns_and_variants(spark, url, name, drain_into, fill, tmp_path):
+    fill(5)
+    register(spark)
+    reader = spark.readStream.format("queue_db").options(url=url, queue=name, stream=name).schema("fence string, payload variant")
+    drain_into(reader.load().selectExpr("payload:n::int AS n", "fence"))
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((row.n, row.fence.partition(":")[2]) for row in rows) == [(n, "1") for n in range(5)]
+
+
+@ONE
+def test_a_paused_queue_is_left_alone(url, name, read, drain_into, numbers, fill, stats):
+    fill(5)
+    with QueueDB(url) as db:
+        db.queue(name).pause()
+        query = drain_into(read())
+        assert not any(progress["numInputRows"] for progress in query.recentProgress)
+        assert (stats().available, stats().held) == (5, 0)
+        db.queue(name).resume()
+    drain_into(read())
+    assert numbers() == list(range(5))
+
+
+@ONE
 def test_what_is_not_due_is_left(read, drain_into, numbers, fill, stats):
     fill(5)
     fill(5, start=100, delay=3600)
