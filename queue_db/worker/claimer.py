@@ -26,9 +26,12 @@ log = logging.getLogger("queue_db.worker")
 #: Jobs that a process works on at once when nobody says how many.
 CONCURRENCY = 10
 
-#: While jobs come from some queues, the others are looked at once in so many seconds, and once in so many jobs.
+#: While jobs come from some queues, the others are looked at once in so many seconds, and once in so many jobs, …
 LOOK_EVERY = 0.05
 LOOK_AFTER = 100
+
+#: … but a look waits for so many times the time that the last one took: looks take a fortieth of the time at most.
+LOOK_REST = 40
 
 #: A worker that need not wait hears of cancelled jobs once in so many seconds.
 HEAR_EVERY = 0.05
@@ -133,6 +136,7 @@ class Claimer:
         self._turns = Turns(list(shares.queues), shares.weights)
         self._place = {queue: place for place, queue in enumerate(shares.queues)}
         self._looked_at = 0.0
+        self._look_took = 0.0
         self._claimed_since = 0  # jobs since the last look
         self._hungry = False
         self._until_empty = False
@@ -234,7 +238,8 @@ class Claimer:
 
     def _look_is_due(self, room: Collection[str]) -> bool:
         """Whether jobs may be due in a queue that has been without, and that does not go after all that have some."""
-        if self._claimed_since < LOOK_AFTER and time.monotonic() - self._looked_at < LOOK_EVERY:
+        since = time.monotonic() - self._looked_at
+        if (self._claimed_since < LOOK_AFTER and since < LOOK_EVERY) or since < LOOK_REST * self._look_took:
             return False
         others = [queue for queue in room if queue not in self._promising]
         if not self._turns.strict:
@@ -267,8 +272,10 @@ class Claimer:
         """Ask where jobs are due, and wait if they are nowhere."""
         # Asked before the look: if nothing was in hand then, nobody here can have added a job since.
         idle = self._idle_now()
+        began = time.monotonic()
         waits = self._db.upcoming(room)
         self._looked_at, self._claimed_since = time.monotonic(), 0
+        self._look_took = self._looked_at - began
         self._trouble.reset()
         self._outage.worked()
         due = {queue for queue, wait in waits.items() if wait is not None and wait <= 0}
@@ -288,7 +295,7 @@ class Claimer:
     def _hear(self, seconds: float) -> None:
         named = self.bell.wait(seconds)
         self._heard_at = time.monotonic()
-        if cancelled := {int(name[1:]) for name in named if name[0] == CANCELLED and name[1:].isdecimal()}:
+        if cancelled := {int(name[1:]) for name in named if name.startswith(CANCELLED) and name[1:].isdecimal()}:
             self._cancelled(cancelled)
         self._promising |= named & self._shares.queues.keys()
 

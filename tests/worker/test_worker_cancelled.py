@@ -98,6 +98,27 @@ def test_a_cancel_is_told_at_once(queue, open_db, running, kind, elsewhere):
             assert heard.acquire(timeout=PATIENCE)
 
 
+@pytest.mark.usefixtures("never_looks")
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_notifications_of_others_do_no_harm(queue, db, open_db, running):
+    others, heard, began = open_db(), threading.Event(), threading.Event()
+
+    def handler(job):
+        began.set()
+        if job.lost.wait(PATIENCE):
+            heard.set()
+
+    job_id = queue.enqueue("n")
+    with running(serving(queue, handler, lease=3600.0)):
+        assert began.wait(PATIENCE)
+        for text in ("", "\x18", "\x18x", f"\x18{2**70}", "no queue of ours"):
+            others.database.run(
+                lambda connection, text=text: others.database.dialect.notify(connection, db.hints.channel, text), name="x"
+            )
+        assert others.cancel(job_id)
+        assert heard.wait(PATIENCE)
+
+
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_only_a_cancel_of_a_job_that_runs_notifies(queue, db):
     """A notification lets one commit after the other."""

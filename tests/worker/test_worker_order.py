@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from queue_db import Queue, Retry
+from queue_db import Capability, Queue, Retry
 from queue_db.testing import SettableClock
 from queue_db.worker import Worker, claimer
 from queue_db.worker.executors import Threads
@@ -121,7 +121,7 @@ def test_a_prefetched_job_of_a_lower_queue_does_not_pass(db, open_db, name):
     worker = Worker(db, [high, low], concurrency=1, prefetch=4)
     worker.handles(None)(handler)
     worker.run(until_empty=True)
-    assert begun[:4] == [low, low, low, high]
+    assert begun.index(high) <= 3, begun  # the third one may begin before the claim is back
 
 
 def test_what_waits_begins_by_urgency(name):
@@ -166,6 +166,7 @@ def test_a_queue_with_weights_that_was_empty_is_looked_at_soon(db, open_db, name
     monkeypatch.setattr("queue_db.hints.Hints.tell", lambda *_: None)
     monkeypatch.setattr(claimer, "LOOK_EVERY", 3600.0)
     monkeypatch.setattr(claimer, "LOOK_AFTER", 10)
+    monkeypatch.setattr(claimer, "LOOK_REST", 0)
     high, low = f"{name}-high", f"{name}-low"
     other = open_db()
     seen = Seen(high, lambda: other.queue(high).enqueue("n"))
@@ -181,6 +182,7 @@ def test_a_busy_worker_looks_now_and_then(db, open_db, name, monkeypatch):
     monkeypatch.setattr("queue_db.hints.Hints.tell", lambda *_: None)
     monkeypatch.setattr(claimer, "LOOK_EVERY", 3600.0)
     monkeypatch.setattr(claimer, "LOOK_AFTER", 10)
+    monkeypatch.setattr(claimer, "LOOK_REST", 0)
     high, low = f"{name}-high", f"{name}-low"
     other = open_db()
     seen = Seen(high, lambda: other.queue(high).enqueue("n", priority=7))
@@ -231,3 +233,16 @@ def test_jobs_that_did_not_come_are_not_counted():
     assert turns.split({"a": 10, "b": 10}, 4) == {"a": 2, "b": 2}
     turns.came("a", 2, 0)
     assert turns.split({"a": 10, "b": 10}, 2) == {"a": 2}
+
+
+def test_a_look_that_finds_nothing_due_moves_the_mark(db, queue):
+    """So a claim of a lower queue, which asks here each time, steps over no dead index entries; SQLite leaves none."""
+    queue.enqueue("n", delay=1000)
+    (before,) = queue.marks.ranges()
+    assert db.upcoming([queue.name])[queue.name] > 900
+    (after,) = queue.marks.ranges()
+    assert (after.floor > before.floor) is (Capability.CONCURRENT_WRITERS in db.database.capabilities)
+    db.queue(queue.name).enqueue("n")
+    assert db.upcoming([queue.name])[queue.name] <= 0
+    assert queue.marks.ranges() == (after,), "a job is due above the mark, which stays"
+    assert len(queue.claim(2)) == 1
