@@ -29,6 +29,7 @@ from queue_db.errors import (
     TransientStorageError,
     UnsupportedError,
 )
+from queue_db.masking import mask, masked, secrets_in
 from queue_db.model import Capability, Counters, Fault
 
 if TYPE_CHECKING:
@@ -57,20 +58,6 @@ COUNTED = {
     Fault.LOCK_TIMEOUT: "lock_timeouts",
     Fault.OTHER: "other_errors",
 }
-
-_SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "token", "secret")
-
-
-def masked(url: URL | str) -> str:
-    """The URL for people: passwords, in their place or in the query, shown as ``***``."""
-    try:
-        parsed = make_url(url)
-    except (SQLAlchemyArgumentError, ValueError):
-        return "***"
-    if parsed.host is not None and "@" in parsed.host:
-        return f"{parsed.drivername}://***"  # an unescaped @ in the password: part of it is taken for the host
-    hidden = {name: "***" for name in parsed.query if any(secret in name.lower() for secret in _SECRETS)}
-    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
 def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
@@ -208,7 +195,8 @@ class Database:
             engine = self._engine(url, **options)
             engine.dialect.create_connect_args(url)
         except (SQLAlchemyArgumentError, ValueError, TypeError) as error:
-            raise ConfigurationError(f"cannot open {masked(url)}: {error}") from error
+            # Without its cause, which may show the URL.
+            raise ConfigurationError(f"cannot open {masked(url)}: {mask(str(error), secrets_in(url))}") from None
         return engine
 
     def _engine(self, url: URL, **options: Any) -> Engine:

@@ -13,11 +13,11 @@ import typer
 from typer.core import TyperCommand
 
 from queue_db.cli import output, statuses
-from queue_db.cli.masking import mask, secrets_in
-from queue_db.database import masked, parse_url
+from queue_db.database import parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError, QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.logging import JSONFormatter
+from queue_db.masking import mask, masked, secrets_in
 from queue_db.queue import Queue
 from queue_db.queues import QueueDB
 from queue_db.schema import HEAD

@@ -23,9 +23,10 @@ from queue_db.compare.machine import machine, server_clock
 from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol as ProtocolTable
 from queue_db.compare.results import Bench, Comparison, Row, Run
-from queue_db.database import Database, masked, parse_url
+from queue_db.database import Database, parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.masking import mask, masked, secrets_in
 from queue_db.schema import tables
 
 #: Prefix of the schemas that the laboratory makes. What a killed one has left may be dropped.
@@ -298,7 +299,7 @@ def _run_bench(place: Place, bench: Bench, rows: Sequence[Contestant], plan: Pla
                 try:
                     row.runs.append(_run_once(contestant, place, row, plan, shifts.crew, audience, jobs))
                 except CrewError as error:
-                    bench.rows[-1] = row = replace(row, failed=str(error))
+                    bench.rows[-1] = row = replace(row, failed=mask(str(error), secrets_in(place.url)))
                     shifts.relieve()
                     break
                 audience.ran()

@@ -11,6 +11,7 @@ from queue_db import Adaptive, Job, LeasedJob, Optimistic, Pessimistic, Queue, Q
 from queue_db.compare.contestant import Desk, Place
 from queue_db.compare.history import Notes
 from queue_db.database import COUNTED
+from queue_db.masking import mask, secrets_in
 from queue_db.model import Counters
 
 _QUEUE = "race"
@@ -59,7 +60,7 @@ class Product:
         try:
             self._open(place).close()
         except UnsupportedError as error:
-            return str(error)
+            return mask(str(error), secrets_in(place.url))
         return None
 
     def set_up(self, place: Place, jobs: int) -> None:

@@ -13,14 +13,12 @@ from sqlalchemy import URL, create_engine
 from sqlalchemy.pool import QueuePool
 
 from queue_db import QueueDB
-from queue_db.database import masked, parse_url
+from queue_db.database import parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import QueueDBError
+from queue_db.masking import mask, masked, secrets_in
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-# Shorter passwords would be found in the middle of other words; in a URL they are masked all the same.
-_LONG_ENOUGH = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,16 +74,8 @@ class SparkTaskError(QueueDBError):
 
 
 def scrubbed(text: str, url: URL | None) -> str:
-    """``text`` without the password and the full URL."""
-    if url is None or not url.password:
-        return text
-    password = str(url.password)
-    text = text.replace(url.render_as_string(hide_password=False), masked(url))
-    for secret in {password, url.render_as_string(hide_password=False).partition("://")[2].partition("@")[0].partition(":")[2]}:
-        text = text.replace(f":{secret}@", ":***@")
-        if len(secret) >= _LONG_ENOUGH:
-            text = text.replace(secret, "***")
-    return text
+    """``text`` without the secrets of the URL."""
+    return mask(text, secrets_in(url))
 
 
 @contextmanager

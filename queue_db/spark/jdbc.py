@@ -8,11 +8,10 @@ from sqlalchemy import URL
 
 from queue_db.database import parse_url
 from queue_db.dialects import dialect_for
+from queue_db.masking import MASK, is_secret
 
 # Rows in a batch, and rows that are read ahead. Spark's own are 1000, and 0: as the driver likes, which is all of the table.
 _ROWS = {"batchsize": "10000", "fetchsize": "10000"}
-
-_SECRETS = ("password", "secret", "token")
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class JDBC:
     properties: dict[str, str]
 
     def __repr__(self) -> str:
-        shown = {name: "***" if name.lower().endswith(_SECRETS) else value for name, value in self.properties.items()}
+        shown = {name: MASK if is_secret(name) else value for name, value in self.properties.items()}
         return f"JDBC(url={self.url!r}, driver={self.driver!r}, properties={shown!r})"
 
 

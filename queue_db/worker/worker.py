@@ -12,9 +12,9 @@ from sqlalchemy import URL
 
 from queue_db import arguments
 from queue_db.backoff import Backoff
-from queue_db.database import masked
 from queue_db.errors import ArgumentError
 from queue_db.events import Hook
+from queue_db.masking import masked
 from queue_db.payloads import Schema
 from queue_db.queues import QueueDB
 from queue_db.worker.claimer import shares_of

@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import make_url
 
 from queue_db.cli import statuses
-from queue_db.cli.masking import mask, secrets_in
 from queue_db.errors import (
     ConfigurationError,
     DuplicateJobError,
@@ -21,6 +20,7 @@ from queue_db.errors import (
     SchemaOutOfDateError,
     TransientStorageError,
 )
+from queue_db.masking import mask, secrets_in
 from tests.servers import over_tls
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])

@@ -102,7 +102,7 @@ class Failing(Dealt):
     def fail(self) -> None:
         if self.known:
             raise ArgumentError("the deck is incomplete")
-        raise RuntimeError("a card fell under the table")
+        raise RuntimeError("a card fell under the table of postgresql://me:hunter2@host/d")
 
 
 @dataclass(frozen=True)

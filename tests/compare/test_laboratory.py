@@ -204,6 +204,7 @@ def test_a_row_that_failed_does_not_take_the_others_with_it(house: House, prepar
     assert watcher.seen
     failed, ran = bench.rows
     assert "fell under the table" in str(failed.failed)
+    assert "hunter2" not in str(failed.failed)  # it goes into the report
     assert (failed.runs, failed.finished) == ([], False)
     assert (ran.failed, ran.finished) == (None, True)
     assert house.places() == []

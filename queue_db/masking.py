@@ -1,0 +1,76 @@
+"""No password in a log, a ``repr``, a report, an error or on the screen: the one place that knows what must not be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import unquote, unquote_plus
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+MASK = "***"
+
+# Shorter pieces are too likely to be parts of other words, and masking those would tell more than it hides.
+_SHORTEST = 3
+
+# Not the example of our own messages; where that is somebody's password, it is among the secrets.
+_CREDENTIALS = re.compile(r"(://[^\s:/@]*):(?!password@host\b[^\s@]*(?:\s|$))[^\s]*@")
+
+# In names of options that hold a secret; passfile, sslkey and the like name files.
+_WORDS = "password|passwd|passphrase|pwd|secret|token|api_?key|access_?key|credential"
+_SECRET = re.compile(f"{_WORDS}|^pass$", re.IGNORECASE)
+_IN_QUERY = re.compile(rf"([?&;](?:[^\s=&;?]*?(?:{_WORDS})[^\s=&;?]*|pass)=)[^\s&;'\"]+", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Whether an option of that name holds what must not be shown."""
+    return _SECRET.search(name) is not None
+
+
+def masked(url: URL | str) -> str:
+    """The URL for people: passwords, in their place or in the query, shown as ``***``."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return MASK
+    # An unescaped @, / or ? in the password: part of it is taken for the host, the port, the database or an option.
+    after = [parsed.database or "", *parsed.query] if parsed.password is None else []
+    if parsed.host is not None and any("@" in part for part in (parsed.host, *after)):
+        return f"{parsed.drivername}://{MASK}"
+    hidden = {name: MASK for name in parsed.query if is_secret(name)}
+    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def secrets_in(url: str | URL | Sequence[str] | None) -> list[str]:
+    """What of ``url``, or of several, must not be shown, longest first. A text need not be a URL that anybody can parse."""
+    if isinstance(url, URL):
+        url = url.render_as_string(hide_password=False)
+    if not url:
+        return []
+    if not isinstance(url, str):
+        return _longest_first({secret for one in url for secret in secrets_in(one)})
+    _, _, rest = url.partition("://")
+    found: set[str] = set()
+    # A password with an unescaped @ or / in it: parsers take part of it for the host, and drivers print the host.
+    before, at, _ = rest.rpartition("@")
+    if at:
+        password = before.partition(":")[2]
+        found |= {password, *re.split(r"[@/:]", password)}
+    options = [option.partition("=") for option in rest.partition("?")[2].split("&")]
+    found |= {value for name, _, value in options if is_secret(unquote_plus(name))}
+    found |= {way(piece) for piece in found for way in (unquote, unquote_plus)}
+    return _longest_first({piece for piece in found if len(piece) >= _SHORTEST})
+
+
+def mask(text: str, secrets: Sequence[str]) -> str:
+    """``text`` without the secrets, and without anything that stands where passwords stand in URLs."""
+    text = _CREDENTIALS.sub(rf"\1:{MASK}@", text)
+    text = _IN_QUERY.sub(rf"\1{MASK}", text)
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _longest_first(pieces: set[str]) -> list[str]:
+    return sorted(pieces, key=lambda piece: (-len(piece), piece))

@@ -1,0 +1,138 @@
+"""One masker: a URL with a secret, in each form, in each place where people see URLs."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+
+import pytest
+from typer.testing import CliRunner
+
+from queue_db import QueueDB, QueueDBError
+from queue_db.cli.app import app
+from queue_db.database import Database
+from queue_db.masking import MASK, mask, masked, secrets_in
+from queue_db.spark.connecting import place_of, scrubbed, telling
+from queue_db.spark.jdbc import jdbc_options
+from queue_db.worker import Worker
+
+SECRET = "hunter2"
+
+#: Nobody listens on port 1.
+AT = "127.0.0.1:1/d"
+
+FORMS = {
+    "in its place": f"postgresql://me:{SECRET}@{AT}",
+    "without a user": f"postgresql://:{SECRET}@{AT}",
+    "@ escaped": f"postgresql://me:{SECRET}%40x@{AT}",
+    "@ not escaped": f"postgresql://me:{SECRET}@x@{AT}",
+    "/ escaped": f"postgresql://me:{SECRET}%2Fx@{AT}",
+    "/ not escaped": f"postgresql://me:{SECRET}/x@{AT}",
+    "/ after a number": f"postgresql://me:12/{SECRET}@{AT}",
+    "? after a number": f"postgresql://me:12?{SECRET}@{AT}",
+    "password=": f"postgresql://{AT}?user=me&password={SECRET}",
+    "password= and another option": f"postgresql://me@{AT}?password={SECRET}&application_name=mine",
+    "PASSWORD=": f"postgresql://me@{AT}?PASSWORD={SECRET}",
+    "password= escaped": f"postgresql://me@{AT}?password={SECRET}%20x%26y",
+    "sslpassword=": f"postgresql://me@{AT}?sslpassword={SECRET}",
+    "token=": f"postgresql://me@{AT}?token={SECRET}",
+    "MySQL in its place": f"mysql://me:{SECRET}@{AT}",
+    "MySQL passwd=": f"mysql://me@{AT}?passwd={SECRET}",
+    "MySQL ssl_key_password=": f"mysql://me@{AT}?ssl_key_password={SECRET}",
+    "MariaDB in its place": f"mariadb+pymysql://me:{SECRET}@{AT}",
+    "SQLite with a host": f"sqlite://me:{SECRET}@host/d",
+    "SQLite token=": f"sqlite:///d?token={SECRET}",
+    "unknown scheme": f"nosuch://me:{SECRET}@{AT}",
+    "port in words": f"postgresql://me:{SECRET}@host:port/d",
+    "port too large": f"postgresql://me:{SECRET}@host:99999/d",
+}
+
+
+def told(error: BaseException) -> str:
+    return "".join([str(error), repr(error), *traceback.format_exception(error)])
+
+
+def opening(url: str) -> str:
+    with pytest.raises(QueueDBError) as refused:
+        QueueDB(url)
+    return told(refused.value)
+
+
+def worker(url: str) -> str:
+    with pytest.raises(QueueDBError) as refused:
+        Worker(url, "q")  # type: ignore[arg-type]
+    return told(refused.value)
+
+
+def command_line(url: str) -> str:
+    shown = [CliRunner().invoke(app, [*words, "--url", url]) for words in (["stats"], ["stats", "--json"], ["compare", "--quick"])]
+    return "".join(result.output + result.stderr for result in shown)
+
+
+def spark_place(url: str) -> str:
+    try:
+        return repr(place_of(url))
+    except QueueDBError as error:
+        return told(error)
+
+
+def spark_error(url: str) -> str:
+    try:
+        place = place_of(url)
+    except QueueDBError as error:
+        return told(error)
+    with pytest.raises(QueueDBError) as refused, telling(place.url):
+        raise RuntimeError(f"driver says: {place.url.render_as_string(hide_password=False)} and {url}")
+    return told(refused.value) + scrubbed(f"of {url}", place.url)
+
+
+def spark_jdbc(url: str) -> str:
+    try:
+        return repr(jdbc_options(url))
+    except QueueDBError as error:
+        return told(error)
+
+
+def engine(url: str) -> str:
+    with pytest.raises(QueueDBError) as refused:
+        Database(url)
+    return told(refused.value)
+
+
+PLACES: dict[str, Callable[[str], str]] = {
+    "masked": masked,
+    "mask": lambda url: mask(f"it is {url}, or '{url}'", secrets_in(url)),
+    "an error when it is opened": opening,
+    "a database": engine,
+    "a worker": worker,
+    "the command line": command_line,
+    "a place of Spark's": spark_place,
+    "an error in Spark": spark_error,
+    "options for JDBC": spark_jdbc,
+}
+
+
+@pytest.mark.filterwarnings("ignore:'passwd' is deprecated")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_is_shown_nowhere(form: str, place: str, caplog: pytest.LogCaptureFixture, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.DEBUG)
+    assert SECRET not in PLACES[place](FORMS[form])
+    assert SECRET not in caplog.text
+
+
+def test_what_is_no_secret_is_shown() -> None:
+    url = "postgresql://me@host:5432/d?passfile=pgpass&service=mine&sslkey=key.pem&sslrootcert=ca.pem"
+    assert masked(url) == url
+    assert mask(f"at {url}", secrets_in(url)) == f"at {url}"
+    assert secrets_in(url) == []
+    assert masked("sqlite:///some@where/d.db") == "sqlite:///some%40where/d.db"
+    assert masked(f"mysql://me:{SECRET}@host/d?charset=utf8mb4") == f"mysql://me:{MASK}@host/d?charset=utf8mb4"
+
+
+def test_a_secret_that_nobody_said_is_masked_in_a_text_by_its_place() -> None:
+    assert mask(f"at postgresql://host/d?user=me&password={SECRET}&x=1", []) == "at postgresql://host/d?user=me&password=***&x=1"
+    assert mask(f"at jdbc:postgresql://host/d?sslpassword={SECRET}", []) == "at jdbc:postgresql://host/d?sslpassword=***"
+    assert mask(f"jdbc:sqlserver://host;password={SECRET};x=1", []) == "jdbc:sqlserver://host;password=***;x=1"
