@@ -307,7 +307,7 @@ def test_a_cancelled_job_is_told_to_its_handler(queue, running):
 def test_a_handler_may_settle_its_job_itself(queue):
     job_id = queue.enqueue("n")
     summary = serving(queue, lambda job: job.snooze(1000) and None).run(until_empty=True)
-    assert (summary.completed, summary.lost) == (1, 0)
+    assert (summary.snoozed, summary.completed, summary.lost) == (1, 0, 0)
     assert queue.get(job_id).state is State.SCHEDULED
 
 
