@@ -59,6 +59,7 @@ def test_the_name_is_a_function_of_the_store_whatever_the_verb(kind: str, fresh_
         db.migrate()
         db.check()
         with db.database.engine.begin() as connection:
+            connection.execute(text("DROP VIEW IF EXISTS jobs_state"))
             for table in reversed(db.store.tables.metadata.sorted_tables):
                 table.drop(connection)
         named: dict[str, str] = {}
