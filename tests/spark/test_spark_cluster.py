@@ -82,6 +82,12 @@ def double(jobs):
 done = drain_to(session, url, queue + "3", double, "n long", f"{folder}/drained", partitions=2)
 found["completed"] = done.completed
 found["drained"] = sorted(row.n for row in read_results(session, f"{folder}/drained", "n long").collect())
+
+# Behind it is this machine's disk, which driver and executors share as they would an object store.
+session.conf.set("fs.viewfs.mounttable.elsewhere.link./results", Path(folder).as_uri())
+enqueue(session.range(20), url, queue + "4", kind="k", payload=["id"])
+done = drain_to(session, url, queue + "4", double, "n long", "viewfs://elsewhere/results/rounds", partitions=2)
+found["elsewhere"] = sorted(row.n for row in read_results(session, "viewfs://elsewhere/results/rounds", "n long").collect())
 print(json.dumps(found))
 session.stop()
 """
@@ -91,6 +97,7 @@ WORKED = {
     "enqueued": 10,
     "completed": 310,
     "drained": list(range(310)),
+    "elsewhere": list(range(20)),
 }
 ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
