@@ -120,7 +120,7 @@ def client(tmp_path):
 
 
 def answer_of(process):
-    said, complaints = process.communicate(timeout=3 * START_LIMIT)
+    said, complaints = process.communicate(timeout=5 * START_LIMIT)
     assert process.returncode == 0, complaints
     return json.loads(said)
 
