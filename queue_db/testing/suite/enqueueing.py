@@ -239,7 +239,7 @@ class TestEnqueueMany:
     def test_a_malformed_job_is_refused(self, queue: Queue) -> None:
         malformed: list[tuple[Any, str]] = [
             ("mail", "job 1: must be"),
-            (("mail",), "job 1: must be"),
+            ((), "job 1: must be"),
             (("mail", 1, {}, 4), "job 1: must be"),
             (("mail", 1, {"speed": 2}), "job 1: unknown options speed"),
             (("mail", 1, None), "job 1: options"),
