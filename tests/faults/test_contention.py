@@ -113,7 +113,7 @@ def test_a_deadlock_in_a_callers_transaction_is_the_callers(db: QueueDB, queue: 
     def complete(connection: Connection) -> None:
         queue.complete_many(jobs, using=connection)
 
-    with db.database.engine.connect() as connection:
+    with db.database.engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
         rival.take_second()
         outcome = in_background(lambda: complete(connection))
         rival.close_the_circle()

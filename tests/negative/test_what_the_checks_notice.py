@@ -169,7 +169,9 @@ class TestWithoutTheCountAtClaim:
 
         def take_away() -> None:
             monkeypatch.setattr(
-                lease, "_assignments", lambda *given: [pair for pair in assignments(*given) if pair[0].name != "attempts"]
+                lease,
+                "_assignments",
+                lambda *given, waits: [pair for pair in assignments(*given, waits=waits) if pair[0].name != "attempts"],
             )
 
         return take_away

@@ -188,7 +188,13 @@ class QueueMachine(RuleBasedStateMachine):
 
         def add() -> int | None:
             return self.queues[worker].enqueue(
-                "kind", unique_key=key, on_duplicate=policy, priority=priority, delay=delay, max_attempts=max_attempts, group=group
+                "kind",
+                unique_key=key,
+                on_duplicate="raise" if key is None else policy,
+                priority=priority,
+                delay=delay,
+                max_attempts=max_attempts,
+                group=group,
             )
 
         existing = self.keyed(key)

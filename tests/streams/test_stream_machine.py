@@ -133,7 +133,7 @@ class StreamMachine(RuleBasedStateMachine):
                 "k",
                 len(self.jobs),
                 unique_key=key,
-                on_duplicate=policy,
+                on_duplicate="raise" if key is None else policy,
                 priority=priority,
                 delay=delay,
                 max_attempts=1000,
