@@ -9,7 +9,7 @@ notifying transaction after the other commit, and one hint for each job would co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection
 
@@ -22,8 +22,20 @@ EVERY = 0.02
 #: Begins a hint about a job that was cancelled, before its id; no queue's name has such a character.
 CANCELLED = "\x18"
 
+# As long as a hint about the highest id. Anybody may notify anything: Python refuses to read a number of some thousand digits.
+_LONGEST = len(CANCELLED) + len(str(2**63))
+
 Ring = Callable[[str], None]
 """Called with the name of the queue, or with a cancelled job, from any thread; must return at once."""
+
+
+def cancelled_in(heard: Iterable[str]) -> set[int]:
+    """The ids of the cancelled jobs that hints name; other texts, of whatever kind, name none."""
+    return {
+        int(text[len(CANCELLED) :])
+        for text in heard
+        if text.startswith(CANCELLED) and len(text) <= _LONGEST and text[len(CANCELLED) :].isdecimal()
+    }
 
 
 class Hints:

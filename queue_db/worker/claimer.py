@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, QueueDBError
-from queue_db.hints import CANCELLED
+from queue_db.hints import cancelled_in
 from queue_db.leased import LeasedJob
 from queue_db.queue import MAX_CLAIM
 from queue_db.queues import QueueDB
@@ -295,7 +295,7 @@ class Claimer:
     def _hear(self, seconds: float) -> None:
         named = self.bell.wait(seconds)
         self._heard_at = time.monotonic()
-        if cancelled := {int(name[1:]) for name in named if name.startswith(CANCELLED) and name[1:].isdecimal()}:
+        if cancelled := cancelled_in(named):
             self._cancelled(cancelled)
         self._promising |= named & self._shares.queues.keys()
 

@@ -1,5 +1,6 @@
 """A job that is cancelled, or taken from its worker in another way, does not begin; a handler that has begun hears of it."""
 
+import logging
 import threading
 
 import pytest
@@ -100,7 +101,8 @@ def test_a_cancel_is_told_at_once(queue, open_db, running, kind, elsewhere):
 
 @pytest.mark.usefixtures("never_looks")
 @pytest.mark.parametrize("kind", ["postgresql"])
-def test_notifications_of_others_do_no_harm(queue, db, open_db, running):
+def test_notifications_of_others_do_no_harm(queue, db, open_db, running, caplog):
+    """Nothing is logged and claims do not pause."""
     others, heard, began = open_db(), threading.Event(), threading.Event()
 
     def handler(job):
@@ -111,12 +113,13 @@ def test_notifications_of_others_do_no_harm(queue, db, open_db, running):
     job_id = queue.enqueue("n")
     with running(serving(queue, handler, lease=3600.0)):
         assert began.wait(PATIENCE)
-        for text in ("", "\x18", "\x18x", f"\x18{2**70}", "no queue of ours"):
+        for text in ("", "\x18", "\x18x", "\x18²", f"\x18{2**70}", "\x18" + "9" * 5000, "no queue of ours"):
             others.database.run(
                 lambda connection, text=text: others.database.dialect.notify(connection, db.hints.channel, text), name="x"
             )
         assert others.cancel(job_id)
         assert heard.wait(PATIENCE)
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])
