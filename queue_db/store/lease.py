@@ -71,8 +71,8 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
     One statement on PostgreSQL and SQLite (a second, small one where a short claim must look for new priorities on SQLite), two
     elsewhere and a third where some candidates were lost, whatever the limit.
     """
-    parameters: dict[str, Any] = {
-        "in_queue": want.queue,
+    taking, parameters = _asked(store, want, draw.order, draw.lock)
+    parameters |= {
         "by_worker": want.worker,
         "token": want.token,
         "lease": want.lease,
@@ -82,21 +82,6 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
     if draw.order is Order.SLICE:
         parameters["start"] = draw.start
         parameters["front"] = min(draw.start, want.limit)
-    if want.kind is not None:
-        parameters["of_kind"] = want.kind
-    if want.now is not None:
-        parameters["now"] = want.now
-    for place, known in enumerate(want.ranges):
-        parameters[f"priority_{place}"] = known.priority
-        parameters[f"floor_{place}"] = known.floor
-    for number, (queue, ranges) in enumerate(want.unless_due):
-        parameters[f"other_{number}"] = queue
-        for place, known in enumerate(ranges):
-            parameters[f"other_priority_{number}_{place}"] = known.priority
-            parameters[f"other_floor_{number}_{place}"] = known.floor
-    others = tuple(len(ranges) for _, ranges in want.unless_due)
-    kinded = want.kind is not None
-    taking = _taking(store, len(want.ranges), draw.order, draw.lock, others, settable=want.now is not None, kinded=kinded)
     lean = want.lean and taking.lean is not None
     out = want.out and lean
     taken = store.dialect.take(connection, taking, parameters, lean=lean, out=out)
@@ -117,9 +102,14 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
 
 
 def anything_due(connection: Connection, store: Store, want: Want) -> bool:
-    """Whether a due job is there at all: tells a lost wait from an empty queue."""
-    taking = _taking(store, len(want.ranges), Order.HEAD, Lock.NONE, settable=want.now is not None, kinded=want.kind is not None)
-    parameters: dict[str, Any] = {"in_queue": want.queue, "read": 1, "limit": 1}
+    """Whether there is a due job that this claim may take: tells a lost wait from an empty queue, and from one that must wait."""
+    taking, parameters = _asked(store, want, Order.HEAD, Lock.NONE)
+    return connection.execute(taking.candidates, parameters | {"read": 1, "limit": 1}).first() is not None
+
+
+def _asked(store: Store, want: Want, order: Order, lock: Lock) -> tuple[Taking, dict[str, Any]]:
+    """The statement parts for ``want``, and the parameters that say which jobs are due."""
+    parameters: dict[str, Any] = {"in_queue": want.queue}
     if want.kind is not None:
         parameters["of_kind"] = want.kind
     if want.now is not None:
@@ -127,7 +117,15 @@ def anything_due(connection: Connection, store: Store, want: Want) -> bool:
     for place, known in enumerate(want.ranges):
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
-    return connection.execute(taking.candidates, parameters).first() is not None
+    for number, (queue, ranges) in enumerate(want.unless_due):
+        parameters[f"other_{number}"] = queue
+        for place, known in enumerate(ranges):
+            parameters[f"other_priority_{number}_{place}"] = known.priority
+            parameters[f"other_floor_{number}_{place}"] = known.floor
+    others = tuple(len(ranges) for _, ranges in want.unless_due)
+    kinded = want.kind is not None
+    taking = _taking(store, len(want.ranges), order, lock, others, settable=want.now is not None, kinded=kinded)
+    return taking, parameters
 
 
 def _taking(
