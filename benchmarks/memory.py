@@ -33,7 +33,6 @@ def memory(lab: Lab, jobs: int | None = None, worker_jobs: int | None = None) ->
         with lab.tables("jobs") as (db,):
             fill(db, _QUEUE, count, due_ago=3600, say=lab.say)
             tidy(db)
-            db.close()
             lab.say(f"draining {count:,} jobs in one process: {what}")
             told = _measure(lab, worker=worker)
         side = Side(what, "MB", [told["peak"] / _MEGABYTE], errors={"lost": told["lost"]}, finished=told["completed"] == count)
