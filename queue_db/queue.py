@@ -333,7 +333,8 @@ class Queue:
     def pause(self, *, wait: float | None = None) -> bool:
         """Let no worker claim from this queue, until :meth:`resume`, also when they start anew.
 
-        :param wait: seconds to wait until none of its jobs runs any more.
+        :param wait: seconds to wait until none of its jobs runs any more. Workers notice the pause within 1.5 s: only a queue in
+            which nothing has run for so long is at rest, so the answer may come so much later than ``wait``.
         :return: whether none runs; without ``wait`` True.
         """
         patience = None if wait is None else arguments.seconds("wait", wait) / 1_000_000
@@ -341,7 +342,8 @@ class Queue:
         if patience is None:
             return True
         until = time.monotonic() + patience
-        # Workers need a moment to hear of it: two looks without a running job, longer apart than that.
+        # Workers need a moment to notice it: two looks without a running job, longer apart than that. What is at rest at the
+        # end of the wait may go on to the second look.
         quiet_since: float | None = None
         while True:
             now = time.monotonic()
@@ -349,7 +351,7 @@ class Queue:
             quiet_since = None if running else quiet_since or now
             if quiet_since is not None and now - quiet_since > HEED_WITHIN:
                 return True
-            if now >= until:
+            if running and now >= until:
                 return False
             self.db.database.pause(_BETWEEN_LOOKS)
 

@@ -503,7 +503,8 @@ class AsyncQueue:
     async def pause(self, *, wait: float | None = None) -> bool:
         """Let no worker claim from this queue, until :meth:`resume`, also when they start anew.
 
-        :param wait: seconds to wait until none of its jobs runs any more.
+        :param wait: seconds to wait until none of its jobs runs any more. Workers notice the pause within 1.5 s: only a queue in
+            which nothing has run for so long is at rest, so the answer may come so much later than ``wait``.
         :return: whether none runs; without ``wait`` True.
         """
         return await run(self._queue.pause, wait=wait)

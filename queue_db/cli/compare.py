@@ -56,8 +56,8 @@ def add_to(app: typer.Typer) -> None:
             str | None,
             typer.Option(
                 metavar="NAMES",
-                help="Which rows: all, product, article, peers, or names like adaptive,skip_locked,DBO-1,DBP-0-1-1.  "
-                f"[default: all; with --quick {_QUICK_ROWS}]",
+                show_default=f"all; with --quick {_QUICK_ROWS}",
+                help="Which rows: all, product, article, peers, or names like adaptive,skip_locked,DBO-1,DBP-0-1-1.",
             ),
         ] = None,
         jobs: Annotated[
@@ -65,14 +65,14 @@ def add_to(app: typer.Typer) -> None:
             typer.Option(
                 min=1,
                 metavar="N",
-                help="Jobs in one run; runs with batches from 10 get 5 times as many, from 100 10 times.  "
-                f"[default: {_JOBS}; with --quick {_QUICK_JOBS}]",
+                show_default=f"{_JOBS}; with --quick {_QUICK_JOBS}",
+                help="Jobs in one run; runs with batches from 10 get 5 times as many, from 100 10 times.",
             ),
         ] = None,
         workers: Annotated[int, typer.Option(min=1, metavar="N", help="Worker processes that race.")] = 10,
         repeat: Annotated[
             int | None,
-            typer.Option(min=1, metavar="N", help=f"Runs of each row.  [default: {_REPEAT}; with --quick {_QUICK_REPEAT}]"),
+            typer.Option(min=1, metavar="N", show_default=f"{_REPEAT}; with --quick {_QUICK_REPEAT}", help="Runs of each row."),
         ] = None,
         work_ms: Annotated[float, typer.Option(min=0.0, metavar="MS", help="How long a job takes, milliseconds.")] = 0.0,
         clone: Annotated[float, typer.Option(metavar="P", help="Probability that a job enqueues another one, 0 to below 1.")] = 0.0,

@@ -21,7 +21,11 @@ def add_to(app: typer.Typer) -> None:
         *,
         wait: Annotated[
             float | None,
-            typer.Option(metavar="SECONDS", help="Wait so long until none of its jobs runs; status 1 if one still does."),
+            typer.Option(
+                metavar="SECONDS",
+                help="Wait so long until none of its jobs runs; status 1 if one still does. "
+                "Workers notice the pause within 1.5 s, so the answer may come so much later.",
+            ),
         ] = None,
         url: UrlOption = None,
         table: TableOption = "jobs",

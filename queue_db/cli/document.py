@@ -70,11 +70,17 @@ def _option(option: Any) -> str:
     names = ", ".join(f"`{name}`" for name in option.opts)
     if not option.is_flag:
         names += f" {_cell(option.metavar)}"
-    default = "" if option.is_flag or option.default in (None, [], ()) else f"`{getattr(option.default, 'value', option.default)}`"
+    default = "" if option.is_flag else _default(option)
     help_text = _cell(option.help)
     if option.envvar:
         help_text += f" {_ENVIRONMENT}`{option.envvar}`."
     return f"| {names} | {help_text} | {default} |"
+
+
+def _default(option: Any) -> str:
+    if isinstance(option.show_default, str):  # of an option that is None when it is not given
+        return f"`{option.show_default}`"
+    return "" if option.default in (None, [], ()) else f"`{getattr(option.default, 'value', option.default)}`"
 
 
 def _paragraphs(text: str | None) -> list[str]:

@@ -83,41 +83,52 @@ def add_to(app: typer.Typer) -> None:
         ] = 1,
         concurrency: Annotated[
             int | None,
-            typer.Option("--concurrency", "-c", min=1, metavar="N", help="Jobs that each process works on at once. [default: 10]"),
+            typer.Option(
+                "--concurrency", "-c", min=1, metavar="N", show_default="10", help="Jobs that each process works on at once."
+            ),
         ] = None,
         prefetch: Annotated[
             int | None,
-            typer.Option(min=0, metavar="N", help="Jobs that each process claims ahead: for many short jobs. [default: 0]"),
+            typer.Option(min=0, metavar="N", show_default="0", help="Jobs that each process claims ahead: for many short jobs."),
         ] = None,
         mode: Annotated[
             str | None,
-            typer.Option(metavar="MODE", help="at_least_once, or at_most_once: jobs leave when they are claimed."),
+            typer.Option(
+                metavar="MODE",
+                show_default="at_least_once",
+                help="at_least_once, or at_most_once: jobs leave when they are claimed.",
+            ),
         ] = None,
         lease: Annotated[
             float | None,
             typer.Option(
                 metavar="SECONDS",
-                help="How long a job is stuck when this machine dies. Running jobs are extended. [default: 60]",
+                show_default="60",
+                help="How long a job is stuck when this machine dies. Running jobs are extended.",
             ),
         ] = None,
         poll: Annotated[
-            float | None, typer.Option(metavar="SECONDS", help="Longest pause between two looks at empty queues. [default: 0.5]")
+            float | None,
+            typer.Option(metavar="SECONDS", show_default="0.5", help="Longest pause between two looks at empty queues."),
         ] = None,
         grace: Annotated[
             float | None,
-            typer.Option(metavar="SECONDS", help="How long a stop waits for running jobs before it gives them back. [default: 30]"),
+            typer.Option(
+                metavar="SECONDS", show_default="30", help="How long a stop waits for running jobs before it gives them back."
+            ),
         ] = None,
         unknown: Annotated[
             str | None,
             typer.Option(
                 metavar="WHAT",
+                show_default="wait",
                 help="What becomes of jobs without a handler for their kind. wait: they come back, not an attempt, since another "
-                "worker may have one; dead: at once. [default: wait]",
+                "worker may have one; dead: at once.",
             ),
         ] = None,
         unknown_grace: Annotated[
             float | None,
-            typer.Option(metavar="SECONDS", help="How long they wait; then they are dead. [default: 3600]"),
+            typer.Option(metavar="SECONDS", show_default="3600", help="How long they wait; then they are dead."),
         ] = None,
         exit_when_stuck: Annotated[
             int | None,

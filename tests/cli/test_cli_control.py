@@ -30,6 +30,12 @@ def test_to_pause_and_wait(ask, queue):
 
 
 @SQLITE
+@pytest.mark.parametrize("wait", [0, 1])
+def test_a_queue_at_rest_is_paused_however_short_the_wait(ask, queue, wait):
+    assert ask("pause", queue.name, "--wait", wait).err == ""
+
+
+@SQLITE
 def test_schedules(ask, db, name):
     assert name not in ask("schedules", "list").out
     db.schedules.set(name, "q", "k", cron="0 3 * * *", zone="Europe/Berlin")

@@ -2,15 +2,18 @@
 
 import shlex
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from rich.markup import render
 
 from queue_db.cli import statuses
 from queue_db.cli.app import app
 from queue_db.cli.document import reference
+from queue_db.worker import Worker
 
 ROOT: Any = typer.main.get_command(app)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -81,6 +84,23 @@ def test_every_command_explains_itself(ask_at, path):
         assert option in answer.out
     for example in examples(command):
         assert example.split()[0] in answer.out
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_no_word_of_a_help_text_is_taken_for_markup(path):
+    for parameter in COMMANDS[path].params:
+        assert render(parameter.help).plain == parameter.help
+
+
+def test_the_help_of_work_shows_the_defaults_of_a_worker(ask_at):
+    help_text = ask_at(None, "work", "--help").out
+    defaults = {name: parameter.default for name, parameter in signature(Worker).parameters.items()} | {"concurrency": 10}
+    options = [option for option in COMMANDS["work",].params if option.name in defaults and option.name != "exit_when_stuck"]
+    assert len(options) == 8
+    for option in options:
+        default = defaults[option.name]
+        assert option.show_default == (default if isinstance(default, str) else f"{default:g}"), option.name
+        assert f"[default: ({option.show_default})]" in help_text, option.name
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
