@@ -128,8 +128,14 @@ class TestBatches:
         (callback,) = queue.claim()
         assert (callback.headers["trace"], callback.headers["for"]) == ("00-1", "ann")
 
+    def test_a_callback_may_be_a_kind_alone(self, queue: Queue) -> None:
+        queue.enqueue_batch([("mail", 1)], ("report",))  # type: ignore[arg-type]
+        assert queue.claim()[0].complete()
+        (callback,) = queue.claim()
+        assert (callback.kind, callback.payload) == ("report", None)
+
     def test_impossible_callbacks_are_refused(self, queue: Queue) -> None:
-        for then in ("report", ("report",), ("report", None, {"delay": 3}), ("", None)):
+        for then in ("report", (), ("report", None, {"delay": 3}), ("", None)):
             with pytest.raises(ArgumentError):
                 queue.enqueue_batch([("mail", 1)], then)  # type: ignore[arg-type]
         with pytest.raises(ArgumentError, match="replace"):
