@@ -14,6 +14,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.dialects import registered
+from queue_db.migrate import HEAD
 from tests.aio.loop import for_asyncio
 from tests.conftest import KINDS
 from tests.docs.tables import capability_table, statement_row
@@ -85,6 +86,19 @@ def test_the_code_blocks_run(page: Path, run_page: Callable[..., None]) -> None:
 def test_the_code_blocks_run_on_every_server_that_they_are_for(page: Path, fresh_url: str, run_page: Callable[..., None]) -> None:
     with QueueDB(fresh_url):  # MySQL lets a password in without TLS only once it has seen it with TLS
         run_page(page, fresh_url)
+
+
+def test_the_first_pages_can_be_followed_in_one_folder(run_page: Callable[..., None]) -> None:
+    for page in ("README.md", "docs/async.md"):
+        run_page(ROOT / page)
+
+
+def test_the_revisions_that_upgrading_speaks_of_are_there_or_to_come() -> None:
+    there = {script.name[:4] for script in (ROOT / "migrations" / "versions").glob("0*.py")}
+    named = set(re.findall(r"\b0\d{3}\b", (ROOT / "docs" / "upgrading.md").read_text()))
+    assert {one for one in named if one <= HEAD} <= there
+    assert HEAD in named
+    assert len(named - there) == 1, "one of the future is enough"
 
 
 def test_only_other_databases_are_put_in_their_place() -> None:
