@@ -191,7 +191,6 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     directory = ScriptDirectory.from_config(config)
     if version.revision is None:
         _refuse_foreign(connection, tables)
-    _check_name(revision)
     try:
         down = _leads_down(directory, version, revision, tables)
         (command.downgrade if down else command.upgrade)(config, revision)
@@ -203,10 +202,12 @@ def _leads_down(directory: ScriptDirectory, version: SchemaVersion, revision: st
     """Whether ``revision`` is older than the tables.
 
     :raises SchemaOutOfDateError: the tables are at a revision that these scripts do not know.
+    :raises ConfigurationError: there is no such revision.
     """
-    order = [script.revision for script in reversed(list(directory.walk_revisions()))]
+    order = _known(directory)
     if version.revision is not None and version.revision not in order:
         raise _too_old(version, tables)
+    _check_name(directory, revision)
     place = {name: number for number, name in enumerate(order)}
     if revision == "base":
         return True
@@ -225,9 +226,15 @@ def works_since(directory: ScriptDirectory, revision: str) -> str:
     return revision
 
 
-def _check_name(revision: object) -> None:
-    if not isinstance(revision, str):
-        raise ConfigurationError(f"migrate to {shown(revision)}: must be head, base, or the name of a revision")
+def _known(directory: ScriptDirectory) -> list[str]:
+    """The revisions, oldest first."""
+    return [script.revision for script in reversed(list(directory.walk_revisions()))]
+
+
+def _check_name(directory: ScriptDirectory, revision: object) -> None:
+    known = _known(directory)
+    if not isinstance(revision, str) or revision not in ("head", "base", *known):
+        raise ConfigurationError(f"there is no revision {shown(revision)}: give head, base, or one of {', '.join(known)}")
 
 
 def _refuse_foreign(connection: Connection, tables: Tables) -> None:
@@ -256,7 +263,7 @@ def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, st
     output = io.StringIO()
     config.output_buffer = output
     directory = ScriptDirectory.from_config(config)
-    _check_name(revision)
+    _check_name(directory, start)
     try:
         here = None if start == "base" else directory.get_revision(start).revision
         if here == revision or (here is None and revision == "base"):

@@ -87,9 +87,9 @@ def test_migrate_sql_from_a_revision_needs_no_server(ask_at, scheme):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (("--revision", "nonsense"), "Can't locate revision"),
-        (("--sql", "--revision", "nonsense"), "Can't locate revision"),
-        (("--sql", "--from", "nonsense"), "Can't locate revision"),
+        (("--revision", "nonsense"), "there is no revision 'nonsense': give head, base, or one of 0001, 0002,"),
+        (("--sql", "--revision", "nonsense"), "there is no revision 'nonsense': give head, base, or one of 0001, 0002,"),
+        (("--sql", "--from", "nonsense"), "there is no revision 'nonsense': give head, base, or one of 0001, 0002,"),
         (("--sql", "--check"), "one of them"),
         (("--from", "0003"), "--from is for --sql"),
         (("--table", "no;table"), "lower-case letters"),

@@ -474,9 +474,9 @@ _SETTINGS: dict[str, tuple[Act, str]] = {
         "using= takes a SQLAlchemy Connection or Session, not Engine",
     ),
     "number for a connection": (lambda world: world.leased.complete(using=5), "using= takes a SQLAlchemy Connection"),  # type: ignore[arg-type]
-    "migration unknown": (lambda world: world.db.migrate(revision="nosuch"), "migrate to 'nosuch'"),
-    "migration a number": (lambda world: world.db.migrate(revision=5), "migrate to 5"),  # type: ignore[arg-type]
-    "migration printed to nowhere": (lambda world: world.db.migration_sql("nosuch"), "migrate from 'base' to 'nosuch'"),
+    "migration unknown": (lambda world: world.db.migrate(revision="nosuch"), "there is no revision 'nosuch'"),
+    "migration a number": (lambda world: world.db.migrate(revision=5), "there is no revision 5: give head, base"),  # type: ignore[arg-type]
+    "migration printed to nowhere": (lambda world: world.db.migration_sql("nosuch"), "there is no revision 'nosuch'"),
 }
 
 
