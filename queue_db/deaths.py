@@ -77,17 +77,18 @@ class Deaths:
                     counters.dead += 1
             job = death.job
             error = death.error if len(death.error) <= _MAX_ERROR else death.error[: _MAX_ERROR - 1] + "…"
+            fields = self._fields(death, kept=kept)
             log.warning(
                 "job %d %r in %r is %s after attempt %d/%d (%s): %s",
                 job.id,
                 job.kind,
                 job.queue,
                 "dead" if kept else "lost",
-                job.attempts,
+                fields["attempt"],
                 job.max_attempts,
                 death.reason,
                 error,
-                extra=self._fields(death),
+                extra=fields,
             )
             for listener in self._listeners:
                 try:
@@ -105,13 +106,15 @@ class Deaths:
             for row in (watched.buried or {}).values()
         )
 
-    def _fields(self, death: Death) -> dict[str, Any]:
+    def _fields(self, death: Death, *, kept: bool) -> dict[str, Any]:
         job = death.job
+        # The claim that found the attempts used up was none.
+        no_attempt = kept and death.reason is DeathReason.EXHAUSTED
         return {
             "job_id": job.id,
             "queue": job.queue,
             "kind": job.kind,
-            "attempt": job.attempts,
+            "attempt": max(0, job.attempts - no_attempt),
             "max_attempts": job.max_attempts,
             "worker": self._worker,
             "outcome": "dead",

@@ -266,6 +266,10 @@ class Queue:
         """:meth:`extend_many` for a heartbeat: tried once, without a wait for rows that other transactions have locked (None)."""
         return self._settling.extend_unlocked(jobs, seconds)
 
+    def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
+        """Add ``by`` to the attempts of these jobs, which stay leased, for a worker that holds them back; versions go up by one."""
+        return self._settling.recount(jobs, by)
+
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """The work of these jobs is no longer wanted."""
         return self._settling.cancel(jobs)

@@ -214,6 +214,20 @@ class Settling:
 
         return self._settle(jobs, "extend", work, settle.Change.KEPT, applied=applied, attempts=attempts)
 
+    def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
+        """``by`` is added to their attempts; they stay leased."""
+
+        def applied(job: LeasedJob) -> None:
+            job.version += 1
+
+        return self._settle(
+            jobs,
+            "recount",
+            lambda connection, pairs: settle.recount(connection, self._store, pairs, by),
+            settle.Change.KEPT,
+            applied=applied,
+        )
+
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""
         return self._settle(
@@ -235,7 +249,8 @@ class Settling:
         errors = {job.id: text for job, text in zip(jobs, _error_texts(error, len(jobs)), strict=True)}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
-            return settle.bury(connection, self._store, pairs, _of(errors, pairs), _limits(jobs))
+            attempted = reason is not DeathReason.EXHAUSTED
+            return settle.bury(connection, self._store, pairs, _of(errors, pairs), _limits(jobs), attempted=attempted)
 
         def death(job: LeasedJob) -> Death:
             return Death(job, reason, errors[job.id])

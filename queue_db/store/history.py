@@ -40,6 +40,13 @@ def errors_of(connection: Connection, store: Store, job_id: int) -> list[Row[Any
     return list(connection.execute(select(errors).where(errors.c.job_id == job_id).order_by(errors.c.version)))
 
 
+def last_failed(connection: Connection, store: Store, ids: Sequence[int]) -> dict[int, int]:
+    """Which attempt of each of these jobs failed last; those missing never failed."""
+    errors = store.tables.errors
+    query = select(errors.c.job_id, errors.c.attempt).where(errors.c.job_id.in_(ids)).order_by(errors.c.job_id, errors.c.version)
+    return {row.job_id: row.attempt for row in connection.execute(query)}
+
+
 def record_finished(connection: Connection, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
     """Keep what came of jobs, for ``lasts`` microseconds each."""
     finished = store.tables.finished

@@ -43,6 +43,13 @@ def extend(connection: Connection, store: Store, pairs: Pairs, lease: int) -> di
     return {row.id: row.available_at for row in rows}
 
 
+def recount(connection: Connection, store: Store, pairs: Pairs, by: int) -> set[int]:
+    """Add ``by`` to the attempts of jobs that stay leased."""
+    jobs = store.tables.jobs
+    attempts = case((jobs.c.attempts + by > 0, jobs.c.attempts + by), else_=0)
+    return store.dialect.change(connection, jobs, pairs, {"version": next_version(jobs), "attempts": attempts}, {})
+
+
 def extend_unlocked(connection: Connection, store: Store, pairs: Pairs, lease: int) -> tuple[dict[int, int], set[int]]:
     """:func:`extend` without a wait for rows that other transactions have locked; also return the ids of those.
 
@@ -186,9 +193,18 @@ def unknown_since(connection: Connection, store: Store, pairs: Pairs) -> dict[in
 
 
 def bury(
-    connection: Connection, store: Store, pairs: Pairs, errors: Mapping[int, str], limits: Mapping[int, int] | None = None
+    connection: Connection,
+    store: Store,
+    pairs: Pairs,
+    errors: Mapping[int, str],
+    limits: Mapping[int, int] | None = None,
+    *,
+    attempted: bool = True,
 ) -> set[int]:
-    """Move jobs to the dead table with the reason for each; ``limits``: their ``max_attempts`` there, by id."""
+    """Move jobs to the dead table with the reason for each.
+
+    ``limits``: their ``max_attempts`` there, by id. ``attempted=False``: the claim that found them was no attempt.
+    """
     jobs, dead = store.tables.jobs, store.tables.dead
     # Locked first: the copy and the deletion must be of the same rows.
     held = lock(connection, store, pairs)
@@ -196,6 +212,8 @@ def bury(
         return set()
     columns: dict[str, ColumnElement[Any]] = {column.name: jobs.c[column.name] for column in dead.c if column.name in jobs.c}
     columns |= {"version": next_version(jobs), "died_at": moment(store.clock is not None)}
+    if not attempted:
+        columns["attempts"] = case((jobs.c.attempts > 0, jobs.c.attempts - 1), else_=0)
     for some in _parts(connection, store, held, errors, limits):
         columns["last_error"] = each(jobs.c.id, _of(errors, some), Text())
         if limits:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from queue_db import arguments
@@ -172,6 +173,11 @@ class Claimer:
             self._allowance.leave()
         except QueueDBError as error:
             log.debug("shares end by themselves: %s", error)
+
+    def keep_allowance(self) -> None:
+        """Keep the shares of queues with limits, from the claimer's thread while it does not claim."""
+        with suppress(QueueDBError):
+            self._allowance.refresh()
 
     def stop(self) -> None:
         """Claim no more. From any thread."""

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
@@ -23,6 +24,7 @@ from queue_db.leased import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.worker.acknowledger import Acknowledger, Done, Unknown
+from queue_db.worker.alone import Alone
 from queue_db.worker.children import Children
 from queue_db.worker.claimer import Claimer
 from queue_db.worker.executors import Assignment, Loop, Threads
@@ -119,6 +121,14 @@ class Run:
             idle=lambda: not self.held and not self._acknowledger,
             quiet=worker.hushed,
             cancelled=self._taken_away.heard,
+        )
+        self._alone = Alone(
+            worker.db,
+            self.held,
+            busy=lambda: bool(self._acknowledger),
+            stopping=self._claimer.stopping,
+            meanwhile=self._claimer.keep_allowance,
+            trouble=TROUBLE,
         )
         self._presence = Presence(worker.db, worker.shares.queues, self._about)
         self._left = threading.Event()
@@ -338,10 +348,31 @@ class Run:
                 self._finish(job, handling, Dead(reason), reason=DeathReason.EXHAUSTED)
                 continue
             (coroutines if handling.asynchronous else functions).append((job, handling))
+        handlings = dict(functions + coroutines)
+        suspects = [] if self._at_most_once else self._alone.suspects(list(handlings))
+        self._begin([one for one in functions if one[0] not in suspects], [one for one in coroutines if one[0] not in suspects])
+        if suspects:
+            self._alone.run(suspects, lambda job: self._begin_alone(job, handlings[job]), self._drop_suspect)
+
+    def _begin(self, functions: list[Assignment], coroutines: list[Assignment]) -> None:
         if functions and self._functions is not None:
             self._functions.begin(functions)
         if coroutines and self._coroutines is not None:
             self._coroutines.begin(coroutines)
+
+    def _begin_alone(self, job: LeasedJob, handling: Handling) -> None:
+        one = [(job, handling)]
+        self._begin([], one) if handling.asynchronous else self._begin(one, [])
+
+    def _drop_suspect(self, job: LeasedJob) -> None:
+        """Give back a job that was held back and does not begin: its lease is lost, or the worker stops."""
+        if not self.held.drop(job):
+            self._gone(job)
+            return
+        # To be given back takes an attempt off, and this one has none on.
+        with suppress(StorageError):
+            self._worker.db.queue(job.queue).recount([job], by=1)
+        self._release([job])
 
     def _no_handler(self, job: LeasedJob, error: UnknownKindError) -> None:
         worker = self._worker

@@ -34,6 +34,7 @@ WITHOUT = {
     "Queue.claim_unless": "for the worker, which is synchronous",
     "Queue.progress_of": "for the package's own use",
     "Queue.extend_unlocked": "for the worker, which is synchronous",
+    "Queue.recount": "for the worker, which is synchronous",
     "LeasedJob.tie": "for the package's own use",
     "LeasedJob.noted_by": "for the worker, which is synchronous",
     "LeasedJob.leased_for": "for the worker, which is synchronous",

@@ -229,3 +229,33 @@ def test_workers_of_one_chosen_name_are_told_apart(open_db, name, monkeypatch):
         rows.append((Presence(db, {name: 1}, lambda: ("working", 0, {}))._name, Allowance(db, [name], 60.0, int, int)._name))
     assert len({pair[0] for pair in rows}) == len({pair[1] for pair in rows}) == 2
     assert all(row.startswith("mail#") for pair in rows for row in pair)
+
+
+TOGETHER = """
+import os
+from queue_db import QueueDB
+from queue_db.worker import Worker
+
+settings = {{"concurrency": {concurrency}, "prefetch": 10, "lease": 3600}}
+worker = Worker(QueueDB(os.environ["QUEUE_DB_URL"]), os.environ["QUEUE"], **settings)
+
+@worker.handles("good")
+def good(job):
+    pass
+
+@worker.handles("bad")
+def bad(job):
+    os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("concurrency", [1, 5])
+@SQLITE
+def test_a_job_that_ends_its_process_takes_no_other_with_it(queue, url, tmp_path, concurrency):
+    (tmp_path / "handlers.py").write_text(TOGETHER.format(concurrency=concurrency))
+    bad, *_ = queue.enqueue_many([(kind, None, {"max_attempts": 3}) for kind in ["bad"] + ["good"] * 10])
+    with Supervisor(tmp_path, url, queue.name, "handlers:worker", "--processes", "2", "--until-empty") as supervisor:
+        assert supervisor.process.wait() == 0, supervisor.log
+    assert [job.id for job in queue.db.dead.list(queue.name)] == [bad], supervisor.log
+    assert queue.get(bad).attempts == 3
+    assert queue.stats().available == queue.stats().running == 0

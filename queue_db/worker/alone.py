@@ -1,0 +1,111 @@
+"""The last attempt of a job whose attempt before ended without a verdict: it runs alone in its worker.
+
+When a process ends, the attempts of all the jobs in its hands count, for any of them may have ended it. So a job that ends its
+process would take others to the dead table that were only claimed together with it. The last attempt tells them apart: no job is
+dead for want of a verdict before it was the only one in its worker's hands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event
+
+from queue_db.errors import QueueDBError, StorageError
+from queue_db.leased import LeasedJob
+from queue_db.model import Verdict
+from queue_db.queue import Queue
+from queue_db.queues import QueueDB
+from queue_db.store import history
+from queue_db.worker.held import Held
+from queue_db.worker.pauses import Pause
+
+log = logging.getLogger("queue_db.worker")
+
+# Seconds between two looks whether another job is still in hand.
+_LOOK = 0.02
+
+
+class Alone:
+    """Runs suspects, one after the other, in the claimer's thread: nothing is claimed meanwhile.
+
+    :param busy: whether a result is not reported yet.
+    :param stopping: set when no more jobs are to begin.
+    :param meanwhile: called again and again while it waits.
+    :param trouble: seconds between tries while the database does not answer: first, longest.
+    """
+
+    def __init__(
+        self,
+        db: QueueDB,
+        held: Held,
+        *,
+        busy: Callable[[], bool],
+        stopping: Event,
+        meanwhile: Callable[[], object],
+        trouble: tuple[float, float],
+    ) -> None:
+        self._db = db
+        self._held = held
+        self._busy = busy
+        self._stopping = stopping
+        self._meanwhile = meanwhile
+        self._trouble = trouble
+
+    def suspects(self, jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
+        """Those of these jobs, of one queue, that must run alone. Their attempts do not count from now on until they begin."""
+        last = [job for job in jobs if 1 < job.attempts >= job.max_attempts]
+        if not last:
+            return []
+        try:
+            work = partial(history.last_failed, store=self._db.store, ids=[job.id for job in last])
+            failed = self._db.database.run(work, name="last_failed", write=False)
+            found = [job for job in last if failed.get(job.id) != job.attempts - 1]
+            if not found:
+                return []
+            _queue_of(found[0]).recount(found, by=-1)
+        except StorageError as error:
+            log.debug("%d last attempts begin beside others: %s", len(last), error)
+            return []
+        return found
+
+    def run(self, suspects: Sequence[LeasedJob], begin: Callable[[LeasedJob], None], drop: Callable[[LeasedJob], None]) -> None:
+        """Begin each when nothing else is in hand and all results are reported; return when the last one has ended.
+
+        :param begin: calls the handler, in another thread.
+        :param drop: gets those that do not begin: their leases were lost, or the worker stops.
+        """
+        waiting = list(suspects)
+        for job in suspects:
+            log.info("%r: the attempt before ended without a verdict, so the last one waits until nothing runs beside it", job)
+            began = self._wait_for(waiting) and self._counts(job)
+            waiting.remove(job)
+            (begin if began else drop)(job)
+        self._wait_for([])
+
+    def _wait_for(self, suspects: Sequence[LeasedJob]) -> bool:
+        """Wait until these alone are in hand; False: the worker stops."""
+        while not self._stopping.is_set():
+            if not self._busy() and all(job in suspects for job in self._held.jobs()):
+                return True
+            self._meanwhile()
+            self._stopping.wait(_LOOK)
+        return False
+
+    def _counts(self, job: LeasedJob) -> bool:
+        """Count the attempt that begins; False: the lease is lost, or the worker stops."""
+        trouble = Pause(*self._trouble)
+        while self._held.holds(job):
+            try:
+                return _queue_of(job).recount([job], by=1) == [Verdict.APPLIED]
+            except QueueDBError as error:
+                log.debug("the last attempt of %r cannot be counted yet: %s", job, error)
+                if self._stopping.wait(trouble.next()):
+                    break
+        return False
+
+
+def _queue_of(job: LeasedJob) -> Queue:
+    source: Queue = job.source  # type: ignore[assignment]
+    return source
