@@ -59,7 +59,7 @@ def _why(queue: str, said: Controls, workers: list[WorkerInfo]) -> Finding:
     limits = [] if said.concurrency is None else [f"{said.concurrency} at once"]
     limits += [] if said.rate is None else [f"{said.rate} in {said.per:g} s"]
     if limits:
-        return Finding(f"its {len(alive)} workers are held to {' and '.join(limits)} (queue-db limit {queue})")
+        return Finding(f"its {len(alive)} workers are held to {' and '.join(limits)} (queue-db limit {queue} --none removes that)")
     if all(worker.in_hand + worker.stuck >= sum(worker.queues.values()) for worker in alive):
         stuck = sum(worker.stuck for worker in alive)
         of_these = f", {stuck} of them stuck (see below)" if stuck else ""

@@ -516,7 +516,8 @@ class AsyncQueue:
     async def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
     ) -> None:
-        """What all workers together may do; what is not given is not limited any more.
+        """What all workers together may do. Sets all limits at once: what is not given is not limited any more, and ``limit()``
+        removes every limit. :meth:`controls` reads them; ``queue-db limit`` changes one and leaves the others.
 
         It holds for workers and Spark drains, in all processes, within a second; :meth:`claim` by itself does not ask.
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, literal, or_, select, update
 
 from queue_db.clock import moment
 from queue_db.model import Controls
 from queue_db.store.base import Store
 
 
-def read(connection: Connection, store: Store, queues: Collection[str]) -> dict[str, Controls]:
-    """The controls of those of ``queues`` that have any."""
+def read(connection: Connection, store: Store, queues: Collection[str] | None = None) -> dict[str, Controls]:
+    """The controls of those of ``queues`` that have any; None: of all queues."""
     table = store.tables.queues
-    rows = connection.execute(select(table).where(table.c.name.in_(list(queues))))
+    rows = connection.execute(select(table) if queues is None else select(table).where(table.c.name.in_(list(queues))))
     return {
         row.name: Controls(
             paused=bool(row.paused),
@@ -42,6 +42,13 @@ def write(connection: Connection, store: Store, queue: str, values: dict[str, An
     store.dialect.begin(connection)
     if not connection.execute(update(table).where(table.c.name == queue).values(values)).rowcount:
         connection.execute(insert(table).values(name=queue, **values))
+
+
+def used(connection: Connection, store: Store, queue: str) -> bool:
+    """Whether this queue has anything: a job that is live, dead, or finished and kept, a stream, or a schedule."""
+    tables = store.tables
+    some = (table.c.queue == queue for table in (tables.jobs, tables.dead, tables.finished, tables.streams, tables.schedules))
+    return any(connection.execute(select(literal(1)).where(one).limit(1)).first() for one in some)
 
 
 def take_share(connection: Connection, store: Store, queue: str, worker: str, wanted: int, lasts: int) -> int | None:
