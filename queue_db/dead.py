@@ -66,7 +66,7 @@ class DeadJobs:
 
         All of them, or those of the given ids, queue and kind, at most ``limit``. A job whose unique key a live job has stays dead.
 
-        :raises JobNotFoundError: an id was given that is not dead.
+        :raises JobNotFoundError: an id was given that is not dead, or not of that queue and kind. None of the others came back.
         :raises DuplicateJobError: one id was given, and a live job has its unique key.
         """
         _check(queue, kind)
@@ -75,6 +75,8 @@ class DeadJobs:
             arguments.whole("limit", limit, 0)
         db = self._db
         db.ready()
+        if wanted is not None:
+            self._require_dead(set(wanted), queue, kind)
         back: JobIds = []
         left: dict[int, tuple[str, int | None]] = {}
         for some in [None] if wanted is None else _batches(sorted(set(wanted))):
@@ -90,12 +92,33 @@ class DeadJobs:
                 above = max([*came, *stayed])
         if wanted is not None:
             missing = set(wanted) - set(back) - set(left)
-            if missing and (limit is None or len(back) < limit):
-                raise JobNotFoundError(min(missing), "the dead table")
+            if missing and not back and limit != 0:  # another process was faster
+                raise self._not_dead(min(missing))
             if len(wanted) == 1 and left:
                 ((key, existing),) = left.values()
                 raise DuplicateJobError(unique_key=key, existing_id=existing)
         return back
+
+    def _require_dead(self, ids: set[int], queue: str | None, kind: str | None) -> None:
+        """Before anything changes.
+
+        :raises JobNotFoundError: one of these is not a dead job of that queue and kind.
+        """
+        db = self._db
+        for some in _batches(sorted(ids)):
+            look = partial(graveyard.which, store=db.store, ids=some, queue=queue, kind=kind)
+            if missing := set(some) - db.database.run(look, name="dead look", write=False):
+                raise self._not_dead(min(missing))
+
+    def _not_dead(self, job_id: int) -> JobNotFoundError:
+        try:
+            job = self._db.get(job_id)
+        except JobNotFoundError:
+            return JobNotFoundError(job_id, "the dead table")
+        if job.state is State.DEAD:
+            which = f"of queue {job.queue!r} and kind {job.kind!r}"
+            return JobNotFoundError(job_id, "the dead table", message=f"job {job_id} is {which}: it was not asked for")
+        return JobNotFoundError(job_id, "the dead table", message=f"job {job_id} is not dead: it is {job.state.value}")
 
     def purge(
         self,

@@ -87,14 +87,12 @@ class StagingError(EnqueueError):
 
 
 class JobNotFoundError(QueueDBError):
-    """There is no such job: it was completed, cancelled, purged, or never existed."""
+    """There is no such job: it was completed, cancelled, purged, or never existed. Or it is not in the state that was asked for."""
 
-    def __init__(self, job_id: int, where: str, *, state: str | None = None) -> None:
-        super().__init__(
-            f"no job {job_id} in {where}: it was completed, cancelled, purged, or never existed"
-            if state is None
-            else f"job {job_id} in {where} is {state}: db.dead redrives or purges it"
-        )
+    def __init__(self, job_id: int, where: str, *, state: str | None = None, message: str | None = None) -> None:
+        if message is None and state is None:
+            message = f"no job {job_id} in {where}: it was completed, cancelled, purged, or never existed"
+        super().__init__(message or f"job {job_id} in {where} is {state}: db.dead redrives or purges it")
         self.job_id = job_id
 
 

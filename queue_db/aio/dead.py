@@ -38,7 +38,7 @@ class AsyncDeadJobs:
 
         All of them, or those of the given ids, queue and kind, at most ``limit``. A job whose unique key a live job has stays dead.
 
-        :raises JobNotFoundError: an id was given that is not dead.
+        :raises JobNotFoundError: an id was given that is not dead, or not of that queue and kind. None of the others came back.
         :raises DuplicateJobError: one id was given, and a live job has its unique key.
         """
         return await run(self._dead.redrive, ids, queue=queue, kind=kind, limit=limit)

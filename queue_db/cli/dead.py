@@ -73,7 +73,7 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Bring dead jobs back, due now, untried, under their old ids; print these.
 
-        A job whose unique key a live job has stays dead. Status 1 if an ID that was given is not dead.
+        A job whose unique key a live job has stays dead. Status 1 if an ID that was given is not dead; then none comes back.
         """
         chosen = bool(ids) or queue is not None or kind is not None
         if chosen == everything:

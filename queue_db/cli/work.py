@@ -194,7 +194,8 @@ def add_to(app: typer.Typer) -> None:
             if exec_ is None and handler is None:
                 if shell or pass_url or timeout is not None:
                     raise ArgumentError("--shell, --pass-url and --timeout belong to --exec")
-                worker = _worker(target).changed(**wishes)
+                worker = _worker(target)
+                worker.configure(**wishes)
                 ended = _run(worker, processes, until_empty=until_empty)
             else:
                 if exec_ is not None and handler is not None:

@@ -45,6 +45,11 @@ def page(
     return list(connection.execute(query).all())
 
 
+def which(connection: Connection, store: Store, *, ids: Sequence[int], queue: str | None, kind: str | None) -> set[int]:
+    """Those of ``ids`` that are dead jobs of that queue and kind."""
+    return set(connection.execute(select(store.tables.dead.c.id).where(*_chosen(store, queue, kind, ids))).scalars())
+
+
 def redrive(
     connection: Connection,
     store: Store,

@@ -27,6 +27,9 @@ log = logging.getLogger("queue_db.worker")
 #: What may become of jobs for whose kind there is no handler.
 UNKNOWN = ("wait", "dead")
 
+# What the constructor makes of these options is ``shares``; each other one is an attribute of the same name.
+_SHARES = frozenset({"concurrency", "prefetch", "weights"})
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -138,8 +141,21 @@ class Worker:
         self.summary = Summary()
         self._run: Run | None = None
 
+    def configure(self, **options: Any) -> None:
+        """Change options of this worker before it runs; they are named as in the constructor.
+
+        ``concurrency`` caps what the queues allow together.
+
+        :raises ArgumentError: as the constructor does; nothing is changed then.
+        """
+        other = Worker(self.db, self._queues, **(self._options | options))
+        for name in {"_options", "shares"} | self._options.keys() - _SHARES:
+            setattr(self, name, getattr(other, name))
+
     def changed(self, **options: Any) -> Self:
-        """The same worker with other options, named as in the constructor; ``concurrency`` caps what the queues allow together.
+        """Another worker with the same handlers and with other options, which are named as in the constructor.
+
+        ``concurrency`` caps what the queues allow together. It is stopped by itself, as this one is.
 
         :raises ArgumentError: as the constructor does.
         """

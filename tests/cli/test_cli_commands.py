@@ -551,6 +551,17 @@ def test_dead_redrive(ask, queue):
     assert queue.stats().available == 4
 
 
+def test_dead_redrive_brings_back_all_ids_or_none(ask, queue):
+    (dead,) = bury(queue, "a")
+    later = queue.enqueue("a", delay=3600)
+    unknown = later + 1_000_000
+    refused = ask("dead", "redrive", dead, unknown, "--json", status=1)
+    assert f"no job {unknown} in the dead table" in refused.err
+    assert f"job {later} is not dead: it is scheduled" in ask("dead", "redrive", dead, later, status=1).err
+    assert "it was not asked for" in ask("dead", "redrive", dead, "--kind", "b", status=1).err
+    assert queue.get(dead).state is State.DEAD
+
+
 def test_dead_redrive_of_a_duplicate(ask, queue):
     job_id = queue.enqueue("n", unique_key="k")
     (job,) = queue.claim()

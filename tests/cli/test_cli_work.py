@@ -190,9 +190,35 @@ def test_it_ends_with_a_status_of_its_own_when_handlers_hang(ask, queue, url, tm
     monkeypatch.setattr(sys, "path", list(sys.path))
     queue.enqueue("hangs")
     answer = ask("work", f"{module}:worker", "--exit-when-stuck", 1, "--json", status=75)
-    assert answer.record["stuck"] == 1
+    assert answer.record["stuck"] == sys.modules[module].worker.stuck == 1
     sys.modules[module].go.set()
     sys.modules[module].worker.db.close()
+
+
+@SQLITE
+def test_the_worker_of_the_module_is_the_one_that_runs(ask, queue, url, tmp_path, monkeypatch):
+    module = f"stops_{os.getpid()}"
+    (tmp_path / f"{module}.py").write_text(
+        "from queue_db import QueueDB\n"
+        "from queue_db.worker import Worker\n"
+        f"worker = Worker(QueueDB({url!r}), {queue.name!r}, lease=20)\n"
+        "@worker.handles('n')\n"
+        "def handle(job):\n"
+        "    worker.quiet()\n"
+        "    worker.stop()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    queue.enqueue_many([("n", number) for number in range(3)])
+    answer = ask("work", f"{module}:worker", "--concurrency", 1, "--poll", 0.1, "--until-empty", "--json")
+    worker = sys.modules[module].worker
+    try:
+        assert answer.record["completed"] == 1
+        assert queue.stats().available == 2
+        assert worker.summary.completed == 1
+        assert (worker.shares.total, worker.poll, worker.lease) == (1, 0.1, 20.0)
+    finally:
+        worker.db.close()
 
 
 @SQLITE

@@ -150,6 +150,31 @@ def test_a_workers_keep_is_for_handlers_that_say_nothing(timed):
     assert kept(lambda: drain(changed)) == {"as the worker": 100, "longer": 200}
 
 
+@SQLITE
+def test_options_are_changed_in_place_as_in_another_worker(queue):
+    options = {
+        "concurrency": 3,
+        "lease": 7,
+        "prefetch": 2,
+        "weights": {"a": 2, "b": 1},
+        "poll": 2,
+        "grace": 3,
+        "unknown": "dead",
+        "unknown_grace": 4,
+    }
+    options |= {"exit_when_stuck": 5, "schedules": False, "keep": 6, "dead_for": 8, "dead_at_most": 9}
+    worker = Worker(queue.db, ["a", "b"])
+    other, state = worker.changed(**options), {"_lock", "_mail", "_background", "hushed", "summary", "_run"}
+    worker.configure(**options)
+    with pytest.raises(ArgumentError, match="prefetch"):
+        worker.configure(mode="at_most_once", keep=60)
+    assert {name: value for name, value in vars(worker).items() if name not in state} == {
+        name: value for name, value in vars(other).items() if name not in state
+    }
+    worker.configure(prefetch=0, mode="at_most_once")
+    assert (worker.mode, worker.keep) == ("at_most_once", 6)
+
+
 def test_what_is_kept_is_listed_page_by_page(timed, clock):
     db = timed.db
     worker = Worker(db, timed.name, keep=100)

@@ -90,6 +90,9 @@ class TestDead:
         with pytest.raises(JobNotFoundError) as caught:
             queue.db.dead.redrive(live)
         assert caught.value.job_id == live
+        with pytest.raises(JobNotFoundError, match=f"job {live} is not dead: it is available"):
+            queue.db.dead.redrive([dead, live])
+        assert queue.get(dead).state is State.DEAD
         assert queue.db.dead.redrive([dead]) == [dead]
         with pytest.raises(JobNotFoundError):
             queue.db.dead.redrive(dead)
