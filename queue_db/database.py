@@ -335,7 +335,7 @@ class Database:
         except (RuntimeError, OSError) as error:
             # It was open before, so the driver was good enough: a server that has restarted wants to see the password anew, and
             # not without TLS. Somebody else may show it. Or nobody answers, and the driver says so in the system's words.
-            raise TransientStorageError(f"{name}: {error}", statement_name=name) from error
+            raise TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True) from error
 
     def _direct(self, connection: Connection, work: Callable[[Connection], _T], name: str, *, write: bool) -> _T:
         with self.dialect.on_demand(connection, write=write) as transaction:
@@ -400,6 +400,7 @@ class Database:
             sqlstate=problem.sqlstate,
             statement_name=name,
             outcome_unknown=True,
+            server_away=True,
         )
 
     def listen(self, channel: str) -> Listener | None:

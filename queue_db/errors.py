@@ -141,6 +141,7 @@ class StorageError(QueueDBError):
         sqlstate: str | None = None,
         statement_name: str = "",
         outcome_unknown: bool = False,
+        server_away: bool = False,
     ) -> None:
         super().__init__(message)
         #: SQLSTATE, server error number or SQLite result code, as text; None when the driver gave none.
@@ -150,6 +151,8 @@ class StorageError(QueueDBError):
         self.statement_name = statement_name
         #: True when the connection broke during COMMIT, so that nobody can know whether it took effect.
         self.outcome_unknown = outcome_unknown
+        #: True when the connection broke, none could be made, or the server takes no work: every other statement fails now, too.
+        self.server_away = server_away
 
 
 class TransientStorageError(StorageError):

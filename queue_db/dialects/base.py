@@ -550,9 +550,10 @@ class Dialect:
             # A connection that could not be made has no SQLSTATE: the server may be restarting.
             isinstance(error, OperationalError) if code is None else self.is_transient(code)
         )
+        away = error.connection_invalidated or (transient if code is None else self.is_away(code))
         kind = TransientStorageError if transient else PermanentStorageError
         detail = (self.detail(error).strip().splitlines() or [type(error.orig).__name__])[0]
-        return kind(f"{statement_name}: {detail}", sqlstate=code, statement_name=statement_name)
+        return kind(f"{statement_name}: {detail}", sqlstate=code, statement_name=statement_name, server_away=away)
 
     def detail(self, error: DBAPIError) -> str:
         """What the driver says, for people."""
@@ -565,6 +566,10 @@ class Dialect:
     def is_transient(self, code: str) -> bool:
         """Whether the same transaction may succeed when it is run again."""
         return code in self.transient or code in self.read_only
+
+    def is_away(self, code: str) -> bool:
+        """Whether every other statement fails now, too: no collision with another transaction."""
+        return self.is_transient(code) and code not in self.faults
 
     def leads_astray(self, error: SQLAlchemyError) -> bool:
         """Whether the connection leads to a server that takes no changes, so that a new one may lead to another."""

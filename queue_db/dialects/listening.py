@@ -29,7 +29,7 @@ class PostgreSQLListener:
                 cursor.execute(f"LISTEN {engine.dialect.identifier_preparer.quote_identifier(channel)}")
         except self._driver.Error as error:
             self.close()
-            raise TransientStorageError(f"listen: {error}", statement_name="listen") from error
+            raise TransientStorageError(f"listen: {error}", statement_name="listen", server_away=True) from error
 
     def fileno(self) -> int:
         return int(self._raw.fileno())
@@ -42,7 +42,7 @@ class PostgreSQLListener:
                 if len(self._raw.notifies) == before:
                     break
         except (self._driver.Error, OSError, ValueError) as error:
-            raise TransientStorageError(f"listen: {error}", statement_name="listen") from error
+            raise TransientStorageError(f"listen: {error}", statement_name="listen", server_away=True) from error
         heard = {notice.payload for notice in self._raw.notifies}
         self._raw.notifies.clear()
         return heard

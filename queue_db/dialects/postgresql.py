@@ -439,6 +439,9 @@ class PostgreSQL(ReturningDialect):
     def is_transient(self, code: str) -> bool:
         return super().is_transient(code) or code.startswith("08")
 
+    def is_away(self, code: str) -> bool:
+        return super().is_away(code) and code not in _NOT_MY_SESSION
+
 
 def _limit_waits(connection: Connection) -> None:
     # Of this transaction alone. The last two are for tables that were small when their statistics were made, and because the tasks

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from queue_db.errors import QueueDBError, StorageError, TransientStorageError
+from queue_db.errors import QueueDBError, StorageError
 
 log = logging.getLogger("queue_db.worker")
 
@@ -37,7 +37,8 @@ class Outages:
         self._clock = clock
         self._lock = threading.Lock()
         self._outages: dict[object, _Outage] = {}
-        self._hiccups: WeakKeyDictionary[Activity, float] = WeakKeyDictionary()
+        # When a failure of a kind was logged last.
+        self._hiccups: WeakKeyDictionary[Activity, dict[object, float]] = WeakKeyDictionary()
 
     def activity(self) -> Activity:
         """One more thread that may fail."""
@@ -45,9 +46,7 @@ class Outages:
 
     def failed(self, activity: Activity, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None) -> None:
         """Log a failure, or do not: see :meth:`Activity.failed`."""
-        # If the server is away all activities fail. Any other error belongs to one of them, and says nothing about the others.
-        shared = isinstance(error, TransientStorageError) or (isinstance(error, StorageError) and error.sqlstate is None)
-        key = None if shared else activity
+        key = _outage_of(activity, error)
         now = self._clock()
         with self._lock:
             outage = self._outages.get(key)
@@ -72,10 +71,12 @@ class Outages:
     def hiccup(self, activity: Activity, what: str, error: BaseException) -> None:
         """Log a failure of something that is done rarely: whether the database is back is seen by others before."""
         now = self._clock()
+        kind = _kind_of(error)
         with self._lock:
-            known = None in self._outages or now - self._hiccups.get(activity, -REPEAT) < REPEAT
+            logged_at = self._hiccups.setdefault(activity, {})
+            known = _outage_of(activity, error) in self._outages or now - logged_at.get(kind, -REPEAT) < REPEAT
             if not known:
-                self._hiccups[activity] = now
+                logged_at[kind] = now
         log.log(logging.DEBUG if known else logging.WARNING, "%s failed: %s", what, error)
 
     def worked(self, activity: Activity, *, quietly: bool = False) -> None:
@@ -89,9 +90,8 @@ class Outages:
                     if not outage.failing:
                         del self._outages[key]
                         over.append(now - outage.since)
-        for seconds in over:
-            if not quietly:
-                log.warning("back again after %.0f s", seconds)
+        if over and not quietly:
+            log.warning("back again after %.0f s", max(over))
 
 
 class Activity:
@@ -122,6 +122,18 @@ class Activity:
     def ended(self) -> None:
         """It is not tried any more."""
         self._outages.worked(self, quietly=True)
+
+
+def _outage_of(activity: Activity, error: BaseException) -> object:
+    """What an error belongs to: if the server is away, to the outage of all activities (None).
+
+    Any other, such as the timeout of a lock, says nothing about the others, and nothing about another failure of this activity.
+    """
+    return None if isinstance(error, StorageError) and error.server_away else (activity, _kind_of(error))
+
+
+def _kind_of(error: BaseException) -> object:
+    return type(error), error.sqlstate if isinstance(error, StorageError) else None
 
 
 @lru_cache(maxsize=64)

@@ -120,6 +120,7 @@ def test_a_deadlock_in_a_callers_transaction_is_the_callers(db: QueueDB, queue: 
         with pytest.raises(TransientStorageError, match="^complete: .*(?i:deadlock)") as victim:
             outcome.result(60)
         assert victim.value.sqlstate in ("40P01", "1213")
+        assert not victim.value.server_away
         connection.rollback()
     assert db.counters.retried == 0
     assert db.counters.applied == 0

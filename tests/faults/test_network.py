@@ -100,6 +100,7 @@ def test_a_network_that_is_gone_for_longer_is_a_clear_error_and_loses_nothing(fa
     with pytest.raises(StorageError, match=r"^claim: ") as down:
         far.claim()
     assert not down.value.outcome_unknown
+    assert down.value.server_away
     assert down.value.__cause__ is not None
     proxy.forward()
     assert [job.id for job in far.claim()] == [job_id]

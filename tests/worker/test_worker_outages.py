@@ -7,7 +7,7 @@ import pytest
 from queue_db import PermanentStorageError, StorageError, TransientStorageError
 from queue_db.worker.outages import REPEAT, Activity, Outages
 
-AWAY = TransientStorageError("the server is away")
+AWAY = TransientStorageError("the server is away", server_away=True)
 
 
 class Log(logging.Handler):
@@ -77,15 +77,41 @@ def test_a_thread_that_has_ended_does_not_keep_an_outage_going(log, outages):
     assert log.taken() == [], "nobody knows whether it is back"
 
 
-@pytest.mark.parametrize("error", [PermanentStorageError("no right", sqlstate="42501"), RuntimeError("a mistake")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermanentStorageError("no right", sqlstate="42501"),
+        TransientStorageError("a lock timeout", sqlstate="55P03"),
+        TransientStorageError("keys were taken by others again and again"),
+        RuntimeError("a mistake"),
+    ],
+)
 def test_an_error_that_says_nothing_about_the_others_hides_none_of_them(log, outages, error):
     beating, claiming = outages.activity(), outages.activity()
     beating.failed("extending", error, 3.0)
     beating.failed("extending", error, 3.0)
-    claiming.failed("claiming", StorageError("gone"), 3.0)
+    claiming.failed("claiming", StorageError("gone", server_away=True), 3.0)
     assert [line.partition(" ")[0] for _, line in log.taken()] == ["extending", "claiming"]
     claiming.worked()
     assert [line for _, line in log.taken()] == ["back again after 0 s"]
+
+
+def test_a_permanent_error_is_hidden_neither_by_an_outage_nor_by_another_failure_of_its_thread(log, outages):
+    claiming, sweeping, looking = (outages.activity() for _ in range(3))
+    no_right, busy = PermanentStorageError("no right", sqlstate="42501"), TransientStorageError("a lock timeout", sqlstate="55P03")
+    claiming.failed("claiming", AWAY, 3.0)
+    for error in (busy, no_right, no_right):
+        sweeping.hiccup("sweeping", error)
+        looking.failed("looking", error, 3.0)
+    assert [line for _, line in log.taken()] == [
+        "claiming failed, trying again: the server is away",
+        "sweeping failed: a lock timeout",
+        "looking failed, trying again: a lock timeout",
+        "sweeping failed: no right",
+        "looking failed, trying again: no right",
+    ]
+    looking.worked()
+    assert len(log.taken()) == 1, "one activity is back again once"
 
 
 def test_what_is_done_rarely_is_logged_once_a_minute_while_it_fails_alone(log, outages, now):
