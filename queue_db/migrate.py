@@ -33,6 +33,7 @@ __all__ = [
     "configuration",
     "found",
     "include_object",
+    "losses",
     "offline_sql",
     "require",
     "run",
@@ -229,6 +230,24 @@ def works_since(directory: ScriptDirectory, revision: str) -> str:
 def _known(directory: ScriptDirectory) -> list[str]:
     """The revisions, oldest first."""
     return [script.revision for script in reversed(list(directory.walk_revisions()))]
+
+
+def losses(tables: Tables, version: SchemaVersion, revision: str) -> list[str]:
+    """What the way from ``version`` down to ``revision`` drops, step by step, for people; nothing on the way up.
+
+    :raises ConfigurationError: there is no such revision.
+    :raises SchemaOutOfDateError: the tables are at a revision that these scripts do not know.
+    """
+    if version.revision is None:
+        return []
+    config = configuration(tables)
+    from alembic.script import ScriptDirectory
+
+    directory = ScriptDirectory.from_config(config)
+    if not _leads_down(directory, version, revision, tables):
+        return []
+    texts = [str(getattr(step.module, "loses", "")) for step in directory.iterate_revisions(version.revision, revision)]
+    return [text.replace("{jobs}", tables.name) for text in texts if text]
 
 
 def _check_name(directory: ScriptDirectory, revision: object) -> None:

@@ -11,6 +11,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 additive = False
+loses = "the tables {jobs} and {jobs}_dead, with the jobs in them"
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")

@@ -11,6 +11,10 @@ down_revision = "0001"
 branch_labels = None
 depends_on = None
 additive = False
+loses = (
+    "the tables {jobs}_staged, {jobs}_published, {jobs}_streams, {jobs}_batches and {jobs}_held, with the jobs that are "
+    "staged or held by streams"
+)
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")

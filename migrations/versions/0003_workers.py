@@ -11,6 +11,10 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 additive = False
+loses = (
+    "the tables {jobs}_queues, {jobs}_shares, {jobs}_workers, {jobs}_schedules, {jobs}_errors and {jobs}_finished, with "
+    "what they hold"
+)
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")

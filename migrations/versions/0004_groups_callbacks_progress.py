@@ -11,6 +11,11 @@ down_revision = "0003"
 branch_labels = None
 depends_on = None
 additive = False
+loses = (
+    "the tables {jobs}_stripes, {jobs}_callbacks and {jobs}_windows, with what they hold; the columns group_key, "
+    "callback_id, progress and progress_note of {jobs}, group_key of {jobs}_dead, group_key and callback_id of {jobs}_held, "
+    "and per_group of {jobs}_queues"
+)
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")

@@ -9,6 +9,7 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 additive = True
+loses = "the table {jobs}_samples, with what it holds; the columns unknown_since of {jobs} and stuck of {jobs}_workers"
 
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")
 mysql = {

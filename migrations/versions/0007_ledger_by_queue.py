@@ -12,6 +12,10 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 additive = False  # another primary key
+loses = (
+    "the view {jobs}_state; the columns deliveries and delivered_epoch of {jobs}_batches; all rows but one in "
+    "{jobs}_published of a bulk load into several queues"
+)
 
 
 def names() -> tuple[str, str | None]:

@@ -8,6 +8,7 @@ down_revision = "0007"
 branch_labels = None
 depends_on = None
 additive = False  # code that does not know of this column refuses every revision but its own
+loses = "the column works_since of {jobs}_schema_version"
 
 
 def upgrade() -> None:

@@ -55,7 +55,8 @@ def add_to(app: typer.Typer) -> None:
 
         Migrate first, then deploy the new code: the old code works with the new tables as long as they only have additions.
 
-        On the way down tables are dropped with the jobs in them: that needs --yes, or an answer at a terminal.
+        Each step down drops tables or columns, the first migration's all jobs: what is lost is listed, and that needs --yes, or an
+        answer at a terminal.
         """
         if check and sql:
             raise ArgumentError("--check and --sql are two different questions: give one of them")
@@ -69,11 +70,11 @@ def add_to(app: typer.Typer) -> None:
             _check(url, table, schema, as_json=as_json)
             return
         with opened(url, table, schema, create=True) as db:
-            before = migrations.found(db.database, db.store.tables).revision
-            if before is not None and (revision == "base" or revision < before):
-                confirm(
-                    f"From revision {before} down to {revision}: tables of {db.url} will be dropped with the jobs in them.", yes=yes
-                )
+            version = migrations.found(db.database, db.store.tables)
+            before = version.revision
+            lost = [] if revision == "head" else migrations.losses(db.store.tables, version, revision)
+            if lost:
+                confirm(f"From revision {before} down to {revision}, {db.url} will lose: {'; '.join(lost)}.", yes=yes)
             db.migrate(revision=revision)
             after = migrations.found(db.database, db.store.tables).revision
             if as_json:

@@ -32,8 +32,10 @@ def test_migrate_up_check_and_down(ask_at, fresh_url):
     assert ask_at(fresh_url, "migrate").out == f"table 'jobs' went from nothing to revision {HEAD}\n"
     assert ask_at(fresh_url, "migrate").out == f"table 'jobs' is at revision {HEAD}: nothing to do\n"
     assert ask_at(fresh_url, "migrate", "--check").out == f"table 'jobs' is at revision {HEAD}, as required\n"
+    step = ask_at(fresh_url, "migrate", "--revision", "0007", status=2).err
+    assert "will lose: the column works_since of jobs_schema_version." in step
     refused = ask_at(fresh_url, "migrate", "--revision", "base", status=2)
-    assert "dropped with the jobs in them" in refused.err
+    assert "the tables jobs and jobs_dead, with the jobs in them" in refused.err
     assert "--yes" in refused.err
     down = ask_at(fresh_url, "migrate", "--revision", "base", "--yes", "--json")
     assert down.record == {"table": "jobs", "schema": None, "before": HEAD, "revision": None}

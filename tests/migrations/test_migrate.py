@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, inspect, make_url, text
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import ConfigurationError, QueueDB, SchemaOutOfDateError, State
-from queue_db.migrate import configuration
+from queue_db.migrate import SchemaVersion, configuration, losses
 from queue_db.schema import HEAD, tables
 from tests.migrations.conftest import ask, describe, run
 
@@ -110,6 +110,36 @@ def test_migrations_and_metadata_make_the_same_tables(empty: QueueDB, kind: str)
         assert describe(connection, "jobs", "jobs_dead", "jobs_published", "jobs_batches") == migrated
     if kind == "sqlite":
         assert "AUTOINCREMENT" in ask(empty, "SELECT sql FROM sqlite_master WHERE name = 'jobs'")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_each_step_down_names_what_it_drops(empty: QueueDB) -> None:
+    def there() -> set[str]:
+        with empty.database.engine.connect() as connection:
+            look = inspect(connection)
+            columns = {f"{column['name']} of {table}" for table in look.get_table_names() for column in look.get_columns(table)}
+            return set(look.get_table_names()) | set(look.get_view_names()) | columns
+
+    directory = ScriptDirectory.from_config(configuration(empty.store.tables))
+    empty.migrate()
+    before = there()
+    for script in directory.walk_revisions():
+        lower = script.down_revision or "base"
+        (lost,) = losses(empty.store.tables, SchemaVersion(script.revision), lower)
+        empty.migrate(revision=lower)
+        after = there()
+        gone = before - after
+        relations = {one for one in gone if " of " not in one and not one.startswith("sqlite")}
+        columns = {one for one in gone if " of " in one and one.split(" of ")[1] not in relations}
+        words = set(re.findall(r"\w+", lost))
+        for name in relations | {word for one in columns for word in one.split(" of ")}:
+            assert name in words, (script.revision, name)
+        assert ("with the jobs in them" in lost) is (script.revision == "0001")
+        named = {word for word in words if word in {one for one in before if " of " not in one}}
+        touched = relations | {one.split(" of ")[1] for one in columns}
+        assert named <= touched | {"jobs", "jobs_published"}, script.revision
+        before = after
+    assert losses(empty.store.tables, SchemaVersion("0005"), "0007") == []
 
 
 def test_an_unknown_revision_or_a_newer_one_is_refused(empty: QueueDB, fresh_url: str) -> None:
