@@ -60,6 +60,10 @@ COUNTED = {
 }
 
 
+#: The environment variable in which the command line finds the database.
+URL_VARIABLE = "QUEUE_DB_URL"
+
+
 def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
     """The URL with our driver where it names none.
 

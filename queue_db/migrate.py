@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, inspect, literal_column, select, table
+from sqlalchemy import URL, Connection, Select, inspect, literal_column, select, table
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 
 from queue_db.arguments import shown
-from queue_db.database import Database
+from queue_db.database import URL_VARIABLE, Database, parse_url
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError
+from queue_db.masking import MASK, masked
 from queue_db.schema import HEAD, Tables
 from queue_db.schema import tables as described
 
@@ -35,6 +37,7 @@ __all__ = [
     "include_object",
     "losses",
     "offline_sql",
+    "repair",
     "require",
     "run",
     "scripts",
@@ -122,9 +125,7 @@ def require(version: SchemaVersion, tables: Tables, url: str) -> None:
         if version.newer_and_fits:
             _accept(version, tables)
         return
-    options = "" if tables.name == "jobs" else f" --table {tables.name}"
-    options += "" if tables.schema is None else f" --schema {tables.schema}"
-    command = f"queue-db migrate --url '{url}'{options}  (or QueueDB.migrate())"
+    command = f"{repair(url, tables.name, tables.schema)}  (or QueueDB.migrate())"
     if version.revision is None:
         message = f"the table {tables.name!r} of the queue is not there yet; make it with: {command}"
     elif version.revision > HEAD:
@@ -132,6 +133,27 @@ def require(version: SchemaVersion, tables: Tables, url: str) -> None:
     else:
         message = f"the tables {tables.name!r} are at revision {version.revision}, {HEAD} is required; run: {command}"
     raise SchemaOutOfDateError(message, found=version.revision, required=HEAD)
+
+
+def repair(url: URL | str, table: str = "jobs", schema: str | None = None) -> str:
+    """The command that makes the tables or brings them up to date, without the password.
+
+    Without the URL, too, where the environment variable of the command line has it.
+    """
+    options = "" if table == "jobs" else f" --table {table}"
+    options += "" if schema is None else f" --schema {schema}"
+    if _in_environment(url):
+        return f"queue-db migrate{options}"
+    printed = masked(url)
+    hint = f"  (put the password in place of {MASK})" if MASK in printed else ""
+    return f"queue-db migrate --url '{printed}'{options}{hint}"
+
+
+def _in_environment(url: URL | str) -> bool:
+    try:
+        return masked(parse_url(os.environ.get(URL_VARIABLE, ""))) == masked(url)
+    except ConfigurationError:
+        return False
 
 
 def _accept(version: SchemaVersion, tables: Tables) -> None:

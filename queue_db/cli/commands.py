@@ -13,16 +13,15 @@ import typer
 from typer.core import TyperCommand
 
 from queue_db.cli import output, statuses
-from queue_db.database import parse_url
+from queue_db.database import URL_VARIABLE, parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError, QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.logging import JSONFormatter
-from queue_db.masking import mask, masked, secrets_in
+from queue_db.masking import mask, secrets_in
+from queue_db.migrate import repair
 from queue_db.queue import Queue
 from queue_db.queues import QueueDB
 from queue_db.schema import HEAD
-
-URL_VARIABLE = "QUEUE_DB_URL"
 
 UrlOption = Annotated[
     str | None,
@@ -93,7 +92,7 @@ def opened(
     parsed = None if create else parse_url(given(url))
     if parsed is not None and (missing := dialect_for(parsed.get_backend_name()).missing(parsed)):
         raise SchemaOutOfDateError(
-            f"{missing} is not there: is --url right? To make it: queue-db migrate --url '{masked(parsed)}'",
+            f"{missing} is not there: is --url right? To make it: {repair(parsed, table, schema)}",
             found=None,
             required=HEAD,
         )

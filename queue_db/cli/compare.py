@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from queue_db.cli import output
-from queue_db.cli.commands import URL_VARIABLE, command
+from queue_db.cli.commands import command
+from queue_db.database import URL_VARIABLE
 from queue_db.errors import ArgumentError, ConfigurationError
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ import typer
 from queue_db import arguments
 from queue_db.cli import output, statuses
 from queue_db.cli.commands import (
-    URL_VARIABLE,
     JsonOption,
     MaskedFormatter,
     MaskedJSONFormatter,
@@ -29,6 +28,7 @@ from queue_db.cli.commands import (
     command,
     opened,
 )
+from queue_db.database import URL_VARIABLE
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.queues import process_name
 from queue_db.worker import Processes, Program, Summary, Worker

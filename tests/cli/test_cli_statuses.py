@@ -57,7 +57,9 @@ def test_a_mistyped_sqlite_path_is_told_and_makes_no_file(tmp_path, ask_at):
     for command in (["stats"], ["enqueue", "q", "k"], ["doctor"], ["dead", "list"]):
         answer = ask_at(f"sqlite:///{typo}", *command, status=2)
         assert "typo.db is not there" in answer.err
-        assert "queue-db migrate --url" in answer.err
+        assert answer.err.endswith("To make it: queue-db migrate\n")
+    aside = ask_at(None, "stats", "--url", f"sqlite:///{typo}", "--table", "mail", status=2).err
+    assert aside.endswith(f"To make it: queue-db migrate --url 'sqlite:///{typo}' --table mail\n")
     assert "typo.db is not there" in ask_at(f"sqlite:///{typo}", "migrate", "--check", status=1).err
     assert "CREATE TABLE" in ask_at(f"sqlite:///{typo}", "migrate", "--sql").out
     assert list(tmp_path.iterdir()) == []
@@ -79,7 +81,7 @@ def test_usage(ask_at):
 def test_missing_tables_are_a_matter_of_configuration(ask_at, fresh_url):
     answer = ask_at(fresh_url, "stats", "--json", status=2)
     assert answer.record["error"]["type"] == "SchemaOutOfDateError"
-    assert "queue-db migrate --url" in answer.err
+    assert "To make it: queue-db migrate\n" in answer.err
 
 
 def test_a_wrong_password(ask_at, url, differs):

@@ -155,9 +155,20 @@ def test_an_unknown_revision_or_a_newer_one_is_refused(empty: QueueDB, fresh_url
     assert names(empty) >= OURS
 
 
-def test_an_old_one_is_refused_with_a_command_that_names_the_tables(empty: QueueDB, fresh_url: str) -> None:
+def test_an_old_one_is_refused_with_a_command_that_names_the_tables(
+    empty: QueueDB, fresh_url: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = "" if kind == "sqlite" else r"  \(put the password in place of \*\*\*\)"
     with QueueDB(fresh_url, table="mail") as db:
-        with pytest.raises(SchemaOutOfDateError, match=r"queue-db migrate --url '.*' --table mail  \(or QueueDB.migrate\(\)\)"):
+        with pytest.raises(
+            SchemaOutOfDateError, match=rf"queue-db migrate --url '.*' --table mail{hint}  \(or QueueDB.migrate\(\)\)"
+        ):
+            db.check()
+        monkeypatch.setenv("QUEUE_DB_URL", fresh_url)
+        with pytest.raises(SchemaOutOfDateError, match=r"with: queue-db migrate --table mail  \("):
+            db.check()
+        monkeypatch.setenv("QUEUE_DB_URL", "sqlite:///of_another.db")
+        with pytest.raises(SchemaOutOfDateError, match="queue-db migrate --url"):
             db.check()
         db.migrate()
         db.check()
