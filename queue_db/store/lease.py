@@ -18,6 +18,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    case,
     null,
     select,
     union_all,
@@ -163,6 +164,8 @@ def _assignments(store: Store, settable: bool, *, waits: bool) -> list[tuple[Col
         (jobs.c.version, next_version(jobs)),
         # Counted here and not at failure: a job that kills its worker counts too.
         (jobs.c.attempts, next_attempt(jobs)),
+        # The token of a lease that ran out: another worker took the job in hand, so whether one has a handler is asked anew.
+        (jobs.c.unknown_since, case((jobs.c.claim_token.is_(None), jobs.c.unknown_since), else_=null())),
         (jobs.c.claim_token, bindparam("token")),
         (jobs.c.worker, bindparam("by_worker")),
         # Of an attempt whose lease ran out: whoever lets a job go clears it.

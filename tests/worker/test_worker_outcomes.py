@@ -199,6 +199,25 @@ def test_a_handler_that_had_it_ends_the_waiting(timed, name):
     assert queue.get(job_id).state is State.SCHEDULED
 
 
+def test_a_worker_that_vanished_with_it_ends_the_waiting_too(timed, name):
+    """It may have had a handler. Nobody gave the job back: its lease ran out."""
+    queue = timed.queue(name)
+    old = serving(queue, {"known": lambda job: None}, unknown_grace=600)
+    job_id = queue.enqueue("stranger")
+    drain(old)
+    timed.test_clock.advance(2)
+    (job,) = queue.claim(lease=700)
+    timed.test_clock.advance(701)
+    drain(old)
+    after = queue.get(job_id)
+    assert (after.state, after.attempts) == (State.SCHEDULED, 1)
+    assert not job.complete()
+    # The control: without a claim in between it has waited for too long.
+    timed.test_clock.advance(601)
+    drain(old)
+    assert queue.get(job_id).state is State.DEAD
+
+
 @SQLITE
 def test_the_next_of_its_group_goes_on_when_it_is_dead(timed, name):
     queue = timed.queue(name)
