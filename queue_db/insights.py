@@ -8,6 +8,7 @@ from functools import partial
 
 from queue_db.model import Controls, WorkerInfo
 from queue_db.queues import QueueDB
+from queue_db.settling import UNKNOWN_GRACE
 from queue_db.store import controls, groups, insight
 
 #: Seconds for which a due job may wait, or a slot of a schedule, before it is called stuck.
@@ -18,6 +19,13 @@ SILENT = 30.0
 
 #: Queues that are told of, longest waiting first.
 MOST = 20
+
+
+#: Within so many seconds a job without a handler is looked at again by a worker: the longest wait is less.
+PARKED = 90.0
+
+#: Jobs due and jobs to come of which the doctor asks whether they have a handler.
+LOOKED_AT = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class Finding:
 
 def findings(db: QueueDB) -> list[Finding]:
     """Each queue, worker, schedule and group that does not get on, with the reason as far as it can be seen from here."""
-    return [*_queues(db), *_workers(db.workers()), *_schedules(db), *_groups(db)]
+    return [*_queues(db), *_parked(db), *_workers(db.workers()), *_schedules(db), *_groups(db)]
 
 
 def _queues(db: QueueDB) -> Iterator[Finding]:
@@ -46,6 +54,26 @@ def _queues(db: QueueDB) -> Iterator[Finding]:
         why = _why(row.queue, said.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
         waits = f"{row.jobs:,} jobs have been due for more than a minute, the oldest for {(row.read_at - row.oldest) / 1e6:,.0f} s"
         yield Finding(f"queue {row.queue!r}: {waits}: {why.sentence}", why.stuck)
+
+
+def _parked(db: QueueDB) -> Iterator[Finding]:
+    look = partial(insight.parked, store=db.store, ahead=round(PARKED * 1e6), limit=LOOKED_AT)
+    kinds: dict[tuple[str, str], tuple[int, float]] = {}
+    for row in db.database.run(look, name="parked", write=False):
+        jobs, longest = kinds.get((row.queue, row.kind), (0, 0.0))
+        kinds[row.queue, row.kind] = jobs + row.jobs, max(longest, (row.read_at - row.since) / 1e6)
+    for (queue, kind), (jobs, longest) in sorted(kinds.items(), key=lambda item: -item[1][1])[:MOST]:
+        left = UNKNOWN_GRACE - longest
+        when = (
+            f"is dead in {left / 60:,.0f} min, with the default unknown_grace,"
+            if left > 0
+            else f"has waited {longest / 60:,.0f} min and is dead when the unknown_grace of its workers is over,"
+        )
+        yield Finding(
+            f"queue {queue!r}: {jobs:,} jobs of kind {kind!r} have no handler; "
+            f"the first {when} unless a worker with a handler starts",
+            stuck=True,
+        )
 
 
 def _why(queue: str, said: Controls, workers: list[WorkerInfo]) -> Finding:

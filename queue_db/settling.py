@@ -36,6 +36,9 @@ _MAX_ERROR = 10_000
 # Longest stored traceback, characters: its end.
 _MAX_TRACE = 8_000
 
+#: Seconds that a job waits for a worker with a handler for its kind, unless its worker says otherwise; then it is dead.
+UNKNOWN_GRACE = 3600.0
+
 # Seconds until a job without a handler is claimed again: at first, and at most. In between it is half the time that it has waited.
 _UNKNOWN_WAITS = (1.0, 60.0)
 

@@ -52,7 +52,8 @@ def add_to(app: typer.Typer) -> None:
 
         Status 1 (not healthy) if there is a problem or something is stuck. Problems are tables that are missing or of another
         version, and each right that a worker needs and this user lacks: run it as the user of your workers. Stuck is a queue whose
-        jobs have been due for more than a minute without a worker at work on it, a schedule that is late because no worker carries
+        jobs have been due for more than a minute without a worker at work on it, a kind of jobs that no worker has a handler for,
+        a schedule that is late because no worker carries
         it out, and a worker's slot whose handler does not come back.
 
         Slow is a queue whose jobs have been due for more than a minute while workers work, or while it is paused or limited; a

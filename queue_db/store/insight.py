@@ -20,6 +20,7 @@ from sqlalchemy import (
     func,
     literal,
     null,
+    or_,
     select,
     union_all,
 )
@@ -176,6 +177,36 @@ def overdue(connection: Connection, store: Store, micros: int, limit: int) -> li
         .limit(limit)
     )
     return list(connection.execute(query, store.time()).all())
+
+
+def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list[Row[Any]]:
+    """``queue, kind, jobs, since, read_at`` of those that wait because no worker has had a handler for their kind.
+
+    Looks at up to ``limit`` jobs that become due within ``ahead`` microseconds, as these do while workers look for them, and at as
+    many that are due: with more than that, the counts are lower bounds. A million jobs with wide payloads cost no more than that, as
+    a look through all of them would. A kind may be counted in two rows.
+    """
+    jobs = store.tables.jobs
+    now = moment(store.clock is not None)
+    found: list[Row[Any]] = []
+    for near in ((jobs.c.available_at > now, jobs.c.available_at <= now + ahead), (jobs.c.available_at <= now,)):
+        some = select(jobs.c.id).where(*near).limit(limit).subquery()
+        query = (
+            select(
+                jobs.c.queue,
+                jobs.c.kind,
+                func.count().label("jobs"),
+                func.min(jobs.c.unknown_since).label("since"),
+                func.max(now).label("read_at"),
+            )
+            .join_from(some, jobs, jobs.c.id == some.c.id)
+            .where(jobs.c.unknown_since.is_not(None), jobs.c.delete_mark == 0)
+            # One that a worker has in hand may have found its handler.
+            .where(or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= now))
+            .group_by(jobs.c.queue, jobs.c.kind)
+        )
+        found += connection.execute(query, store.time())
+    return found
 
 
 def late_schedules(connection: Connection, store: Store, micros: int) -> list[Row[Any]]:

@@ -17,6 +17,7 @@ from queue_db.events import Hook
 from queue_db.masking import masked
 from queue_db.payloads import Schema
 from queue_db.queues import QueueDB
+from queue_db.settling import UNKNOWN_GRACE
 from queue_db.worker.claimer import shares_of
 from queue_db.worker.handlers import Handlers, Handling, Wrapper
 from queue_db.worker.run import Run, Summary
@@ -77,7 +78,7 @@ class Worker:
         poll: float = 0.5,
         grace: float = 30.0,
         unknown: str = "wait",
-        unknown_grace: float = 3600.0,
+        unknown_grace: float = UNKNOWN_GRACE,
         exit_when_stuck: int | None = None,
         schedules: bool = True,
         keep: float | None = None,

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
+from sqlalchemy import text
 
 from queue_db import QueueDB
 from queue_db.cli import top
@@ -12,6 +13,7 @@ from queue_db.cli.top import Rates
 from queue_db.model import WorkerInfo
 from queue_db.store import presence
 from queue_db.testing import SettableClock
+from queue_db.worker import Worker
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -63,6 +65,33 @@ def test_the_doctor_says_what_is_stuck(ask_at, tmp_path, kind):
     assert (answer["healthy"], answer["stuck"]) == (True, [])
     assert "it is paused" in answer["slow"][0]
     assert ask_at(url, "doctor", "--strict", status=1).out.endswith("not healthy\n")
+
+
+def test_the_doctor_names_kinds_that_no_worker_has_a_handler_for(ask_at, fresh_url, kind):
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        mail = db.queue("mail")
+        mail.enqueue_many([("newsletter", n) for n in range(3)] + [("welcome", None)])
+        seen = []
+        worker = Worker(db, "mail")
+        worker.handles("welcome")(seen.append)
+        worker.run(until_empty=True)
+        assert len(seen) == 1
+        (said,) = ask_at(fresh_url, "doctor", "--json", status=1).record["stuck"]
+        assert said.startswith(
+            "queue 'mail': 3 jobs of kind 'newsletter' have no handler; the first is dead in 60 min, with the default"
+        )
+        with mail.transaction() as connection:  # its time has come, and no worker came
+            connection.execute(
+                text("UPDATE jobs SET available_at = available_at - 90000000, unknown_since = unknown_since - 600000000")
+            )
+        (said, _) = sorted(
+            ask_at(fresh_url, "doctor", "--json", status=1).record["stuck"], key=lambda one: "no worker works" in one
+        )
+        assert "3 jobs of kind 'newsletter' have no handler; the first is dead in 50 min" in said
+        worker.handles("newsletter")(seen.append)
+        worker.run(until_empty=True)
+    assert ask_at(fresh_url, "doctor", "--strict", "--json").record["stuck"] == []
 
 
 def reported(name, at, completed, *, started=0.0, silent=0.0):
