@@ -183,8 +183,8 @@ def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list
     """``queue, kind, jobs, since, read_at`` of those that wait because no worker has had a handler for their kind.
 
     Looks at up to ``limit`` jobs that become due within ``ahead`` microseconds, as these do while workers look for them, and at as
-    many that are due: with more than that, the counts are lower bounds. A million jobs with wide payloads cost no more than that, as
-    a look through all of them would. A kind may be counted in two rows.
+    many that are due; where there are more, the counts are lower bounds. So it reads few payloads, however many jobs there are. A
+    kind may be counted in two rows.
     """
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
