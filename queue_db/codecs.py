@@ -6,7 +6,7 @@ import json
 from typing import Any, Protocol, cast
 
 from queue_db.arguments import shown
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, text_of
 
 
 class Codec(Protocol):
@@ -62,4 +62,5 @@ def decoded_or_text(codec: Codec, text: str) -> Any:
 
 def described(error: BaseException) -> str:
     """An exception of a codec in words."""
-    return f"{error}" if isinstance(error, TypeError | ValueError | RecursionError) else f"{type(error).__name__}: {error}"
+    text = text_of(error)
+    return text if isinstance(error, TypeError | ValueError | RecursionError) else f"{type(error).__name__}: {text}"

@@ -50,10 +50,10 @@ Listener = Callable[[Death], None]
 class Deaths:
     """The deaths that one :class:`QueueDB` has caused.
 
-    :param worker: the name that log records show.
+    :param worker: returns the name that log records show; it is another one after a fork.
     """
 
-    def __init__(self, database: Database, worker: str) -> None:
+    def __init__(self, database: Database, worker: Callable[[], str]) -> None:
         self._database = database
         self._worker = worker
         self._listeners: tuple[Listener, ...] = ()
@@ -116,7 +116,7 @@ class Deaths:
             "kind": job.kind,
             "attempt": max(0, job.attempts - no_attempt),
             "max_attempts": job.max_attempts,
-            "worker": self._worker,
+            "worker": self._worker(),
             "outcome": "dead",
             "reason": death.reason.value,
         }

@@ -163,5 +163,13 @@ class PermanentStorageError(StorageError):
     """The database refused a statement for a reason that a retry does not cure."""
 
 
+def text_of(error: object) -> str:
+    """An error as text, also when its class, which may be the application's, cannot say it."""
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 - the class is the application's own
+        return f"(its text cannot be had: {type(another).__name__})"
+
+
 def _first_sentence(cls: type) -> str:
     return (cls.__doc__ or cls.__name__).strip().splitlines()[0].rstrip(".")

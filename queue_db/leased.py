@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _HEADERS = JSONCodec()
+
+_claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
+
+
+@contextmanager
+def claimed_by(claimant: object) -> Iterator[None]:
+    """Jobs that this thread claims in the block have this :attr:`LeasedJob.claimant`, also those that the claim itself buries."""
+    before = _claimant.set(claimant)
+    try:
+        yield
+    finally:
+        _claimant.reset(before)
 
 
 class Lock(Protocol):
@@ -64,8 +77,11 @@ class LeasedJob:
         "_payload",
         "_queue",
         "_row",
+        "claimant",
+        "dead",
         "lease_ends",
         "lock",
+        "misfit",
         "settled",
         "settled_by",
         "token",
@@ -92,6 +108,12 @@ class LeasedJob:
         self.settled = False
         #: The verb that did: complete, fail, bury, snooze, defer, release or cancel; None before.
         self.settled_by: str | None = None
+        #: Whether the job died by that verb.
+        self.dead = False
+        #: What is wrong with its payload, once that was read: it cannot be decoded, or does not fit its handler's schema.
+        self.misfit: PayloadError | None = None
+        #: The run of a worker that claimed it; None: another program.
+        self.claimant = _claimant.get()
 
     @property
     def id(self) -> int:
@@ -123,7 +145,8 @@ class LeasedJob:
             try:
                 self._payload = (self._codec.decode(self._row.payload),)
             except Exception as error:
-                raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}") from error
+                self.misfit = PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}")
+                raise self.misfit from error
         return self._payload[0]
 
     def understood(self, payload: Any) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from queue_db.errors import ArgumentError, PayloadError
+from queue_db.errors import ArgumentError, PayloadError, text_of
 
 
 class Schema:
@@ -41,7 +41,7 @@ class Schema:
                 return self.model(**_fields(payload))
             return self.model(payload)
         except Exception as error:
-            raise PayloadError(kind=kind, reason=f"does not fit {self.name}: {error}") from error
+            raise PayloadError(kind=kind, reason=f"does not fit {self.name}: {text_of(error)}") from error
 
     def write(self, kind: str, payload: Any) -> Any:
         """The payload to store, of plain data or of an object of the model.

@@ -137,7 +137,7 @@ class QueueDB:
             self.database.close()
             raise
         self.hints = Hints(self.store)
-        self.deaths = Deaths(self.database, self.worker)
+        self.deaths = Deaths(self.database, lambda: self.worker)
         self.dead = DeadJobs(self)
         self.streams = Streams(self)
         self.schedules = Schedules(self)

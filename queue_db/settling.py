@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from queue_db import arguments, backoff
 from queue_db.database import ATTEMPTS, Database
 from queue_db.deaths import Death, Deaths
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, text_of
 from queue_db.hints import Hints
 from queue_db.leased import LeasedJob, Settler
 from queue_db.model import DeathReason, Kept, Verdict, to_micros
@@ -305,7 +305,7 @@ class Settling:
             "attempt": job.attempts,
             "worker": self._worker(),
             "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
-            "message": arguments.storable(_text(error), _MAX_ERROR),
+            "message": arguments.storable(text_of(error), _MAX_ERROR),
             "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
         }
 
@@ -356,7 +356,7 @@ class Settling:
         if fate is not None and any(job.tie for job in jobs):
             work = self._leaving(jobs, work, fate, fed)
         settlement = Settlement(self._database, self._store, verb, work, change, attempts, direct)
-        verdicts = settlement.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb))
+        verdicts = settlement.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
         if using is None:
             for queue in fed:
                 self._hints.ring(queue)
@@ -390,8 +390,9 @@ class Settling:
         return tied
 
 
-def _settled(job: LeasedJob, verb: str) -> None:
+def _settled(job: LeasedJob, verb: str, death: Callable[[LeasedJob], Death | None] | None) -> None:
     job.settled, job.settled_by = True, verb
+    job.dead = death is not None and death(job) is not None
 
 
 def _error_texts(error: BaseException | str | Sequence[BaseException | str], jobs: int) -> list[str]:
@@ -407,18 +408,10 @@ def _error_texts(error: BaseException | str | Sequence[BaseException | str], job
 def _error_text(error: BaseException | str) -> str:
     """The reason as it is stored: the exception's type and text, cut."""
     if isinstance(error, BaseException):
-        error = f"{type(error).__name__}: {_text(error)}"
+        error = f"{type(error).__name__}: {text_of(error)}"
     if not isinstance(error, str):
         raise ArgumentError(f"error={arguments.shown(error)}: must be a text or an exception")
     return arguments.storable(error, _MAX_ERROR)
-
-
-def _text(error: BaseException | str) -> str:
-    """The error as text, also when its class cannot say it."""
-    try:
-        return str(error)
-    except Exception as another:  # noqa: BLE001 - the class is the handler's own
-        return f"(its text cannot be had: {type(another).__name__})"
 
 
 def _limits(jobs: Sequence[LeasedJob]) -> dict[int, int] | None:

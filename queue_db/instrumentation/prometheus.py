@@ -34,7 +34,8 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
         has found. ``queue_db_depth_age_seconds`` says how old that is.
     """
     jobs = Counter("queue_db_jobs", "What happened to jobs", ["queue", "kind", "what"], registry=registry)
-    dead = Counter("queue_db_dead", "Jobs that went to the dead table, by reason", ["queue", "kind", "reason"], registry=registry)
+    deaths = "Jobs that went to the dead table, or were lost at most once, by reason"
+    dead = Counter("queue_db_dead", deaths, ["queue", "kind", "reason"], registry=registry)
     runs = Histogram("queue_db_job_seconds", "How long handlers ran", ["queue", "kind"], buckets=BUCKETS, registry=registry)
     waits = Histogram(
         "queue_db_wait_seconds",

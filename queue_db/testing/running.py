@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from queue_db.errors import PayloadError, UnknownKindError
+from queue_db.errors import UnknownKindError
 from queue_db.leased import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead
@@ -82,10 +82,9 @@ def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathRe
         return None, Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
     try:
         handling.read(job)
-    except PayloadError as error:
-        return handling, Dead(f"parked: {error}"), DeathReason.PAYLOAD
-    try:
         outcome = handling.wrapped(worker.wrappers)(job)
         return handling, asyncio.run(outcome) if handling.asynchronous else outcome, None
     except Exception as error:  # noqa: BLE001 - it is the job's
+        if error is job.misfit:
+            return handling, Dead(f"parked: {error}"), DeathReason.PAYLOAD
         return handling, error, None

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from queue_db import arguments
-from queue_db.errors import StorageError, UnknownKindError
+from queue_db.errors import StorageError, UnknownKindError, text_of
 from queue_db.events import Happening
 from queue_db.leased import LeasedJob
 from queue_db.model import DeathReason, Kept, Verdict
@@ -38,6 +38,10 @@ class Unknown(NamedTuple):
     error: UnknownKindError
     #: For so many seconds, and is dead then.
     grace: float
+
+
+class LeaseLost(NamedTuple):
+    """The outcome of a job whose lease was lost while it was in hand: the database knows."""
 
 
 Ticket = object
@@ -199,6 +203,8 @@ def _verb(one: Done) -> tuple[Done, str, Any]:
     outcome = one.outcome
     detail: Any = None
     match outcome:
+        case LeaseLost():
+            verb = "lost"
         case Unknown():
             verb, detail = "defer", (f"parked: {outcome.error}", outcome.grace)
         case Snooze() | Retry() if (wrong := _wrong_wait(outcome)) is not None:
@@ -229,6 +235,7 @@ def _settling(queue: Queue, verb: str, detail: Any) -> _Settling:
     return {
         "complete": lambda ones: queue.complete_many(_jobs(ones), kept=_kept(queue, ones)),
         "settled": lambda ones: [Verdict.APPLIED for _ in ones],
+        "lost": lambda ones: [Verdict.LOST for _ in ones],
         "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
         "defer": lambda ones: queue.defer_unknown_many(_jobs(ones), detail[0], grace=detail[1]),
         "cancel": lambda ones: queue.cancel_many(_jobs(ones)),
@@ -279,7 +286,7 @@ def _wait(one: Done) -> float | None:
 
 def _reason(outcome: object) -> BaseException | str:
     said: object = outcome.reason if isinstance(outcome, Retry | Dead) else outcome
-    return said if isinstance(said, BaseException | str) else str(said)
+    return said if isinstance(said, BaseException | str) else text_of(said)
 
 
 def _jobs(ones: Sequence[Done]) -> list[LeasedJob]:

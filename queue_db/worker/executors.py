@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -80,10 +81,20 @@ class Threads:
 
 
 class Loop:
-    """Coroutines, all on one event loop in a thread of its own."""
+    """Coroutines, all on one event loop in a thread of its own.
 
-    def __init__(self, work: Callable[[LeasedJob, Handling], Coroutine[Any, Any, None]], name: str) -> None:
+    :param work: raises nothing: it ends the job, also when it is cancelled.
+    :param never_began: ends a job whose coroutine was cancelled before its first step, of which ``work`` does not hear.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[LeasedJob, Handling], Coroutine[Any, Any, None]],
+        never_began: Callable[[LeasedJob], None],
+        name: str,
+    ) -> None:
         self._work = work
+        self._never_began = never_began
         self._tasks: dict[LeasedJob, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
@@ -110,7 +121,12 @@ class Loop:
         for job, handling in assignments:
             task = self._loop.create_task(self._work(job, handling))
             self._tasks[job] = task
-            task.add_done_callback(lambda _, job=job: self._tasks.pop(job, None))  # type: ignore[misc]
+            task.add_done_callback(partial(self._ended, job))
+
+    def _ended(self, job: LeasedJob, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(job, None)
+        if task.cancelled():
+            self._never_began(job)
 
     def _cancel(self, job: LeasedJob) -> None:
         task = self._tasks.get(job)

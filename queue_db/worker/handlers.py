@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from queue_db import arguments
 from queue_db.backoff import Backoff, checked
-from queue_db.errors import ArgumentError, ConfigurationError, UnknownKindError
+from queue_db.errors import ArgumentError, ConfigurationError, PayloadError, UnknownKindError
 from queue_db.leased import LeasedJob
 from queue_db.payloads import Schema
 from queue_db.schema import KIND_LENGTH
@@ -78,7 +78,11 @@ class Handling:
         :raises PayloadError: it does not fit.
         """
         if self.schema is not None:
-            job.understood(self.schema.read(job.kind, job.payload))
+            try:
+                job.understood(self.schema.read(job.kind, job.payload))
+            except PayloadError as error:
+                job.misfit = error
+                raise
 
 
 class Handlers:

@@ -82,7 +82,7 @@ class Heartbeat:
     It waits for nothing but the database: not for locked rows, and not for verbs that handlers run on their jobs. A queue that
     fails is tried again soon; the others are extended all the same.
 
-    :param lost: called with a job whose lease was lost and that is no longer held.
+    :param lost: called with a held job whose lease was lost; returns at once.
     :param outage: logs that the database does not answer.
     """
 
@@ -125,7 +125,7 @@ class Heartbeat:
         for job, verdict in zip(batch, verdicts, strict=True):
             # A job that was settled between the look and the beat is no longer held, or its handler has settled it: nothing was
             # lost.
-            if verdict is Verdict.LOST and not job.settled and self._held.give_up(job):
+            if verdict is Verdict.LOST and not job.settled:
                 self._lost(job)
         waiting = len(jobs) - len(batch) + verdicts.count(None)
         if waiting:

@@ -18,12 +18,12 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from queue_db.deaths import Death
-from queue_db.errors import PayloadError, StorageError, UnknownKindError
+from queue_db.errors import StorageError, UnknownKindError, text_of
 from queue_db.events import Happening, JobEvent
-from queue_db.leased import LeasedJob
+from queue_db.leased import LeasedJob, claimed_by
 from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.worker.acknowledger import Acknowledger, Done, Unknown
+from queue_db.worker.acknowledger import Acknowledger, Done, LeaseLost, Unknown
 from queue_db.worker.alone import Alone
 from queue_db.worker.children import Children
 from queue_db.worker.claimer import Claimer
@@ -78,7 +78,9 @@ class Summary:
     failed: int = 0  #: the attempt failed, and there will be another one
     snoozed: int = 0  #: by the handler; or there is no handler for the kind yet
     cancelled: int = 0
-    dead: int = 0  #: it was the last attempt, for whatever reason: as many as the dead table got from this worker
+    #: It was the last attempt, for whatever reason: as many as the dead table got from this worker. With ``at_most_once`` that gets
+    #: none: these jobs were not done, and do not come back.
+    dead: int = 0
     released: int = 0  #: given back unfinished, by the handler or when the worker stopped
     lost: int = 0  #: the lease was lost, or the result could not be reported: another worker gets the job
     signal: int | None = None  #: number of the signal that stopped the worker
@@ -98,16 +100,11 @@ class Run:
         self._progress = Progress(worker.db, self.held)
         self._times: dict[LeasedJob, tuple[float, Handling]] = {}
         self._around: dict[Handling, Handler] = {}
-        # Jobs whose end is being reported, and their deaths if they died by it.
-        self._ends: dict[LeasedJob, Death | None] = {}
-        # Jobs that died by a verb which their handler called, and are counted already.
-        self._died: dict[LeasedJob, None] = {}
-        # The threads that claim and report.
-        self._claims_in: int | None = None
-        self._reports_in: int | None = None
+        # How handlers ended, while that is being reported.
+        self._ends: dict[LeasedJob, Done] = {}
         self._unknown: set[str] = set()
         self._activities: list[Activity] = []
-        self._taken_away = TakenAway(worker.db, self.held, self._lost, looks=not self._at_most_once)
+        self._taken_away = TakenAway(worker.db, self.held, self._lose, looks=not self._at_most_once)
         self._acknowledger = Acknowledger(self._told, TROUBLE, self._activity())
         self._claimer = Claimer(
             worker.db,
@@ -148,12 +145,12 @@ class Run:
         if any(not one.asynchronous for one in handlings):
             self._functions = Threads(worker.shares.total, self._call, self._names, worker.shares.urgency())
         if any(one.asynchronous for one in handlings):
-            self._coroutines = Loop(self._await, self._names)
-        self._reporting = self._thread("acknowledger", self._report)
+            self._coroutines = Loop(self._await, self._never_began, self._names)
+        self._reporting = self._thread("acknowledger", self._acknowledger.run)
         chores: list[tuple[float, Chore]] = []
         if not self._at_most_once:
             # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
-            beat = Heartbeat(self.held, worker.lease, self._lost, self._activity()).beat
+            beat = Heartbeat(self.held, worker.lease, self._lose, self._activity()).beat
             looks = [(worker.lease / 3, beat), (LOOK_EVERY, self._taken_away.look)]
             self._helpers.append(self._thread("heartbeat", keep, looks, self._ended))
             chores.append((TELL_EVERY, self._progress.tell))
@@ -266,14 +263,10 @@ class Run:
         thread.start()
         return thread
 
-    def _report(self) -> None:
-        self._reports_in = threading.get_ident()
-        self._acknowledger.run()
-
     def _claim(self, until_empty: bool) -> None:
-        self._claims_in = threading.get_ident()
         try:
-            self._claimer.run(until_empty=until_empty)
+            with claimed_by(self):
+                self._claimer.run(until_empty=until_empty)
         finally:
             self._mail.put(Ended(self))
 
@@ -300,7 +293,7 @@ class Run:
             for job, verdict in zip_longest(mine, verdicts):
                 if verdict is Verdict.LOST and job.settled:
                     # By its handler, which goes on all the same.
-                    self._told(Done(job, None, None, object()), Verdict.APPLIED)
+                    self._told(Done(job, None, None, object()), verdict)
                     continue
                 what = Happening.RELEASED if verdict else Happening.LOST
                 given += bool(verdict)
@@ -388,87 +381,90 @@ class Run:
     # --- handlers' threads ------------------------------------------------------------------------------------------
 
     def _call(self, job: LeasedJob, handling: Handling) -> None:
-        if not self._taken_away.wait_for(job):
-            self._gone(job)  # lost while it waited here
-            return
-        if handling.timeout is not None and handling.watched:
-            self._times[job] = (time.monotonic() + handling.timeout, handling)
-        began = self._begun(job)
-        if self._misfit(job, handling, began):
-            return
         outcome: object
+        began: float | None = None
         try:
+            if not self._taken_away.wait_for(job):
+                self._gone(job)  # lost while it waited here
+                return
+            if handling.timeout is not None and handling.watched:
+                self._times[job] = (time.monotonic() + handling.timeout, handling)
+            began = self._begun(job)
+            handling.read(job)
             outcome = self._wrapped(handling)(job)
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's, and the thread goes on
             outcome = error
-        if handling.watched:
-            self._times.pop(job, None)
-        self._finish(job, handling, outcome, time.monotonic() - began)
+        self._times.pop(job, None)
+        self._finish(job, handling, outcome, began)
 
     async def _await(self, job: LeasedJob, handling: Handling) -> None:
-        if not self._taken_away.known(job) and not await asyncio.to_thread(self._taken_away.wait_for, job):
-            self._gone(job)
-            return
-        began = self._begun(job)
-        if self._misfit(job, handling, began):
-            return
         outcome: object
+        began: float | None = None
+        clock: asyncio.Timeout | None = None
         try:
+            if not self._taken_away.known(job) and not await asyncio.to_thread(self._taken_away.wait_for, job):
+                self._gone(job)
+                return
+            began = self._begun(job)
+            handling.read(job)
             async with asyncio.timeout(handling.timeout) as clock:
                 outcome = await self._wrapped(handling)(job)
         except TimeoutError as error:
-            outcome = late(handling) if clock.expired() else error
+            outcome = late(handling) if clock is not None and clock.expired() else error
         except BaseException as error:  # noqa: BLE001 - CancelledError too: it was our doing, and the job is given up already
             outcome = error
-        self._finish(job, handling, outcome, time.monotonic() - began)
+        self._finish(job, handling, outcome, began)
 
-    def _misfit(self, job: LeasedJob, handling: Handling, began: float) -> bool:
-        """Read the payload; whether it does not fit, and its job is finished with that."""
-        try:
-            handling.read(job)
-        except PayloadError as error:
-            # Only the job's own payload does this: a PayloadError out of the handler is a failure like any other.
-            self._times.pop(job, None)
-            self._finish(job, handling, Dead(f"parked: {error}"), time.monotonic() - began, DeathReason.PAYLOAD)
-            return True
-        return False
+    def _never_began(self, job: LeasedJob) -> None:
+        """A coroutine was cancelled before its first step: its job is given up already, if that was our doing."""
+        self._finish(job, None, asyncio.CancelledError("cancelled before it began"))
 
     def _finish(
         self,
         job: LeasedJob,
         handling: Handling | None,
         outcome: object,
-        seconds: float | None = None,
+        began: float | None = None,
         reason: DeathReason | None = None,
     ) -> None:
+        seconds = None if began is None else time.monotonic() - began
+        if outcome is not None and outcome is job.misfit:
+            outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
         ticket = self._acknowledger.expect()
         if self.held.drop(job):
-            if isinstance(outcome, BaseException):
-                said = about(job, Happening.FAILED, seconds)
-                log.warning("%r failed: %s: %s", job, type(outcome).__name__, outcome, exc_info=outcome, extra=said)
             done = Done(job, handling, outcome, ticket, seconds, self._worker.keeps(handling), reason)
+            verb = job.settled_by  # of the handler: what is reported now may be another
             if self._at_most_once:
                 self._ended_at_most_once(done)
-                self._acknowledger.forget(ticket)
             else:
-                self._acknowledger.put(done)
+                self._report(done)
+            if isinstance(outcome, BaseException):
+                what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
+                said = about(job, Happening.FAILED if verb is None else None, seconds)
+                message = "%r %s: %s: %s"
+                log.warning(message, job, what, type(outcome).__name__, text_of(outcome), exc_info=outcome, extra=said)
         else:
             self._acknowledger.forget(ticket)
             self.held.gone(job)
-            message = "%r: the handler ended after the lease was given up; the result does not count"
-            log.warning(message, job, extra=about(job, seconds=seconds))
+            if began is not None:
+                message = "%r: the handler ended after the lease was given up; the result does not count"
+                log.warning(message, job, extra=about(job, seconds=seconds))
         self._claimer.freed()
         if self._claimer.stopping.is_set() and not self.held:
             self._mail.put(Ended(self))
 
     def _ended_at_most_once(self, done: Done) -> None:
         """It left the queue when it was claimed: whatever is not done now is never done."""
-        error = _given_up(done.outcome)
-        if error is not None:
-            reason = done.reason or (DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED)
-            self._ends[done.job] = None
-            self._worker.db.deaths.record([Death(done.job, reason, error)], kept=False)
-        self._told(done, Verdict.APPLIED)
+        self._ends[done.job] = done
+        try:
+            error = _given_up(done.outcome)
+            if error is not None:
+                reason = done.reason or (DeathReason.REJECTED if isinstance(done.outcome, Dead) else DeathReason.FAILED)
+                done.job.dead = True
+                self._worker.db.deaths.record([Death(done.job, reason, error)], kept=False)
+            self._told(done, Verdict.APPLIED)
+        finally:
+            self._acknowledger.forget(done.ticket)
 
     def _begun(self, job: LeasedJob) -> float:
         if self._worker.hooks:
@@ -488,7 +484,7 @@ class Run:
         for hook in self._worker.hooks:
             try:
                 hook(event)
-            except Exception:
+            except BaseException:  # SystemExit too: this thread has more to do
                 log.exception("the hook %r failed at %s of %r", hook, event.what, event.job, extra=about(event.job, event.what))
 
     def _gone(self, job: LeasedJob) -> None:
@@ -505,13 +501,23 @@ class Run:
             self._coroutines.cancel(job)
         self._children.cancel(job)
 
-    def _lost(self, job: LeasedJob) -> None:
+    def _lose(self, job: LeasedJob) -> None:
+        """The lease of a job is lost. In the thread that extends leases, or that claims: neither waits for hooks and logs."""
+        self._end_early(job, None, LeaseLost())
+
+    def _end_early(self, job: LeasedJob, handling: Handling | None, outcome: object) -> bool:
+        """Give up a job whose handler runs on, and report that; False: it has ended otherwise before."""
+        ticket = self._acknowledger.expect()
+        if not self.held.give_up(job):
+            self._acknowledger.forget(ticket)
+            return False
         self._warn(job)
-        self._count("lost", 1)
-        if self._worker.hooks:
-            self._tell(JobEvent(Happening.LOST, job))
-        message = "lost the lease of %r: what its handler does no longer counts"
-        log.warning(message, job, extra=about(job, Happening.LOST))
+        self._report(Done(job, handling, outcome, ticket))
+        return True
+
+    def _report(self, done: Done) -> None:
+        self._ends[done.job] = done
+        self._acknowledger.put(done)
 
     def _watch_times(self) -> None:
         shortest = min(one.timeout for one in self._worker.handlers.all() if one.timeout is not None and one.watched)
@@ -520,14 +526,9 @@ class Run:
             for job, (until, handling) in list(self._times.items()):
                 if now < until:
                     continue
-                ticket = self._acknowledger.expect()
-                if self._times.pop(job, None) is not None and self.held.give_up(job):
-                    self._warn(job)
-                    self._acknowledger.put(Done(job, handling, late(handling), ticket))
+                if self._times.pop(job, None) is not None and self._end_early(job, handling, late(handling)):
                     message = "%r: no result after %g s; its thread keeps a slot until it returns"
                     log.warning(message, job, handling.timeout, extra=about(job, Happening.FAILED, handling.timeout))
-                else:
-                    self._acknowledger.forget(ticket)
 
     def _look_at_stuck(self) -> float:
         """A chore: end the run when too many handlers hang."""
@@ -542,38 +543,33 @@ class Run:
     # --- what became of a job, in the thread that learns it -----------------------------------------------------------
 
     def _dead(self, death: Death) -> None:
-        """Hear of a death: count it if the job was this worker's."""
-        job, thread = death.job, threading.get_ident()
-        if not isinstance(job, LeasedJob):
+        """Hear of a death, by whichever verb: of a job of this run it is its end, and counted here."""
+        job = death.job
+        if not isinstance(job, LeasedJob) or job.claimant is not self:
             return
-        if job in self._ends or thread == self._reports_in:
-            self._ends[job] = death  # counted with how its handler ended
-        elif thread == self._claims_in:
-            self._buried(job, death)
-        elif self.held.holds(job):
-            self._died[job] = None
-            self._buried(job, death)
-
-    def _buried(self, job: LeasedJob, death: Death) -> None:
         self._count(Happening.DEAD.value, 1)
         if self._worker.hooks:
-            self._tell(JobEvent(Happening.DEAD, job, Dead(death.error), None, death.reason))
+            done = self._ends.get(job)
+            outcome, seconds = (Dead(death.error), None) if done is None else (_shown(done), done.seconds)
+            self._tell(JobEvent(Happening.DEAD, job, outcome, seconds, death.reason))
 
     def _told(self, done: Done, verdict: Verdict | None) -> None:
-        death = self._ends.pop(done.job, None)
-        if done.job in self._died:
-            del self._died[done.job]
-            return
-        what = Happening.LOST if not verdict else Happening.DEAD if death is not None else _counted_as(done)
-        if verdict is Verdict.LOST:
+        """Hear what became of a job whose handler has ended."""
+        job = done.job
+        self._ends.pop(job, None)
+        if job.dead:
+            return  # counted as such
+        what = _counted_as(done, verdict)
+        if what is Happening.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
-            log.warning(message, done.job, extra=about(done.job, what, done.seconds))
-        elif verdict and log.isEnabledFor(logging.DEBUG):
-            log.debug("%s: %r", what, done.job, extra=about(done.job, what, done.seconds))
+            if isinstance(done.outcome, LeaseLost):
+                message = "lost the lease of %r: what its handler does no longer counts"
+            log.warning(message, job, extra=about(job, what, done.seconds))
+        elif what is not Happening.LOST and log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %r", what, job, extra=about(job, what, done.seconds))
         self._count(what.value, 1)
         if self._worker.hooks:
-            outcome = done.outcome.error if isinstance(done.outcome, Unknown) else done.outcome
-            self._tell(JobEvent(what, done.job, outcome, done.seconds, None if death is None else death.reason))
+            self._tell(JobEvent(what, job, _shown(done), done.seconds))
 
     def _count(self, what: str, number: int) -> None:
         with self._lock:
@@ -581,11 +577,26 @@ class Run:
             setattr(summary, what, getattr(summary, what) + number)
 
 
-def _counted_as(done: Done) -> Happening:
+def _counted_as(done: Done, verdict: Verdict | None) -> Happening:
     """What became of a job that did not die: what the verb did that settled it, perhaps called by its handler."""
+    if verdict is None:
+        return Happening.LOST
     if done.job.settled_by is not None:
         return _BY_VERB[done.job.settled_by]
+    # At most once nothing is settled.
+    if verdict is Verdict.LOST:
+        return Happening.LOST
     return Happening.CANCELLED if isinstance(done.outcome, Cancel) else Happening.COMPLETED
+
+
+def _shown(done: Done) -> object:
+    """The outcome as events show it."""
+    match done.outcome:
+        case Unknown(error):
+            return error
+        case LeaseLost():
+            return None
+    return done.outcome
 
 
 _BY_VERB = {
@@ -606,9 +617,9 @@ def _given_up(outcome: object) -> str | None:
     """Why a job is lost that cannot come back; None: it was done, or cancelled."""
     match outcome:
         case BaseException():
-            return f"{type(outcome).__name__}: {outcome}"
+            return f"{type(outcome).__name__}: {text_of(outcome)}"
         case Retry(reason) | Dead(reason):
-            return str(reason)
+            return text_of(reason)
         case Snooze():
             return "its handler asked for later: at most once there is no later"
     return None

@@ -32,7 +32,7 @@ KNOWN_FOR = 2.0
 class TakenAway:
     """The looks of one worker.
 
-    :param lost: called with a job that is not this worker's any more and that is no longer held.
+    :param lost: called with a held job that is not this worker's any more; returns at once.
     :param looks: whether there is anything to see: jobs that are deleted when they are claimed belong to nobody else.
     """
 
@@ -93,8 +93,7 @@ class TakenAway:
             if tokens.get(job.id) == job.token or not job.lock.acquire(blocking=False):
                 continue
             try:
-                gone = not job.settled and self._held.give_up(job)
+                if not job.settled:
+                    self._lost(job)
             finally:
                 job.lock.release()
-            if gone:
-                self._lost(job)

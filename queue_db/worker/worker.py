@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import URL
@@ -21,7 +22,7 @@ from queue_db.settling import UNKNOWN_GRACE
 from queue_db.worker.claimer import shares_of
 from queue_db.worker.handlers import Handlers, Handling, Wrapper
 from queue_db.worker.run import Run, Summary
-from queue_db.worker.signals import Mail, Stop, handled
+from queue_db.worker.signals import Mail, Quiet, Stop, handled
 
 log = logging.getLogger("queue_db.worker")
 
@@ -60,7 +61,8 @@ class Worker:
         the dead table at once, as with ``at_most_once`` it is gone.
     :param unknown_grace: seconds for which it waits, from when the first worker found it; then it is dead.
     :param exit_when_stuck: end the run when so many handlers have not come back after their timeouts or lost leases: they keep
-        their slots. ``queue-db work`` ends with status 75 then, for its supervisor to start it again; default: never.
+        their slots. ``queue-db work`` ends with status 75 then, for its supervisor to start it again; default: never; at most as
+        many as there are slots.
     :param schedules: also enqueue what the database's schedules say, of all queues. Every worker may: each slot is enqueued once.
     :raises ArgumentError: a value is outside its allowed range.
     """
@@ -114,13 +116,17 @@ class Worker:
         if unknown not in UNKNOWN:
             raise ArgumentError(f"unknown={unknown!r}: must be one of {', '.join(UNKNOWN)}")
         arguments.seconds("unknown_grace", unknown_grace)
-        if exit_when_stuck is not None:
-            arguments.whole("exit_when_stuck", exit_when_stuck, 1)
         self.unknown, self.unknown_grace, self.exit_when_stuck = unknown, float(unknown_grace), exit_when_stuck
         if mode not in ("at_least_once", "at_most_once"):
             raise ArgumentError(f"mode={arguments.shown(mode)}: must be at_least_once or at_most_once")
         self.mode = mode
         self.shares = shares_of(queues, concurrency, prefetch, weights)
+        if exit_when_stuck is not None:
+            arguments.whole("exit_when_stuck", exit_when_stuck, 1)
+            if exit_when_stuck > (slots := self.shares.total + self.shares.ahead):
+                raise ArgumentError(
+                    f"exit_when_stuck={exit_when_stuck}: this worker has {slots} slots, so that would never happen: at most {slots}"
+                )
         if prefetch and mode == "at_most_once":
             raise ArgumentError(
                 "prefetch and at_most_once do not go together: a job claimed ahead would be gone if this process died"
@@ -263,11 +269,14 @@ class Worker:
             run.start(until_empty=until_empty, started=started)
             run.watch()
             run.leave()
+            self._forget_stops()
         log.info("stopped working on %s: %s", self.names, self.summary)
         return self.summary
 
     def stop(self, grace: float | None = None) -> None:
         """Claim no more, let running handlers finish, then :meth:`run` returns. From any thread or signal handler.
+
+        Before a run it ends that at once. One that comes while a run ends, for whatever reason, is for that run only.
 
         :param grace: seconds to wait for the handlers instead of the worker's own; 0 releases their jobs at once.
         """
@@ -297,6 +306,17 @@ class Worker:
         if self._background is not None:
             self._background.join()
             self._background = None
+        self._forget_stops()
+
+    def _forget_stops(self) -> None:
+        """A run has ended: what it did not read any more must not end the next one."""
+        with suppress(Empty):
+            while True:
+                mail = self._mail.get_nowait()
+                if isinstance(mail, Quiet):
+                    (self.quiet if mail.on else self.resume)()
+                elif isinstance(mail, Stop) and mail.signal is not None:
+                    self.summary.signal = mail.signal
 
     @property
     def stuck(self) -> int:

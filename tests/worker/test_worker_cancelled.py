@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from queue_db import Verdict
+from queue_db.events import Happening
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker, taken_away
 from queue_db.worker.held import Held
@@ -122,6 +123,73 @@ def test_notifications_of_others_do_no_harm(queue, db, open_db, running, caplog)
     assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.parametrize("waits", [False, True], ids=["before its first step", "while it waits for a look"])
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_coroutines_that_are_cancelled_before_their_handlers_leave_their_slots(queue, open_db, running, monkeypatch, waits):
+    """Else the slots would be gone for good: the jobs after them need all three at once."""
+    import asyncio
+
+    others = open_db().queue(queue.name)
+    blocked, go, meeting = threading.Event(), threading.Event(), asyncio.Barrier(3)
+    begun = []
+
+    async def handler(job):
+        begun.append(job.payload)
+        if job.payload == "blocks the loop":
+            blocked.set()
+            assert go.wait(PATIENCE)
+        if job.payload == "meets":
+            await meeting.wait()
+
+    worker = serving(queue, handler, concurrency=3, lease=3600.0)
+    with running(worker):
+        queue.enqueue("n", "blocks the loop")
+        assert blocked.wait(PATIENCE)
+        if waits:
+            monkeypatch.setattr(taken_away, "KNOWN_FOR", 0.0)
+            go.set()
+        ids = queue.enqueue_many([("n", "never begins")] * 2)
+        wait_until(lambda: others.stats().running == 2 + (not waits))
+        assert all(others.cancel(job_id) for job_id in ids)
+        wait_until(lambda: worker.summary.lost == 2)
+        monkeypatch.setattr(taken_away, "KNOWN_FOR", 3600.0)
+        go.set()
+        queue.enqueue_many([("n", "meets")] * 3)
+        wait_until(lambda: worker.summary.completed == 4)
+    assert "never begins" not in begun
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, open_db, running):
+    others = open_db().queue(queue.name)
+    go, told, jobs = threading.Event(), threading.Event(), {}
+
+    def handler(job):
+        jobs[job.kind] = job
+        assert go.wait(PATIENCE)
+
+    worker = serving(queue, handler, concurrency=3, lease=0.6)
+
+    @worker.on
+    def hook(event):
+        if event.what is Happening.LOST:
+            told.set()
+            assert go.wait(PATIENCE)
+
+    with running(worker):
+        job_id = queue.enqueue("lost")
+        queue.enqueue("kept")
+        wait_until(lambda: len(jobs) == 2)
+        assert others.cancel(job_id)
+        assert told.wait(PATIENCE)
+        assert jobs["lost"].lost.is_set()
+        version = jobs["kept"].version
+        queue.enqueue("next")
+        wait_until(lambda: "next" in jobs and jobs["kept"].version > version + 2)
+        go.set()
+    assert (worker.summary.completed, worker.summary.lost) == (2, 1)
+
+
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_only_a_cancel_of_a_job_that_runs_notifies(queue, db):
     """A notification lets one commit after the other."""
@@ -139,7 +207,12 @@ def test_only_a_cancel_of_a_job_that_runs_notifies(queue, db):
 def looking(queue):
     """A look at jobs in hand, without a worker: what is held, the look, and what was lost."""
     held, lost = Held([queue.name]), []
-    return held, TakenAway(queue.db, held, lost.append, looks=True), lost
+
+    def lose(job):
+        assert held.give_up(job)
+        lost.append(job)
+
+    return held, TakenAway(queue.db, held, lose, looks=True), lost
 
 
 def test_a_look_finds_what_others_took_and_nothing_else(queue, open_db, looking):

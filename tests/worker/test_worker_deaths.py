@@ -273,6 +273,106 @@ def test_a_listener_that_raises_changes_nothing(queue, db, records):
     assert len([record for record in records.all if getattr(record, "queue", None) == queue.name]) == 3
 
 
+@SQLITE
+def test_deaths_in_threads_with_reused_numbers_are_those_of_others(queue, db, name, log):
+    """A worker that stops has no claimer's thread any more, and the next thread may have its number."""
+    go, begun, buried = threading.Event(), threading.Event(), 50
+    events = []
+
+    def handler(job):
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    worker = serving(queue, handler)
+    worker.on(events.append)
+    queue.enqueue("n")
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert begun.wait(PATIENCE)
+    worker.stop()
+    wait_for(lambda: not any(one.name.startswith("queue_db claimer") for one in threading.enumerate()))
+    others = db.queue(f"{name}-others")
+    others.enqueue_many([("n", None)] * buried)
+
+    def bury():
+        (job,) = others.claim()
+        assert job.bury("by a program")
+
+    for _ in range(buried):
+        one = threading.Thread(target=bury)
+        one.start()
+        one.join(PATIENCE)
+    go.set()
+    thread.join(PATIENCE)
+    assert (worker.summary.completed, worker.summary.dead, db.counters.dead) == (1, 0, buried)
+    assert {event.job.queue for event in events} == {queue.name}
+
+
+@SQLITE
+def test_a_job_that_the_thread_of_a_handler_buries_is_counted_once(queue, db):
+    """Whatever number that thread has."""
+    go, begun, buried = threading.Event(), threading.Event(), threading.Event()
+
+    def handler(job):
+        begun.set()
+        assert go.wait(PATIENCE)
+        for _ in range(50):
+            thread = threading.Thread(target=try_to_bury, args=(job,))
+            thread.start()
+            thread.join(PATIENCE)
+        assert buried.is_set() or job.bury("at last")
+
+    def try_to_bury(job):
+        if threading.get_ident() == claimer and not buried.is_set():
+            assert job.bury("by a thread")
+            buried.set()
+
+    worker = serving(queue, handler)
+    queue.enqueue("n")
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert begun.wait(PATIENCE)
+    (claimer,) = [one.ident for one in threading.enumerate() if one.name == f"queue_db claimer of {queue.name!r}"]
+    worker.stop()
+    wait_for(lambda: claimer not in [one.ident for one in threading.enumerate()])
+    go.set()
+    thread.join(PATIENCE)
+    assert (worker.summary.dead, worker.summary.lost, worker.summary.completed) == (1, 0, 0)
+
+
+@SQLITE
+@pytest.mark.parametrize("verb", ["bury", "complete"])
+def test_a_verb_after_the_timeout_counts_once_and_as_what_it_did(queue, db, verb):
+    """The thread that reports the timeout is behind."""
+    behind, settled = threading.Event(), threading.Event()
+    events = []
+
+    def hook(event):
+        events.append((event.job.kind, event.what))
+        if event.job.kind == "quick" and event.what is Happening.COMPLETED:
+            behind.set()
+            assert settled.wait(PATIENCE)
+
+    worker = Worker(db, queue.name, concurrency=2)
+    worker.on(hook)
+    worker.handles("quick")(lambda job: None)
+
+    @worker.handles("hangs", timeout=0.05)
+    def hangs(job):
+        assert behind.wait(PATIENCE)
+        assert job.lost.wait(PATIENCE)
+        assert job.bury("hopeless") if verb == "bury" else job.complete()
+        settled.set()
+
+    queue.enqueue_many([("hangs", None), ("quick", None)])
+    summary = worker.run(until_empty=True)
+    dead = verb == "bury"
+    assert (summary.dead, summary.completed, summary.lost, summary.failed) == (int(dead), 1 + (not dead), 0, 0)
+    what = Happening.DEAD if dead else Happening.COMPLETED
+    assert [what for kind, what in events if kind == "hangs"] == [Happening.STARTED, what]
+    assert len(db.dead.list(queue.name)) == dead
+
+
 # --- the ends that are no deaths ----------------------------------------------------------------------------------------
 
 
@@ -331,3 +431,27 @@ def test_each_job_that_a_stop_finds_in_hand_has_one_event_and_one_count(queue, d
         assert (summary.completed, summary.released, summary.lost, summary.dead) == (0, 0, 0, 2)
         assert [record.reason for record in records.of(queue)] == ["exhausted"] * 2
         assert queue.stats().available == 3
+
+
+@SQLITE
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_handler_that_raises_after_it_completed_its_job_has_completed_it(queue, log, committed):
+    """Unless it did so in a transaction that was rolled back: the attempt has failed then."""
+
+    def handler(job):
+        if committed:
+            assert job.complete()
+        else:
+            with queue.transaction() as connection:
+                assert job.complete(using=connection)
+                raise ValueError("within")
+        raise ValueError("afterwards")
+
+    queue.enqueue("n", max_attempts=2)
+    worker = Worker(queue.db, queue.name)
+    worker.handles("n", backoff=constant(1000))(handler)
+    summary = worker.run(until_empty=True)
+    assert (summary.completed, summary.failed, summary.lost) == (int(committed), int(not committed), 0)
+    assert queue.stats().scheduled == (not committed)
+    log.wait("raised after complete(), which counts if it was committed: ValueError: ")
+    assert not log.has("the lease was lost")

@@ -145,14 +145,14 @@ def test_a_result_that_cannot_be_pickled_is_no_reason_to_do_the_work_again(queue
 
 
 @SQLITE
-def test_a_payload_that_cannot_be_decoded_fails_its_attempt(queue, db):
+def test_a_payload_that_cannot_be_decoded_lets_its_job_die(queue, db):
     worker = apart(queue, in_processes.returns_by_kind)
     job_id = queue.enqueue("n")
     with queue.transaction() as connection:
         jobs = db.store.tables.jobs
         connection.execute(jobs.update().where(jobs.c.id == job_id).values(payload="{"))
-    assert worker.run(until_empty=True).failed == 1
-    assert queue.get(job_id).last_error.startswith("PayloadError: ")
+    assert worker.run(until_empty=True).dead == 1
+    assert queue.get(job_id).last_error.startswith("parked: payload of job kind 'n': the stored text cannot be decoded: ")
 
 
 @SQLITE

@@ -5,6 +5,7 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry
 
+from queue_db import ArgumentError
 from queue_db.backoff import constant
 from queue_db.insights import findings
 from queue_db.instrumentation import prometheus
@@ -72,3 +73,26 @@ def test_a_handler_that_comes_back_is_not_stuck(queue, monkeypatch):
     queue.enqueue_many([("late", None)] * 3)
     summary = worker.run(until_empty=True)
     assert (summary.failed, summary.stuck) == (3, 0)
+
+
+@SQLITE
+def test_the_stop_of_a_run_that_ended_by_itself_does_not_end_the_next_one(queue, hanging):
+    """The end of the block is a second stop."""
+    queue.enqueue_many([("hangs", None)] * 2)
+    worker = hanging(exit_when_stuck=2)
+    done = threading.Event()
+    worker.handles("n")(lambda job: done.set())
+    with worker:
+        worker._background.join(PATIENCE)
+        assert worker.summary.stuck == 2
+    queue.enqueue("n")
+    with worker:
+        assert done.wait(PATIENCE)
+    assert worker.summary.completed == 1
+
+
+@SQLITE
+def test_as_many_stuck_handlers_as_there_are_slots_at_most(queue):
+    with pytest.raises(ArgumentError, match="exit_when_stuck=5: this worker has 2 slots, so that would never happen: at most 2"):
+        Worker(queue.db, queue.name, concurrency=2, exit_when_stuck=5)
+    assert Worker(queue.db, queue.name, concurrency=2, prefetch=3, exit_when_stuck=5)

@@ -7,12 +7,14 @@ import pytest
 
 from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State
 from queue_db.backoff import constant
+from queue_db.model import DeathReason
 from queue_db.testing import SettableClock, drain, inline
 from queue_db.worker import Worker
 from queue_db.worker.acknowledger import Acknowledger, Done
 from queue_db.worker.run import TROUBLE
 from tests.worker.serving import serving
 
+PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 
@@ -91,6 +93,46 @@ def test_an_outcome_that_makes_no_sense_counts_for_its_own_job_only(queue):
     assert (stats.available, stats.scheduled, stats.running, stats.dead) == (0, 4, 0, 1)
     assert queue.get(jobs[1].id).last_error == "SaysNothingError: (its text cannot be had: RuntimeError)"
     assert queue.get(jobs[2].id).last_error == "5"
+
+
+def says_nothing(_):
+    raise SaysNothingError
+
+
+@SQLITE
+@pytest.mark.parametrize("mode", ["at_least_once", "at_most_once"])
+@pytest.mark.parametrize("where", ["schema", "handler", "coroutine"])
+def test_an_error_without_a_text_ends_its_job_and_not_its_thread(queue, running, mode, where):
+    """There is only one thread, and a second job for it."""
+
+    async def coroutine(job):
+        says_nothing(job)
+
+    worker = Worker(queue.db, queue.name, concurrency=1, mode=mode, grace=0)
+    handler = {"schema": print, "handler": says_nothing, "coroutine": coroutine}[where]
+    worker.handles("n", max_attempts=1, schema=says_nothing if where == "schema" else None)(handler)
+    queue.db.schemas.clear()
+    queue.enqueue_many([("n", None)] * 2)
+    with running(worker, until_empty=True) as thread:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert (worker.summary.dead, worker.summary.released, worker.summary.lost) == (2, 0, 0)
+
+
+@SQLITE
+@pytest.mark.parametrize("how", ["thread", "drain"])
+def test_a_payload_that_cannot_be_decoded_lets_its_job_die_if_its_handler_needs_it(queue, db, how):
+    ids = queue.enqueue_many([("needs", None), ("does not", None)])
+    with queue.transaction() as connection:
+        jobs = db.store.tables.jobs
+        connection.execute(jobs.update().where(jobs.c.id.in_(ids)).values(payload="{no json"))
+    worker = serving(queue, {"needs": lambda job: job.payload, "does not": lambda job: job.payload_text})
+    deaths = []
+    db.deaths.add(deaths.append)
+    drain(worker) if how == "drain" else worker.run(until_empty=True)
+    db.deaths.remove(deaths.append)
+    assert [(death.job.id, death.reason) for death in deaths] == [(ids[0], DeathReason.PAYLOAD)]
+    assert queue.stats().by_kind.keys() <= {"needs"}
 
 
 @SQLITE
