@@ -188,7 +188,8 @@ class Queue:
     def claim_unless(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
         """:meth:`claim`, but nothing while a job is due in one of the queues ``due``, asked in the same statement.
 
-        Not found there: a job of a priority that this process has not seen, or of more than 32. ``db.upcoming`` finds them.
+        Not found there: a job of a priority that this process has not seen, in a queue of more than 32 priorities, or beyond the
+        first 16 priorities of all these queues together, in the order of ``due``. ``db.upcoming`` finds them.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         codec = self.db.codec

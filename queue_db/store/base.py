@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, case, literal
+from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.taking import Taking
@@ -27,7 +28,8 @@ class Store:
     csv: bool = False
     #: Gets the rows of jobs that a stream's batch sends to the dead table, by id: for a report after the commit. None: no report.
     buried: dict[int, Row[Any]] | None = None
-    takings: dict[Any, Taking] = field(default_factory=dict, repr=False)
+    #: The parts of the claims in use, by shape: each takes some hundred kilobytes with all that is made of it.
+    takings: LRUCache[Any, Taking] = field(default_factory=lambda: LRUCache(32), repr=False)
 
     def time(self) -> dict[str, int]:
         """The parameter ``now`` of a statement, if time is set and not the database's."""

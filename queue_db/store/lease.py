@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -26,7 +27,7 @@ from sqlalchemy import (
 
 from queue_db.clock import moment
 from queue_db.dialects.taking import Taking
-from queue_db.model import Claim, ClaimedRow, Want
+from queue_db.model import Claim, ClaimedRow, Range, Want
 from queue_db.store.base import Store, next_attempt, next_version
 
 
@@ -60,6 +61,18 @@ class Draw:
     start: int = 0
     window: int = 1
 
+
+#: In so many ranges of higher queues a claim asks whether a job is due, in the order of ``Want.unless_due``. What lies beyond is
+#: left to the looks of the worker.
+MOST_ASKED = 16
+
+# The numbers of ranges for which there are statements: others are filled up to the next one, or each new priority in a queue would
+# make a statement that is written, sent and planned anew.
+_OWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_OTHERS = (1, 2, 4, 8, MOST_ASKED)
+
+# Nothing is due in it.
+_NEVER = 2**63 - 1
 
 _COLUMNS = ClaimedRow._fields
 _WIDTH = len(_COLUMNS)
@@ -115,34 +128,44 @@ def _asked(store: Store, want: Want, order: Order, lock: Lock) -> tuple[Taking, 
         parameters["of_kind"] = want.kind
     if want.now is not None:
         parameters["now"] = want.now
-    for place, known in enumerate(want.ranges):
+    own = _filled(want.ranges, _OWN, floor=_NEVER)
+    for place, known in enumerate(own):
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
-    for number, (queue, ranges) in enumerate(want.unless_due):
-        parameters[f"other_{number}"] = queue
-        for place, known in enumerate(ranges):
-            parameters[f"other_priority_{number}_{place}"] = known.priority
-            parameters[f"other_floor_{number}_{place}"] = known.floor
-    others = tuple(len(ranges) for _, ranges in want.unless_due)
-    kinded = want.kind is not None
-    taking = _taking(store, len(want.ranges), order, lock, others, settable=want.now is not None, kinded=kinded)
+    asked = [(queue, known) for queue, ranges in want.unless_due for known in ranges][:MOST_ASKED]
+    asked += asked[-1:] * (_size(len(asked), _OTHERS) - len(asked))
+    for place, (queue, known) in enumerate(asked):
+        parameters[f"other_queue_{place}"] = queue
+        parameters[f"other_priority_{place}"] = known.priority
+        parameters[f"other_floor_{place}"] = known.floor
+    taking = _taking(store, len(own), order, lock, len(asked), settable=want.now is not None, kinded=want.kind is not None)
     return taking, parameters
 
 
-def _taking(
-    store: Store, ranges: int, order: Order, lock: Lock, others: tuple[int, ...] = (), *, settable: bool, kinded: bool
-) -> Taking:
-    """The statement parts of one shape of claim, built once. ``others``: the number of ranges of each queue in ``unless_due``."""
+def _size(number: int, sizes: Sequence[int]) -> int:
+    """The first of ``sizes`` that is large enough; 0 stays 0."""
+    return next((size for size in sizes if size >= number), number) if number else 0
+
+
+def _filled(ranges: Sequence[Range], sizes: Sequence[int], floor: int) -> list[Range]:
+    """``ranges`` and, up to one of ``sizes``, more of the last priority that begin at ``floor``."""
+    more = _size(len(ranges), sizes) - len(ranges)
+    return [*ranges, *([Range(ranges[-1].priority, floor)] * more if more else [])]
+
+
+def _taking(store: Store, ranges: int, order: Order, lock: Lock, others: int = 0, *, settable: bool, kinded: bool) -> Taking:
+    """The statement parts of one shape of claim, built once. ``others``: in how many ranges of other queues no job may be due."""
     shape = (ranges, order, lock, others, settable, kinded)
     taking = store.takings.get(shape)
     if taking is None:
         jobs = store.tables.jobs
         simple = ranges == 1 and lock is not Lock.WAIT and order is not Order.SHUFFLE
+        nothing_due = _nothing_due(store, others, settable)
         taking = store.takings[shape] = Taking(
             jobs=jobs,
-            candidates=_candidates(store, ranges, order, lock, settable, others, kinded=kinded),
-            whole=_candidates(store, ranges, order, lock, settable, others, kinded=kinded, whole=True),
-            lean=_lean(store, settable, others, kinded=kinded) if simple else None,
+            candidates=_candidates(store, ranges, order, lock, settable, nothing_due, kinded=kinded),
+            whole=_candidates(store, ranges, order, lock, settable, nothing_due, kinded=kinded, whole=True),
+            lean=_lean(store, settable, nothing_due, kinded=kinded) if simple else None,
             before=_before(store) if simple else None,
             slices=order is Order.SLICE,
             clock=moment(settable),
@@ -180,7 +203,7 @@ def _candidates(
     order: Order,
     lock: Lock,
     settable: bool,
-    others: tuple[int, ...],
+    nothing_due: Sequence[ColumnElement[bool]],
     *,
     kinded: bool,
     whole: bool = False,
@@ -192,7 +215,6 @@ def _candidates(
     jobs = store.tables.jobs
     wanted = [jobs.c.id, jobs.c.version, jobs.c.priority, jobs.c.available_at]
     more = [jobs.c[name] for name in _COLUMNS if name not in {column.name for column in wanted}] if whole else []
-    nothing_due = _nothing_due(store, others, settable)
     read = bindparam("read", type_=Integer)
 
     def arm(place: int | None) -> Select[Any]:
@@ -206,7 +228,7 @@ def _candidates(
         head: ColumnElement[int] = jobs.c.available_at
         if order is not Order.HEAD:
             head = select(jobs.c.available_at).where(*due).order_by(*keys).limit(1).correlate(None).scalar_subquery()
-        rows = select(*columns, head.label("head")).where(*due, *nothing_due).order_by(*keys).limit(read)
+        rows = select(*columns, head.label("head")).where(*due).order_by(*keys).limit(read)
         return rows if lock is Lock.NONE else store.dialect.lock_rows(rows, skip=lock is Lock.SKIP)
 
     def window(name: str) -> FromClause:
@@ -216,23 +238,23 @@ def _candidates(
         return arms[0] if len(arms) == 1 else union_all(*(select(one) for one in arms)).limit(read).subquery(name)
 
     if order is Order.HEAD:
-        return _joined(select(window("range")), store, more if lock is Lock.NONE else [])
+        return _joined(select(window("range")), store, more if lock is Lock.NONE else [], nothing_due)
     if order is Order.SHUFFLE:
         drawn = select(window("range")).order_by(store.dialect.random()).limit(bindparam("limit", type_=Integer))
-        return _joined(drawn, store, more)
+        return _joined(drawn, store, more, nothing_due)
     limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
     # Where the queue ends before the slice does, it goes on at the head.
     slice_ = select(window("range")).offset(start).limit(limit).subquery("slice")
     head = select(window("front")).limit(front).subquery("head")
-    return _joined(union_all(select(slice_), select(head)).limit(limit), store, more)
+    return _joined(union_all(select(slice_), select(head)).limit(limit), store, more, nothing_due)
 
 
-def _lean(store: Store, settable: bool, others: tuple[int, ...], *, kinded: bool) -> Select[Any]:
+def _lean(store: Store, settable: bool, nothing_due: Sequence[ColumnElement[bool]], *, kinded: bool) -> Select[Any]:
     """``id, version, available_at`` of the due jobs of a single range, in claim order."""
     jobs = store.tables.jobs
     return (
         select(jobs.c.id, jobs.c.version, jobs.c.available_at)
-        .where(*_due(store, 0, settable, kinded=kinded), *_nothing_due(store, others, settable))
+        .where(*_due(store, 0, settable, kinded=kinded), *nothing_due)
         .order_by(jobs.c.available_at, jobs.c.id)
     )
 
@@ -258,30 +280,37 @@ def _due(store: Store, place: int | None, settable: bool, *, kinded: bool) -> li
     return due
 
 
-def _nothing_due(store: Store, others: tuple[int, ...], settable: bool) -> list[ColumnElement[bool]]:
-    """No job is due in any range of other queues: one index entry each, read once for the statement."""
+def _nothing_due(store: Store, others: int, settable: bool) -> list[ColumnElement[bool]]:
+    """No job is due in any of so many ranges of other queues: one index entry each.
+
+    They do not depend on a row, so a database asks once for each place where they stand: outside of all that has a part for each
+    range of the claim's own.
+    """
+    # Another name for the table, or it would be taken for the one around it.
+    other = store.tables.jobs.alias("other")
     conditions: list[ColumnElement[bool]] = []
-    for number, ranges in enumerate(others):
-        for place in range(ranges):
-            # Another name for the table, or it would be taken for the one around it.
-            other = store.tables.jobs.alias(f"other_{number}_{place}")
-            due = select(other.c.id).where(
-                other.c.queue == bindparam(f"other_{number}"),
-                other.c.priority == bindparam(f"other_priority_{number}_{place}", type_=Integer),
-                other.c.available_at >= bindparam(f"other_floor_{number}_{place}", type_=BigInteger),
-                other.c.available_at <= moment(settable),
-                other.c.delete_mark == 0,
-            )
-            conditions.append(~due.order_by(other.c.available_at).limit(1).exists())
+    for place in range(others):
+        due = select(other.c.id).where(
+            other.c.queue == bindparam(f"other_queue_{place}"),
+            other.c.priority == bindparam(f"other_priority_{place}", type_=Integer),
+            other.c.available_at >= bindparam(f"other_floor_{place}", type_=BigInteger),
+            other.c.available_at <= moment(settable),
+            other.c.delete_mark == 0,
+        )
+        # Not NOT EXISTS: that may be turned into a join, which reads the claim's own rows first.
+        conditions.append(due.order_by(other.c.available_at).limit(1).scalar_subquery().is_(None))
     return conditions
 
 
-def _joined(drawn: Select[Any] | CompoundSelect[Any], store: Store, others: list[Column[Any]]) -> Select[Any]:
-    """``drawn`` with the other columns of its jobs."""
+def _joined(
+    drawn: Select[Any] | CompoundSelect[Any], store: Store, others: list[Column[Any]], nothing_due: Sequence[ColumnElement[bool]]
+) -> Select[Any]:
+    """``drawn`` with the other columns of its jobs, unless a job is due elsewhere."""
     jobs, of = store.tables.jobs, drawn.subquery("drawn")
     if not others:
-        return drawn if isinstance(drawn, Select) else select(of)
-    return store.dialect.by_id(select(of, *others).join_from(of, jobs, jobs.c.id == of.c.id), jobs)
+        return (drawn if isinstance(drawn, Select) else select(of)).where(*nothing_due)
+    rows = select(of, *others).join_from(of, jobs, jobs.c.id == of.c.id)
+    return store.dialect.by_id(rows.where(*nothing_due), jobs)
 
 
 def _unseen(store: Store, ranges: int) -> Select[Any]:
