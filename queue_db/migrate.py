@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, Select, inspect, literal_column, select, table
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import DBAPIError
 
 from queue_db.arguments import shown
 from queue_db.database import URL_VARIABLE, Database, parse_url
-from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError
+from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError, TransientStorageError
 from queue_db.masking import MASK, masked
+from queue_db.model import Fault
 from queue_db.schema import HEAD, Tables
 from queue_db.schema import tables as described
 
@@ -179,15 +181,25 @@ def run(database: Database, tables: Tables, connection: Connection | None, revis
     """Migrate up or down to ``revision``; on ``connection`` in the caller's transaction.
 
     Several processes may do this at once when they start: one makes the tables, the others find them made.
+
+    :raises TransientStorageError: among others, when another transaction keeps a table locked for longer than ten seconds.
     """
     if connection is not None:
         _to(connection, tables, revision)
         return
     try:
         database.run(lambda own: _to(own, tables, revision), name="migrate", attempts=1)
-    except StorageError:
-        if revision != "head" or not _made_by_another(database, tables):
-            raise
+    except StorageError as error:
+        if revision == "head" and _made_by_another(database, tables):
+            return
+        cause = error.__cause__
+        if isinstance(cause, DBAPIError) and database.dialect.fault(cause) is Fault.LOCK_TIMEOUT:
+            raise TransientStorageError(
+                f"{error}: an open transaction of another session uses the tables; end it, then run the migration again",
+                sqlstate=error.sqlstate,
+                statement_name=error.statement_name,
+            ) from cause
+        raise
 
 
 def _made_by_another(database: Database, tables: Tables) -> bool:

@@ -135,15 +135,14 @@ class MySQL(Dialect):
             "read_timeout": 60,
             "write_timeout": 60,
             "charset": "utf8mb4",
-            # Seconds; the default of 50 is longer than most leases.
-            "init_command": "SET SESSION innodb_lock_wait_timeout = 10",
+            "init_command": _lock_waits(10),
         }
         unknown = _LACKING.get(url.get_driver_name(), ())
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query and name not in unknown}}
 
     def visiting_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # A publication of millions of jobs is one statement, and whoever publishes the same waits for it.
-        longer = {"read_timeout": 1800, "write_timeout": 1800, "init_command": "SET SESSION innodb_lock_wait_timeout = 60"}
+        longer = {"read_timeout": 1800, "write_timeout": 1800, "init_command": _lock_waits(60)}
         arguments = self.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
         arguments |= {name: value for name, value in longer.items() if name not in url.query}
         return {"connect_args": arguments | ({"local_infile": True} if local_infile else {})}
@@ -454,6 +453,12 @@ def _increment(connection: Connection) -> int:
         step = int(connection.execute(text("SELECT @@auto_increment_increment")).scalar_one())
         connection.info["queue_db.auto_increment_increment"] = step
     return step
+
+
+def _lock_waits(seconds: int) -> str:
+    # The defaults are 50 s for a row, longer than most leases, and a year (MariaDB: a day) for a table: the server would keep an
+    # ALTER TABLE waiting after its client has gone, and each statement of the others behind it.
+    return f"SET SESSION innodb_lock_wait_timeout = {seconds}, SESSION lock_wait_timeout = {seconds}"
 
 
 def _read_committed(connection: Any, _: Any) -> None:

@@ -144,8 +144,16 @@ SETTINGS = {
         "SHOW enable_seqscan": "off",
         "SHOW application_name": "queue_db",
     },
-    "mysql": {"SELECT @@innodb_lock_wait_timeout": "10", "SELECT @@transaction_isolation": "READ-COMMITTED"},
-    "mariadb": {"SELECT @@innodb_lock_wait_timeout": "10", "SELECT @@tx_isolation": "READ-COMMITTED"},
+    "mysql": {
+        "SELECT @@innodb_lock_wait_timeout": "10",
+        "SELECT @@lock_wait_timeout": "10",
+        "SELECT @@transaction_isolation": "READ-COMMITTED",
+    },
+    "mariadb": {
+        "SELECT @@innodb_lock_wait_timeout": "10",
+        "SELECT @@lock_wait_timeout": "10",
+        "SELECT @@tx_isolation": "READ-COMMITTED",
+    },
 }
 
 
