@@ -132,9 +132,11 @@ def test_one_run_has_no_spread_and_wins_nothing_beyond_the_noise(tmp_path):
         peer("theirs", (9999.0,)),
     )
     advice = Advice.of(once)
-    assert advice.sentence.startswith("Use skip_locked, batches of 100: 28,333 jobs/s (one run)")
+    assert advice.sentence.startswith(
+        "skip_locked, batches of 100 was the fastest in one run, of our strategies that lose no job: 28,333 jobs/s (one run)"
+    )
     assert "the batches bring 14 × of that" in advice.sentence  # no digits that were not measured
-    assert "It was the fastest: 2.1 × the jobs/s of adaptive, the next fastest." in advice.choices[0].reason
+    assert "2.1 × the jobs/s of adaptive, the next fastest of our strategies that lose no job." in advice.choices[0].reason
     assert advice.caveats == (
         "Each row ran only once: its spread is not known, and any difference may be chance. Repeat it with --repeat 10.",
     )
@@ -144,6 +146,17 @@ def test_one_run_has_no_spread_and_wins_nothing_beyond_the_noise(tmp_path):
     for shown in (*said, (tmp_path / "index.html").read_text(), printed(once)):
         assert "sd 0" not in shown
         assert "beyond the noise" not in shown
+
+
+def test_one_run_names_no_tie_within_a_spread_and_no_order_to_use_it():
+    at_most_once = row("at_most_once", (4000.0,))
+    sentence = advised(row("skip_locked", (1000.0,)), row("adaptive", (1050.0,)), row("optimistic", (500.0,)), at_most_once)
+    assert sentence.startswith("skip_locked was among the fastest in one run, of our strategies that lose no job: 1,000 jobs/s")
+    assert "Less than 10 % apart: adaptive (0.95 × its jobs/s); it is named because it is the simplest of them." in sentence
+    for word in ("Use ", ", use ", "tie", "spread", "It was the fastest"):
+        assert word not in sentence
+    repeated = advised(row("skip_locked", FAST), row("adaptive", SLOW), row("at_most_once", FASTER))
+    assert "the jobs/s of adaptive, the next fastest of our strategies that lose no job." in repeated
 
 
 def written_page(folder, one, machine=None):

@@ -19,6 +19,9 @@ OTHER_PROMISE = "at_most_once"
 #: The strategy that ``QueueDB(url)`` has.
 DEFAULT = "adaptive"
 
+#: Which rows are compared: the others are in the chart, too.
+OURS = "of our strategies that lose no job"
+
 TIE = f"differences under {MARGIN:.0%} or within the spread are ties".replace("%", " %")
 
 
@@ -38,13 +41,13 @@ class Choice:
     def _against(self) -> str:
         if self.tied:
             others = join([f"{one.name} ({between(self.row, one)} its jobs/s)" for one in self.tied])
+            if once(self.row):
+                return f"Less than {MARGIN:.0%} apart: {others}; it is named because {self._preferred()}.".replace("%", " %")
             return f"A tie with {others}, as {TIE}; preferred because {self._preferred()}."
         if self.next is not None:
             ratio = between(self.row, self.next)
-            beside = f"{ratio} the jobs/s of {self.next.name}, the next fastest"
-            if ratio is not None and not ratio.wins:
-                return f"It was the fastest: {beside}."
-            return f"It wins beyond the noise: {beside}."
+            beside = f"{ratio} the jobs/s of {self.next.name}, the next fastest {OURS}"
+            return f"It wins beyond the noise: {beside}." if ratio is None or ratio.wins else f"{beside}."
         return "No other row with this batch can be recommended, so there is nothing to compare it with."
 
     def _preferred(self) -> str:
@@ -76,14 +79,28 @@ class Advice:
         if not choices:
             return cls(sentence=_nothing(bench), choice=None)
         best = _smallest_batch(choices)
-        sentence = f"Use {label(best.row)}: {best.reason}"
+        sentence = f"{_named(best.row, sound)}: {best.reason}"
         if best.row.batch > 1 and choices[0].row.batch == 1:
             single, ratio = choices[0], between(best.row, choices[0].row)
+            use = "it was" if once(single.row) else "use"
             sentence += (
-                f" Where a worker should hold one job at a time, use {single.row.name}: {measured(single.row)};"
+                f" Where a worker should hold one job at a time, {use} {single.row.name}: {measured(single.row)};"
                 f" the batches bring {ratio} of that."
             )
         return cls(sentence=sentence, choice=best, choices=choices, caveats=tuple(caveats(sound, machine or {})))
+
+
+def _named(row: Row, sound: list[Row]) -> str:
+    """What to do; after one run, in which chance decides, only what was seen."""
+    if not once(row):
+        return f"Use {label(row)}"
+    place = "the fastest" if median(row) == max(map(median, sound)) else "among the fastest"
+    return f"{label(row)} was {place} in one run, {OURS}"
+
+
+def once(row: Row) -> bool:
+    """Whether it has no spread."""
+    return row.rate is not None and row.rate.sd is None
 
 
 def exactly_once(row: Row) -> bool:
