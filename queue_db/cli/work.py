@@ -32,7 +32,7 @@ from queue_db.database import URL_VARIABLE
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.queues import process_name
 from queue_db.worker import Processes, Program, Summary, Worker
-from queue_db.worker.tether import VARIABLE, Tied
+from queue_db.worker.tether import NUMBER, VARIABLE, Tied
 
 log = logging.getLogger("queue_db.worker")
 
@@ -175,6 +175,9 @@ def add_to(app: typer.Typer) -> None:
         claiming and no more, SIGCONT begins again; SIGUSR1 logs what every thread does. After Ctrl-C the status is 130, after
         SIGTERM and SIGHUP 0. The processes of --processes stop in the same way when the one that started them is gone.
 
+        Each process that works finds its number, 1 to N, in QUEUE_DB_PROCESS. With --processes one more imports the module: the
+        supervisor, which has no number.
+
         The log goes to standard error; what programs write there stands between its lines. With --json each process prints a
         summary at its end, and programs write to standard error only.
         """
@@ -189,6 +192,7 @@ def add_to(app: typer.Typer) -> None:
             "unknown_grace": unknown_grace,
             "exit_when_stuck": exit_when_stuck,
         }
+        _number(processes)
         wishes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         with _logging(url, log_format, verbose=verbose):
             if exec_ is None and handler is None:
@@ -219,6 +223,15 @@ def add_to(app: typer.Typer) -> None:
             ended = statuses.INTERRUPTED if ended.signal == signal.SIGINT else statuses.STUCK if ended.stuck else 0
         if ended:
             raise typer.Exit(ended)
+
+
+def _number(processes: int) -> None:
+    """Before a user's module is imported: which of the processes this one is, or that it works on nothing."""
+    if VARIABLE in os.environ:
+        return  # the supervisor has given a number
+    os.environ.pop(NUMBER, None)
+    if processes == 1:
+        os.environ[NUMBER] = "1"
 
 
 def _run(worker: Worker, processes: int, *, until_empty: bool) -> Summary | int:

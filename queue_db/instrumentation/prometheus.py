@@ -1,8 +1,8 @@
 """Metrics for Prometheus: what happens to jobs, how long they waited and ran, and what claims met.
 
 ``instrument(worker)`` once, and serve them with ``prometheus_client.start_http_server(9000, addr="127.0.0.1")`` or in your own web
-server. Nothing here sends a statement for a job. Depth and age are counted by one process of all, at most 1 % of the time
-(:mod:`queue_db.sampling`); a scrape reads one row.
+server; with ``queue-db work --processes`` on a port for each ``QUEUE_DB_PROCESS``. Nothing here sends a statement for a job. Depth
+and age are counted by one process of all, at most 1 % of the time (:mod:`queue_db.sampling`); a scrape reads one row.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from queue_db.worker.child import Answer, Call, Logged, Raised, Returned
 from queue_db.worker.handlers import Handling, late
 from queue_db.worker.logs import about
 from queue_db.worker.snapshot import JobSnapshot
+from queue_db.worker.tether import NUMBER
 
 log = logging.getLogger("queue_db.worker")
 
@@ -145,6 +146,8 @@ class _Child:
             # A session of its own: Ctrl-C does not reach it, and it is ended together with what it has started.
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
                 [sys.executable, "-c", _PROGRAM, json.dumps(start)],
+                # It works on no queue: a module that it imports must not serve the worker's metrics a second time.
+                env={name: value for name, value in os.environ.items() if name != NUMBER},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from queue_db import arguments
 from queue_db.worker.pauses import Pause
 from queue_db.worker.signals import STOPS, wanted
-from queue_db.worker.tether import VARIABLE, Life, Tether
+from queue_db.worker.tether import NUMBER, VARIABLE, Life, Tether
 
 log = logging.getLogger("queue_db.worker")
 
@@ -63,7 +63,7 @@ class Processes:
     SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT and SIGUSR1 are handed on. A process that dies after it has begun to claim is
     replaced, whatever its exit status, and ``died`` is called with its worker name; one that ends in good order is not replaced. If
     one fails before it claims and none has ever claimed, all are stopped. When the supervisor itself dies, the processes stop as
-    after SIGTERM. Each of them is told by an environment variable which pipe leads here (:mod:`queue_db.worker.tether`).
+    after SIGTERM. Environment variables tell each of them its number and which pipe leads here (:mod:`queue_db.worker.tether`).
 
     :param environment: the processes'.
     :param died: gives back what the process of that name had in hand.
@@ -109,7 +109,7 @@ class Processes:
         tether = Tether()
         with tether.theirs:
             theirs = tether.theirs.fileno()
-            environment = self._environment | {VARIABLE: str(theirs)}
+            environment = self._environment | {VARIABLE: str(theirs), NUMBER: str(number)}
             # A session of its own: Ctrl-C reaches the parent, which hands it on once.
             process = subprocess.Popen(  # noqa: S603 - ourselves
                 self._command, env=environment, start_new_session=True, pass_fds=[theirs]

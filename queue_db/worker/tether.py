@@ -18,6 +18,10 @@ from typing import Self
 #: The environment variable with the number of the pipe.
 VARIABLE = "QUEUE_DB_ONE_OF"
 
+#: The environment variable with the number of the process, 1 to N; one that takes the place of another has its number. The
+#: supervisor has none: that is how a module that both import knows where jobs are worked on.
+NUMBER = "QUEUE_DB_PROCESS"
+
 _STARTED = b"started "
 _ENDED = b"ended"
 

@@ -236,3 +236,23 @@ def test_kinds_without_a_handler_wait_or_are_dead(ask, queue, handlers):
     assert ask(*arguments, "--unknown-grace", 0).record["dead"] == 1
     assert queue.get(third).state is State.DEAD
     assert "unknown='later': must be one of wait, dead" in ask(*arguments, "--unknown", "later", status=2).out
+
+
+@pytest.mark.parametrize(("processes", "numbers"), [(1, ["1"]), (2, ["1", "2", "none"])])
+@SQLITE
+def test_processes_that_work_have_a_number_when_they_import_the_module(url, queue, tmp_path, processes, numbers):
+    """The supervisor, which imports it too, has none: it must not take a port."""
+    (tmp_path / "numbered.py").write_text(
+        "import os\n"
+        "from queue_db import QueueDB\n"
+        "from queue_db.worker import Worker\n"
+        "with open('imported', 'a') as file: file.write(os.environ.get('QUEUE_DB_PROCESS', 'none') + '\\n')\n"
+        f"worker = Worker(QueueDB({url!r}), {queue.name!r})\n"
+        "worker.handles('n')(print)\n"
+    )
+    command = [sys.executable, "-m", "queue_db", "work", "numbered:worker", "--processes", str(processes), "--until-empty"]
+    # A number that this shell got from somewhere means nothing.
+    environment = os.environ | {"QUEUE_DB_PROCESS": "9"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert sorted((tmp_path / "imported").read_text().split()) == numbers

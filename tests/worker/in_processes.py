@@ -114,6 +114,10 @@ def returns_by_kind(job: Any) -> object:
     return OUTCOMES[job.kind]
 
 
+def number(job: Any) -> str:
+    return os.environ.get("QUEUE_DB_PROCESS", "none")
+
+
 def logs(job: Any) -> None:
     logging.getLogger("shop").debug("too small")
     logging.getLogger("shop").info("%s for %r", "painted", "ä", extra={"color": "blue"})

@@ -54,6 +54,15 @@ def test_a_process_is_used_again_and_ends_with_its_worker(queue, meeting, runnin
 
 
 @SQLITE
+def test_it_has_not_the_number_of_the_worker(queue, monkeypatch):
+    """A module that opens a port for the worker's metrics is imported there too."""
+    monkeypatch.setenv("QUEUE_DB_PROCESS", "1")
+    job_id = queue.enqueue("n")
+    apart(queue, in_processes.number, handling={"keep": 100}).run(until_empty=True)
+    assert queue.db.wait(job_id, PATIENCE).result == "none"
+
+
+@SQLITE
 def test_there_are_never_more_processes_than_jobs_at_once(queue, meeting, running):
     worker = apart(queue, in_processes.meets, concurrency=2)
     queue.enqueue_many([("n", {"port": meeting.port})] * 6)
