@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamError
-from queue_db.schema import WORKER_LENGTH
+from queue_db.queues import process_name
 from queue_db.spark.connecting import Place, clean, telling
 from queue_db.spark.looking import FIRST_ROWS, Shape, fitting
 from queue_db.spark.options import Settings
@@ -179,7 +177,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The session; the first call of this process takes the stream over."""
         if self._session is None:
             db.ready()
-            holder = f"{socket.gethostname()[:60]}:{os.getpid()}"[:WORKER_LENGTH]
             self._session = self._run(
                 db,
                 "open stream",
@@ -188,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     store=db.store,
                     name=self._stream,
                     queue=self._queue,
-                    holder=holder,
+                    holder=process_name(),
                     retention=self._retention,
                 ),
             )

@@ -1,4 +1,4 @@
-"""What must be done now and then beside the jobs: one thread and one connection for it. The heartbeat has a thread of its own."""
+"""What must be done now and then beside the jobs, on the threads keeper, scheduler and housekeeper. The heartbeat has its own."""
 
 from __future__ import annotations
 

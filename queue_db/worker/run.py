@@ -147,25 +147,21 @@ class Run:
         if any(one.asynchronous for one in handlings):
             self._coroutines = Loop(self._await, self._never_began, self._names)
         self._reporting = self._thread("acknowledger", self._acknowledger.run)
-        chores: list[tuple[float, Chore]] = []
+        chores: list[tuple[float, Chore]] = [(0.0, self._presence.tell)]
         if not self._at_most_once:
             # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
             beat = Heartbeat(self.held, worker.lease, self._lose, self._activity()).beat
             looks = [(worker.lease / 3, beat), (LOOK_EVERY, self._taken_away.look)]
             self._helpers.append(self._thread("heartbeat", keep, looks, self._ended))
             chores.append((TELL_EVERY, self._progress.tell))
-        if worker.schedules:
-            chores.append((0.0, scheduler(worker.db, TROUBLE, self._activity())))
-        chores += [(0.0, watcher(self._presence)), (0.0, self._presence.tell)]
-        chores.append((FORGET_EVERY * random.random(), forgetter(worker.db, self._activity())))
-        chores.append((FORGET_EVERY * random.random(), mender(worker.db, worker.shares.queues, self._activity())))
-        if worker.dead_for is not None or worker.dead_at_most is not None:
-            chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most, self._activity())))
-        if worker.db.removal.marks:
-            chores.append((0.0, sweeper(worker.db, self._activity())))
         if worker.exit_when_stuck is not None:
             chores.append((0.0, self._look_at_stuck))
         self._helpers.append(self._thread("keeper", keep, chores, self._ended))
+        # Threads of their own for what may wait for locks, again and again: the others must not wait with it.
+        if worker.schedules:
+            ticks = [(0.0, scheduler(worker.db, TROUBLE, self._activity()))]
+            self._helpers.append(self._thread("scheduler", keep, ticks, self._ended))
+        self._helpers.append(self._thread("housekeeper", keep, self._housekeeping(), self._ended))
         if any(one.watched for one in handlings):
             self._helpers.append(self._thread("timeouts", self._watch_times))
         if started is not None:
@@ -178,6 +174,20 @@ class Run:
             worker.mode.replace("_", " "),
             worker.lease,
         )
+
+    def _housekeeping(self) -> list[tuple[float, Chore]]:
+        """What must be done some time, and may take its time."""
+        worker = self._worker
+        chores: list[tuple[float, Chore]] = [
+            (0.0, watcher(self._presence)),
+            (FORGET_EVERY * random.random(), forgetter(worker.db, self._activity())),
+            (FORGET_EVERY * random.random(), mender(worker.db, worker.shares.queues, self._activity())),
+        ]
+        if worker.dead_for is not None or worker.dead_at_most is not None:
+            chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most, self._activity())))
+        if worker.db.removal.marks:
+            chores.append((0.0, sweeper(worker.db, self._activity())))
+        return chores
 
     def watch(self) -> None:
         """Until the claimer has ended, no handler runs and all is reported, or the grace time of a stop is over."""

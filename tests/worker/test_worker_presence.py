@@ -45,6 +45,42 @@ def test_a_worker_is_there_while_it_runs(queue, db, open_db, running, monkeypatc
     assert mine(others, queue) == []
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_chore_that_hangs_delays_neither_schedules_nor_progress_nor_presence(queue, db, open_db, running, monkeypatch):
+    """As one does that waits for locks."""
+    monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
+    hangs, ticked, go = threading.Event(), threading.Event(), threading.Event()
+
+    def hung() -> float:
+        hangs.set()
+        go.wait(4 * PATIENCE)  # longer than all that is waited for below
+        return PATIENCE
+
+    def tick() -> float:
+        if hangs.is_set():
+            ticked.set()
+        return 0.02
+
+    monkeypatch.setattr("queue_db.worker.run.purger", lambda *_: hung)
+    monkeypatch.setattr("queue_db.worker.run.scheduler", lambda *_: tick)
+    others = open_db()
+
+    def handler(job):
+        job.progress(0.5)
+        go.wait(4 * PATIENCE)
+
+    worker = serving(queue, handler, concurrency=1, dead_for=3600)
+    with running(worker):
+        try:
+            assert hangs.wait(PATIENCE)
+            job_id = queue.enqueue("n")
+            wait_for(lambda: others.get(job_id).progress == 0.5)
+            wait_for(lambda: [one for one in mine(others, queue) if one.in_hand == 1])
+            assert ticked.wait(PATIENCE)
+        finally:
+            go.set()
+
+
 def wait_for(what):
     for _ in range(int(PATIENCE / 0.02)):
         if found := what():
