@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, insert, or_, select, update
 
 from queue_db.clock import moment
 from queue_db.store.base import Store
@@ -32,13 +32,30 @@ def begin(connection: Connection, store: Store, name: str, version: int | None, 
     return connection.execute(mine, store.time()).rowcount == 1
 
 
-def finish(connection: Connection, store: Store, name: str, version: int, data: str, rest: int) -> None:
-    """Write down a sample that was begun as ``version``, unless it took so long that another one was begun.
+def finish(connection: Connection, store: Store, name: str, version: int, data: str, took: int, rest: int) -> None:
+    """Write down a sample that was begun as ``version``.
 
+    One that outlasted its lease is written too, unless another one was written in the meantime: else counts that take longer than
+    the lease, which depends on the last count, would all be lost.
+
+    :param took: microseconds since it was begun.
     :param rest: microseconds until the next one may be taken.
     """
     table = store.tables.samples
     now = moment(store.clock is not None)
     values = {"taken_at": now, "next_at": now + rest, "data": data}
+    newest = or_(table.c.version == version, table.c.taken_at.is_(None), table.c.taken_at < now - took)
     store.dialect.begin(connection)
-    connection.execute(update(table).where(table.c.name == name, table.c.version == version).values(values), store.time())
+    connection.execute(update(table).where(table.c.name == name, newest).values(values), store.time())
+
+
+def give_up(connection: Connection, store: Store, name: str, version: int, rest: int) -> None:
+    """Write down that the sample begun as ``version`` failed, unless another one was begun.
+
+    :param rest: microseconds until the next one may be taken.
+    """
+    table = store.tables.samples
+    until = moment(store.clock is not None) + rest
+    store.dialect.begin(connection)
+    mine = update(table).where(table.c.name == name, table.c.version == version).values(next_at=until)
+    connection.execute(mine, store.time())

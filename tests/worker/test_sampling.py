@@ -5,9 +5,9 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry
 
-from queue_db import QueueDB
+from queue_db import QueueDB, TransientStorageError
 from queue_db.instrumentation import prometheus
-from queue_db.sampling import LONGEST, REST, Sampling
+from queue_db.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
 from queue_db.testing import SettableClock, counted_statements
 from tests.worker.serving import serving
 
@@ -92,18 +92,62 @@ def test_a_sample_is_taken_at_most_one_percent_of_the_time(opened, clock, second
         assert counts(sent) + counts(sent_by_other) == 2
 
 
+class Killed(BaseException):
+    """The process ends here, and nothing that it would still do is done."""
+
+
+def fails(error):
+    def count():
+        raise error
+
+    return count
+
+
 @SQLITE
-def test_where_a_process_dies_with_its_sample_another_one_takes_it(opened, clock, monkeypatch):
+@pytest.mark.parametrize(("lasted", "lease"), [(1.0, SHORTEST_LEASE), (9.0, 90.0), (1000.0, LONGEST_LEASE)])
+def test_where_a_process_dies_with_its_sample_another_one_takes_it(opened, clock, monkeypatch, lasted, lease):
+    """It has as long as counts take here, and not an hour."""
+    one, other = opened(), opened()
+    assert Sampling(one, Timer(lasted)).take(None)
+    clock.advance(100 * lasted)
+    monkeypatch.setattr(one, "queues", fails(Killed()))
+    with pytest.raises(Killed):
+        Sampling(one).take(1, lasted)
+    clock.advance(lease - 1)
+    age = Sampling(other).depths().age
+    assert age == pytest.approx(100 * lasted + lease - 1)
+    clock.advance(1)
+    assert Sampling(other).depths().age == 0
+
+
+@SQLITE
+def test_the_lease_follows_the_last_count(opened, clock, monkeypatch):
+    one, other = opened(), opened()
+    assert Sampling(one, Timer(9.0)).take(None)
+    clock.advance(900)
+    monkeypatch.setattr(threading, "excepthook", lambda about: None)
+    monkeypatch.setattr(one, "queues", fails(Killed()))
+    Sampling(one).depths()
+    clock.advance(89)
+    assert Sampling(other).depths().age == pytest.approx(989)
+    clock.advance(1)
+    assert Sampling(other).depths().age == 0
+
+
+@SQLITE
+def test_a_count_that_fails_costs_one_rest_and_is_logged_once(opened, clock, monkeypatch, caplog):
+    """As when the server restarts below it: neither this process nor the others wait for the end of the lease."""
     one, other = opened(), opened()
     assert Sampling(one).take(None)
     clock.advance(REST)
-    monkeypatch.setattr(one, "queues", lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        Sampling(one).take(1)
-    clock.advance(LONGEST - 1)
-    age = Sampling(other).depths().age
-    assert age == pytest.approx(REST + LONGEST - 1)
-    clock.advance(1)
+    with monkeypatch.context() as broken, caplog.at_level("INFO", logger="queue_db.sampling"):
+        broken.setattr(one, "queues", fails(TransientStorageError("the server restarts", statement_name="stats")))
+        assert Sampling(one).depths().age == REST
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "next count is due in about 10 s: the server restarts" in caplog.text
+    clock.advance(REST - 0.001)
+    assert Sampling(other).depths().age == pytest.approx(2 * REST - 0.001)
+    clock.advance(0.001)
     assert Sampling(other).depths().age == 0
 
 
@@ -122,6 +166,24 @@ def test_one_that_took_too_long_writes_nothing(opened):
     one.queue("mail").stats = slowly
     assert Sampling(one).take(1)
     assert Sampling(other).depths().jobs["mail"]["available"] == 1
+
+
+def test_one_that_outlasts_its_lease_is_written_if_it_is_the_newest(opened, clock, monkeypatch):
+    """Else there would be no counts at all where they take longer than the first lease."""
+    one, other = opened(), opened()
+    one.queue("mail").enqueue("n")
+    queues = one.queues
+
+    def slowly():
+        clock.advance(SHORTEST_LEASE)
+        monkeypatch.setattr(other, "queues", fails(Killed()))
+        with pytest.raises(Killed):
+            Sampling(other).take(1)
+        return queues()
+
+    monkeypatch.setattr(one, "queues", slowly)
+    assert Sampling(one).take(None)
+    assert Sampling(one).depths().jobs["mail"]["available"] == 1
 
 
 @SQLITE
