@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, Select, inspect, literal_column, select, table
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from queue_db.arguments import shown
 from queue_db.database import URL_VARIABLE, Database, parse_url
@@ -50,6 +50,26 @@ log = logging.getLogger("queue_db")
 
 #: Alembic's filter: (object, name, type, reflected, compare_to) → whether autogenerate looks at it.
 IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
+
+# Of the view for people: whatever has these is ours.
+_VIEW_COLUMNS = frozenset(
+    (
+        *(
+            "id",
+            "queue",
+            "kind",
+            "state",
+            "priority",
+            "attempts",
+            "max_attempts",
+            "unique_key",
+            "group_key",
+            "worker",
+            "last_error",
+        ),
+        *("payload", "created_at", "due_at", "leased_until", "died_at"),
+    )
+)
 
 # Looks for tables that another process is making, and the pause between them (seconds).
 _LOOKS = 20
@@ -226,6 +246,7 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     directory = ScriptDirectory.from_config(config)
     if version.revision is None:
         _refuse_foreign(connection, tables)
+    _refuse_foreign_view(connection, tables)
     try:
         down = _leads_down(directory, version, revision, tables)
         (command.downgrade if down else command.upgrade)(config, revision)
@@ -301,6 +322,29 @@ def _refuse_foreign(connection: Connection, tables: Tables) -> None:
                 f"there is a table {ours.name!r} in this database that is not queue_db's; choose another name: "
                 "QueueDB(url, table=…) or queue-db --table …"
             )
+
+
+def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
+    """Do not replace or drop an application's own ``jobs_state``, view or table: ours has the columns that migrations gave it."""
+    name, schema = f"{tables.name}_state", tables.schema
+    inspector = inspect(connection)
+    is_view = name in inspector.get_view_names(schema=schema)
+    if not is_view and not inspector.has_table(name, schema=schema):
+        return
+    try:
+        if {found["name"] for found in inspector.get_columns(name, schema=schema)} >= _VIEW_COLUMNS:
+            return
+    except NoSuchTableError:
+        return  # another process is migrating
+    except DBAPIError as error:
+        # MySQL does not show the columns of a view over tables that have gone.
+        if error.connection_invalidated:
+            raise
+    kind = "view" if is_view else "table"
+    raise ConfigurationError(
+        f"there is a {kind} {name!r} in this database that is not queue_db's, and the queue needs its name: rename that {kind}, "
+        "or choose another name for the queue's tables: QueueDB(url, table=…) or queue-db --table …"
+    )
 
 
 def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, start: str = "base") -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, text
 
-from queue_db import QueueDB, State
+from queue_db import ConfigurationError, QueueDB, State
 from queue_db.store import streams
 from tests.migrations.conftest import run
 
@@ -69,11 +69,65 @@ def test_states_and_times(empty: QueueDB) -> None:
     assert {row.worker for row in found.values() if row.queue == "other"} == {"stream s"}
 
 
-def test_a_due_time_beyond_all_calendars_is_shown_as_none(empty: QueueDB) -> None:
+@pytest.mark.parametrize(
+    ("at", "state", "year"),
+    [
+        (9_000_000_000_000_000_000, "scheduled", None),
+        (-62_135_596_800_000_001, "available", None),
+        (-(2**62), "available", None),
+        (-(2**63), "available", None),
+        (0, "available", 1970),
+        (-1_000_000_000_000_000, "available", 1938),
+    ],
+)
+def test_one_row_with_a_time_beyond_all_calendars_leaves_the_others_readable(
+    empty: QueueDB, at: int, state: str, year: int | None
+) -> None:
+    """It is shown as none; and so are the other times that a client may write."""
     empty.migrate()
-    run(empty, "INSERT INTO jobs (queue, payload, available_at) VALUES ('q', '1', 9000000000000000000)")
-    (row,) = rows(empty).values()
-    assert (row.state, row.due_at) == ("scheduled", None)
+    proper = empty.queue("q").enqueue("k")
+    run(empty, f"INSERT INTO jobs (queue, payload, available_at, created_at) VALUES ('other', '1', {at}, {at})")
+    found = rows(empty)
+    assert found.pop(proper or 0).due_at is not None
+    (row,) = found.values()
+    assert row.state == state
+    assert [shown and moment(shown).year for shown in (row.due_at, row.created_at)] == [year, year]
+
+
+@pytest.mark.parametrize(
+    "made", ["CREATE VIEW jobs_state AS SELECT 'mine' AS state", "CREATE TABLE jobs_state (state VARCHAR(10))"]
+)
+def test_an_applications_own_view_or_table_of_that_name_is_left_alone(empty: QueueDB, made: str) -> None:
+    """Migrating stops before anything is changed, on the way up and on the way down."""
+    refused = r"there is a (view|table) 'jobs_state' in this database that is not queue_db's.* rename that (view|table).*table=…"
+    run(empty, made)
+    with pytest.raises(ConfigurationError, match=refused):
+        empty.migrate()
+    assert tables_of(empty) - {"jobs_state"} == set()
+    with empty.database.engine.connect() as connection:
+        assert list(connection.execute(text("SELECT * FROM jobs_state")).keys()) == ["state"]
+    with QueueDB(empty.database.engine, table="mail") as db:
+        db.migrate()
+    run(empty, f"DROP {made.split()[1]} jobs_state")
+    empty.migrate()
+    run(empty, "DROP VIEW jobs_state", made)
+    with pytest.raises(ConfigurationError, match=refused):
+        empty.migrate(revision="0005")
+    empty.check()
+    with empty.database.engine.connect() as connection:
+        assert list(connection.execute(text("SELECT * FROM jobs_state")).keys()) == ["state"]
+
+
+def test_the_script_replaces_no_view(empty: QueueDB) -> None:
+    """It cannot look whose it is: CREATE VIEW fails where there is one."""
+    script = empty.migration_sql()
+    assert "CREATE VIEW" in script
+    assert "DROP VIEW" not in script
+
+
+def tables_of(db: QueueDB) -> set[str]:
+    with db.database.engine.connect() as connection:
+        return set(inspect(connection).get_table_names())
 
 
 def test_another_name_and_the_way_back(empty: QueueDB, fresh_url: str) -> None:
