@@ -235,6 +235,8 @@ class Claimer:
                 came = self._claim(queue, allowed, before)
             else:
                 refused = True
+                # Others have what it allows, and may have taken the last job: look before asking again.
+                self._promising.discard(queue)
             self._turns.came(queue, most, came)
             won += came
         if not won and not guarded and not refused:

@@ -215,6 +215,32 @@ def test_a_job_that_ends_at_the_limit_wakes_a_worker_that_waits_for_another_queu
             assert done.acquire(timeout=PATIENCE)
 
 
+def test_until_empty_ends_while_a_rival_has_the_last_job_and_all_that_the_limit_allows(queue, open_db, sent, monkeypatch):
+    """It has asked for a share in vain, and goes on asking: it must see that nothing is left to ask for."""
+    monkeypatch.setattr("queue_db.worker.controls.ASK_AGAIN", (0.0, 0.0))
+    queue.limit(concurrency=1)
+    queue.enqueue("n")
+    other = open_db(worker="rival")
+    rival = Allowance(other, [queue.name], 60.0, most=lambda queue: 1, in_hand=lambda queue: 0)
+    rival.refresh()
+    assert rival.spend(queue.name, 1) == 1
+    worker = serving(queue, lambda job: None, poll=0.01)
+    thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+    thread.start()
+    for _ in range(10_000):
+        if "share" in sent or threading.Event().wait(0.001):
+            break
+    assert "share" in sent
+    assert thread.is_alive(), "it ended although a job is due"
+    assert len(other.queue(queue.name).claim()) == 1
+    thread.join(PATIENCE)
+    try:
+        assert not thread.is_alive()
+    finally:
+        worker.stop(0)
+        thread.join(PATIENCE)
+
+
 @pytest.mark.usefixtures("nothing_but_events")
 def test_a_worker_whose_rivals_have_it_all_asks_now_and_then(queue, db, open_db, sent):
     queue.limit(concurrency=3)
