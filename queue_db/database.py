@@ -29,7 +29,7 @@ from queue_db.errors import (
     TransientStorageError,
     UnsupportedError,
 )
-from queue_db.masking import mask, masked, secrets_in
+from queue_db.masking import has_stray_at, mask, masked, secrets_in
 from queue_db.model import Capability, Counters, Fault
 
 if TYPE_CHECKING:
@@ -77,8 +77,10 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
         raise ConfigurationError(
             "this is not a database URL; write for example sqlite:///queue.db or postgresql+psycopg2://user:password@host/database"
         ) from None
-    if parsed.host is not None and "@" in parsed.host:
-        raise ConfigurationError("the user or password in the database URL contains an @: write it as %40")
+    if has_stray_at(url, parsed):
+        raise ConfigurationError(
+            "the user or password in the database URL contains an @: write it as %40, and so each other @ after it"
+        )
     if parsed.port is not None and not 0 < parsed.port < 2**16:
         raise ConfigurationError(f"cannot open {masked(parsed)}: its port must be 1 to 65,535")
     if parsed.drivername == "postgres":

@@ -34,12 +34,30 @@ def masked(url: URL | str) -> str:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         return MASK
-    # An unescaped @, / or ? in the password: part of it is taken for the host, the port, the database or an option.
-    after = [parsed.database or "", *parsed.query] if parsed.password is None else []
-    if parsed.host is not None and any("@" in part for part in (parsed.host, *after)):
+    values = [value for given in parsed.query.values() for value in ([given] if isinstance(given, str) else given)]
+    after = [parsed.database or "", *parsed.query, *values] if _names_server(parsed) else []
+    if has_stray_at(url, parsed) or any("@" in part for part in after):
         return f"{parsed.drivername}://{MASK}"
     hidden = {name: MASK for name in parsed.query if is_secret(name)}
     return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def has_stray_at(url: URL | str, parsed: URL) -> bool:
+    """Whether the password may hold an @ that is not escaped: for parsers it ends there, and the rest of it is something else.
+
+    :param parsed: what was made of ``url``.
+    """
+    if parsed.host is not None and "@" in parsed.host:
+        return True
+    if parsed.password is None:
+        return False
+    if isinstance(url, str):
+        return url.count("@") > 1
+    return any("@" in part for part in (parsed.database or "", *parsed.query))
+
+
+def _names_server(url: URL) -> bool:
+    return any(part is not None for part in (url.username, url.password, url.host))
 
 
 def secrets_in(url: str | URL | Sequence[str] | None) -> list[str]:

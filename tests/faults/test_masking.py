@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import random
 import traceback
 from collections.abc import Callable
 
 import pytest
 from typer.testing import CliRunner
 
-from queue_db import QueueDB, QueueDBError
+from queue_db import ConfigurationError, QueueDB, QueueDBError
 from queue_db.cli.app import app
 from queue_db.database import Database
 from queue_db.masking import MASK, mask, masked, secrets_in
@@ -27,6 +28,12 @@ FORMS = {
     "without a user": f"postgresql://:{SECRET}@{AT}",
     "@ escaped": f"postgresql://me:{SECRET}%40x@{AT}",
     "@ not escaped": f"postgresql://me:{SECRET}@x@{AT}",
+    "@ and / not escaped": f"postgresql://me:x@y/{SECRET}@{AT}",
+    "@ and ? not escaped": f"postgresql://me:x@y?{SECRET}@{AT}",
+    "@, / and ? not escaped": f"postgresql://me:x@y/z?{SECRET}=@{AT}",
+    "@, / and = not escaped": f"postgresql://me:x@y/z?w={SECRET}@{AT}",
+    "an @ first, then a /": f"postgresql://me:@/{SECRET}@{AT}",
+    "@ and / not escaped in MySQL": f"mysql://me:x@y/{SECRET}@{AT}?charset=utf8mb4",
     "/ escaped": f"postgresql://me:{SECRET}%2Fx@{AT}",
     "/ not escaped": f"postgresql://me:{SECRET}/x@{AT}",
     "/ after a number": f"postgresql://me:12/{SECRET}@{AT}",
@@ -121,6 +128,27 @@ def test_a_secret_is_shown_nowhere(form: str, place: str, caplog: pytest.LogCapt
     caplog.set_level(logging.DEBUG)
     assert SECRET not in PLACES[place](FORMS[form])
     assert SECRET not in caplog.text
+
+
+def test_no_run_of_a_password_of_any_characters_is_shown() -> None:
+    """Five characters of it at a time, with each character that has a meaning in URLs, escaped nowhere."""
+    dice = random.Random(7)
+    places = ("postgresql://user:{}@host:5432/db", "mysql+pymysql://u:{}@h/db?ssl_ca=/x", "mariadb://u:{}@/db")
+    shown = []
+    for _ in range(3000):
+        password = "".join(dice.choice("abcdeXYZ019@@@///??::#&=%+;,!$'\"[]~-_.") for _ in range(dice.randint(5, 10)))
+        runs = {password[start : start + 5] for start in range(len(password) - 4)}
+        for place in places:
+            url = place.format(password)
+            texts = (masked(url), mask(f"cannot reach {url} now", secrets_in(url)), mask(f"cannot reach {url} now", []))
+            shown += [(url, text) for text in texts if any(run in text for run in runs)]
+    assert shown == []
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:p@ss/word@h:5432/d", "mysql://u:p@ss?w=1&x@h/d", "postgresql://u:@/word@h/d"])
+def test_a_password_that_ends_too_early_is_refused_with_the_fix(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="write it as %40"):
+        QueueDB(url)
 
 
 def test_what_is_no_secret_is_shown() -> None:
