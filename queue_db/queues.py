@@ -9,6 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from queue_db.codecs import Codec, JSONCodec, decoded_or_text
 from queue_db.database import Database
 from queue_db.dead import DeadJobs, job_from_row
 from queue_db.deaths import Deaths
-from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.errors import ArgumentError, JobNotFoundError, PermanentStorageError
 from queue_db.hints import Hints
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.payloads import Schema
@@ -132,7 +133,10 @@ class QueueDB:
             self.database.require(self.removal.needs, f"removal {self.removal.name!r}")
             self.store = Store(named, self.database.dialect, self.database.capabilities, clock)
             # Read when the database is opened, so that no verb has to. Newer tables are looked at again, and that is logged.
-            self._schema_fits = migrate.found(self.database, self.store.tables).revision == migrate.HEAD
+            # A user who may not read the version hears of it from the first verb, and from the doctor with all other rights.
+            self._schema_fits = False
+            with suppress(PermanentStorageError):
+                self._schema_fits = migrate.found(self.database, self.store.tables).revision == migrate.HEAD
         except BaseException:
             self.database.close()
             raise

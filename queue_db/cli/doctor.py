@@ -15,7 +15,7 @@ from queue_db import __version__
 from queue_db import migrate as migrations
 from queue_db.cli import output, rights, statuses
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened
-from queue_db.errors import SchemaOutOfDateError, StorageError
+from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
 from queue_db.insights import Finding, findings
 from queue_db.model import Capability
 from queue_db.queues import QueueDB
@@ -77,13 +77,19 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
         name="doctor",
         write=False,
     )
-    version = migrations.found(database, tables)
+    version = migrations.SchemaVersion(None)
     problems: list[str] = []
     noticed: list[Finding] = []
     try:
+        version = migrations.found(database, tables)
         db.check()
     except SchemaOutOfDateError as error:
         problems.append(str(error))
+    except PermanentStorageError:
+        # Most likely the first of several rights that are missing.
+        problems += rights.missing(db)
+        if not problems:
+            raise
     else:
         problems += rights.missing(db)
         noticed += _noticed(db, problems)

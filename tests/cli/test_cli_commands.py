@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url, text, update
 
-from queue_db import Finished, State
+from queue_db import Finished, PermanentStorageError, State
 from queue_db.model import Kept
 from queue_db.queues import QueueDB
 from queue_db.schema import HEAD
@@ -215,6 +215,38 @@ def test_doctor_names_sequences_without_which_nothing_can_be_enqueued(ask_at, vi
     )
     visitor("USAGE ON ALL SEQUENCES IN SCHEMA public")
     assert ask_at(url, "doctor", "--json").record["healthy"] is True
+
+
+@SERVERS
+def test_doctor_lists_all_rights_of_a_user_who_has_hardly_any(ask_at, visitor, kind):
+    url = visitor("SELECT ON jobs_dead")
+    answer = ask_at(url, "doctor", "--json", status=1).record
+    assert len(answer["problems"]) >= len(visitor.tables)
+    for table in visitor.tables:
+        (problem,) = [one for one in answer["problems"] if re.match(rf"no right to [A-Z, ]+ on {table} \(", one)]
+        verbs = (
+            "SELECT" if table == "jobs_schema_version" else "UPDATE, INSERT, DELETE" if table == "jobs_dead" else "SELECT, UPDATE"
+        )
+        assert f": GRANT {verbs}" in problem
+    for grant in {one.partition("GRANT ")[2].rpartition(" TO ")[0] for one in answer["problems"]}:
+        visitor(grant)
+    assert ask_at(url, "doctor", "--json").record["healthy"] is True
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_an_application_that_enqueues_needs_the_rights_in_the_documentation(ask_at, visitor, kind):
+    page = (Path(__file__).parents[2] / "docs" / "how-to.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```sql\n(-- an application that only enqueues.*?)```", page, re.DOTALL)
+    url = visitor(*re.findall(r"GRANT (.*?)\s+TO shop;", block, re.DOTALL))
+    with QueueDB(url) as db:
+        queue = db.queue("mail")
+        assert queue.enqueue("k") is not None
+        assert len(queue.enqueue_many([("k", 1), ("k", 2)])) == 2
+        assert queue.enqueue("k", unique_key="u", delay=60) is not None
+        assert queue.enqueue("k", unique_key="u", on_duplicate="skip") is None
+        assert queue.enqueue("k", group="g") is not None
+        with pytest.raises(PermanentStorageError, match="permission denied"):
+            queue.claim()
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
