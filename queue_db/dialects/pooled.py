@@ -6,6 +6,7 @@ transaction says for itself what it needs, and each statement is a transaction: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, Engine, event
 
 from queue_db.dialects import greeting
 from queue_db.dialects.transactions import OnDemand
+from queue_db.errors import ConfigurationError
 
 #: A setting of no meaning to the server: who does not find it in a session knows that its options did not arrive.
 MARK = "queue_db.session"
@@ -20,7 +22,29 @@ MARK = "queue_db.session"
 _SETTINGS = {"lock_timeout": "10000", "enable_seqscan": "off", "jit": "off"}
 
 #: READ COMMITTED whatever the server's default is: elsewhere a lost version check is an error instead of no row.
-BEGINS = "BEGIN ISOLATION LEVEL READ COMMITTED; " + "; ".join(f"SET LOCAL {name} = {value}" for name, value in _SETTINGS.items())
+_BEGINS = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+_PIECE = re.compile(r"(?:\\.|\S)+", re.DOTALL)
+_SETTING = re.compile(r"([A-Za-z_][\w$-]*(?:\.[A-Za-z_][\w$-]*)*)=(.*)", re.DOTALL | re.ASCII)
+
+
+def settings_in(options: str) -> dict[str, str]:
+    """The settings in libpq's ``options``, by their names in lower case.
+
+    :raises ConfigurationError: there is something else in them.
+    """
+    found: dict[str, str] = {}
+    pieces = iter(re.sub(r"\\(.)", r"\1", piece, flags=re.DOTALL) for piece in _PIECE.findall(options))
+    for piece in pieces:
+        setting = next(pieces, "") if piece == "-c" else piece[2:] if piece.startswith(("-c", "--")) else ""
+        parts = _SETTING.fullmatch(setting)
+        if parts is None:
+            raise ConfigurationError(
+                "the database URL leads to a pooler such as PgBouncer, through which its options= can only be settings: "
+                "write each as -c name=value"
+            )
+        found[parts[1].replace("-", "_").lower()] = parts[2]
+    return found
 
 
 class Whole(OnDemand):
@@ -40,9 +64,13 @@ class Pooling:
     def __init__(self) -> None:
         #: Whether they do; None: nobody knows yet.
         self.found: bool | None = None
+        self._options = ""
+        self._begins: tuple[str, tuple[str, ...]] | None = None
 
     def watch(self, engine: Engine) -> None:
         """Let new connections of the engine be looked at."""
+        given = engine.url.query.get("options", "")
+        self._options = given if isinstance(given, str) else " ".join(given)
         event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "connect", self._look)
 
@@ -53,7 +81,7 @@ class Pooling:
             except dialect.loaded_dbapi.OperationalError:
                 if self.found is False or not _refuses_options(options):
                     raise
-                self.found = True
+                self._is_one()
         return dialect.loaded_dbapi.connect(*arguments, **{name: value for name, value in options.items() if name != "options"})
 
     def _look(self, driver: Any, _record: Any) -> None:
@@ -63,14 +91,23 @@ class Pooling:
             cursor.execute(f"SELECT current_setting('{MARK}', true)")
             (mark,) = cursor.fetchone()
         driver.rollback()
-        self.found = not mark
+        if mark:
+            self.found = False
+        else:
+            self._is_one()
+
+    def _is_one(self) -> None:
+        given = settings_in(self._options)
+        own = "".join(f"; SET LOCAL {name} = {value}" for name, value in _SETTINGS.items() if name not in given)
+        theirs = f"; SELECT {', '.join(['set_config(%s, %s, true)'] * len(given))}" if given else ""
+        self._begins = _BEGINS + theirs + own, tuple(part for setting in given.items() for part in setting)
+        self.found = True
+
+    def begin(self, connection: Connection) -> Whole | None:
+        """A transaction on a connection through a pooler, with the library's settings and those of the URL; None: there is none."""
+        return None if self._begins is None else Whole(connection, *self._begins)
 
 
 def _refuses_options(options: Mapping[str, Any]) -> bool:
     places = greeting.places(options)
     return bool(places) and greeting.refuses(places[0], options)
-
-
-def begin(connection: Connection) -> Whole:
-    """A transaction on a connection through a pooler."""
-    return Whole(connection, BEGINS)

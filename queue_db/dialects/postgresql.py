@@ -148,7 +148,7 @@ class PostgreSQL(ReturningDialect):
 
     def on_demand(self, connection: Connection, *, write: bool = True) -> transactions.OnDemand:
         # The connection has been made by now, so it is known.
-        return pooled.begin(connection) if self._pooling.found else super().on_demand(connection, write=write)
+        return self._pooling.begin(connection) or super().on_demand(connection, write=write)
 
     _prepares = False
     _full_until = 0.0  # the monotonic time before which no lean statement is used

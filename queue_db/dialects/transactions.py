@@ -20,14 +20,16 @@ class OnDemand:
     In a ``with`` block: when that raises, the transaction is rolled back. To commit it is the caller's.
 
     :param begins: the statement that begins it.
+    :param values: its values.
     """
 
-    __slots__ = ("_begins", "_connection", "_info", "begun", "sent")
+    __slots__ = ("_begins", "_connection", "_info", "_values", "begun", "sent")
 
-    def __init__(self, connection: Connection, begins: str) -> None:
+    def __init__(self, connection: Connection, begins: str, values: tuple[str, ...] = ()) -> None:
         self._connection = connection
         self._info = connection.info  # held: of a connection that has broken meanwhile there is none to be had
         self._begins = begins
+        self._values = values
         self.begun = False
         #: Statements sent on this connection, as far as the dialect sends them itself; BEGIN and COMMIT too.
         self.sent = 0
@@ -44,7 +46,7 @@ class OnDemand:
     def begin(self) -> None:
         """Begin it, unless that has been done."""
         if not self.begun:
-            self._run(self._begins)
+            self._run(self._begins, self._values)
             self.begun = True
 
     def commit(self) -> None:
@@ -62,9 +64,9 @@ class OnDemand:
                 self._connection.invalidate()
         self.begun = False
 
-    def _run(self, statement: str) -> None:
+    def _run(self, statement: str, values: tuple[str, ...] = ()) -> None:
         self.sent += 1
-        direct.change(self._connection, statement, ())
+        direct.change(self._connection, statement, values)
 
 
 def own(connection: Connection) -> OnDemand | None:
