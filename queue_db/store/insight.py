@@ -187,7 +187,7 @@ def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list
     kind may be counted in two rows.
     """
     jobs = store.tables.jobs
-    now = moment(store.clock is not None)
+    now = store.read_clock(connection)  # one for both: no job is due in one look and to come in the other
     found: list[Row[Any]] = []
     for near in ((jobs.c.available_at > now, jobs.c.available_at <= now + ahead), (jobs.c.available_at <= now,)):
         some = select(jobs.c.id).where(*near).limit(limit).subquery()
@@ -197,7 +197,7 @@ def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list
                 jobs.c.kind,
                 func.count().label("jobs"),
                 func.min(jobs.c.unknown_since).label("since"),
-                func.max(now).label("read_at"),
+                literal(now, BigInteger).label("read_at"),
             )
             .join_from(some, jobs, jobs.c.id == some.c.id)
             .where(jobs.c.unknown_since.is_not(None), jobs.c.delete_mark == 0)
@@ -205,7 +205,7 @@ def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list
             .where(or_(jobs.c.claim_token.is_(None), jobs.c.available_at <= now))
             .group_by(jobs.c.queue, jobs.c.kind)
         )
-        found += connection.execute(query, store.time())
+        found += connection.execute(query)
     return found
 
 

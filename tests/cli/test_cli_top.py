@@ -1,6 +1,7 @@
 """``queue-db top``."""
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -67,6 +68,13 @@ def test_the_doctor_says_what_is_stuck(ask_at, tmp_path, kind):
     assert ask_at(url, "doctor", "--strict", status=1).out.endswith("not healthy\n")
 
 
+def minutes_left(answer):
+    (said,) = [one for one in answer.record["stuck"] if "have no handler" in one]
+    found = re.match(r"queue 'mail': 3 jobs of kind 'newsletter' have no handler; the first is dead in (\d+) min, with", said)
+    assert found, said
+    return int(found[1])
+
+
 def test_the_doctor_names_kinds_that_no_worker_has_a_handler_for(ask_at, fresh_url, kind):
     with QueueDB(fresh_url) as db:
         db.migrate()
@@ -77,20 +85,16 @@ def test_the_doctor_names_kinds_that_no_worker_has_a_handler_for(ask_at, fresh_u
         worker.handles("welcome")(seen.append)
         worker.run(until_empty=True)
         assert len(seen) == 1
-        (said,) = ask_at(fresh_url, "doctor", "--json", status=1).record["stuck"]
-        assert said.startswith(
-            "queue 'mail': 3 jobs of kind 'newsletter' have no handler; the first is dead in 60 min, with the default"
-        )
+        assert minutes_left(ask_at(fresh_url, "doctor", "--json", status=1)) <= 60
         with mail.transaction() as connection:  # its time has come, and no worker came
             connection.execute(
                 text("UPDATE jobs SET available_at = available_at - 90000000, unknown_since = unknown_since - 600000000")
             )
-        (said, _) = sorted(
-            ask_at(fresh_url, "doctor", "--json", status=1).record["stuck"], key=lambda one: "no worker works" in one
-        )
-        assert "3 jobs of kind 'newsletter' have no handler; the first is dead in 50 min" in said
+        assert minutes_left(ask_at(fresh_url, "doctor", "--json", status=1)) <= 50
+    with QueueDB(fresh_url) as db:  # which has not yet seen where the oldest jobs are
+        worker = Worker(db, "mail")
         worker.handles("newsletter")(seen.append)
-        worker.run(until_empty=True)
+        assert worker.run(until_empty=True).completed == 3
     assert ask_at(fresh_url, "doctor", "--strict", "--json").record["stuck"] == []
 
 
