@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from prometheus_client import CollectorRegistry
 
-from queue_db import Dead, Retry, Snooze
+from queue_db import Dead, QueueDB, Retry, Snooze
 from queue_db.backoff import constant
 from queue_db.events import Happening
 from queue_db.instrumentation import prometheus
@@ -455,3 +455,13 @@ def test_a_handler_that_raises_after_it_completed_its_job_has_completed_it(queue
     assert queue.stats().scheduled == (not committed)
     log.wait("raised after complete(), which counts if it was committed: ValueError: ")
     assert not log.has("the lease was lost")
+
+
+@SQLITE
+def test_a_death_after_a_fork_names_the_process_that_caused_it(url, queue, records, monkeypatch):
+    with QueueDB(url) as db:
+        monkeypatch.setattr("queue_db.queues.process_name", lambda: "the child")
+        queue.enqueue("n")
+        (job,) = db.queue(queue.name).claim()
+        assert job.bury("no use")
+    assert [record.worker for record in records.of(queue)] == ["the child"]
