@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Table, delete, func, insert, select
+from sqlalchemy import Column, Connection, Row, Table, delete, func, insert, select, tuple_
 
 from queue_db.clock import moment
 from queue_db.store.base import Store
@@ -28,10 +28,11 @@ def record_errors(connection: Connection, store: Store, rows: Sequence[Mapping[s
         mine = errors.c.job_id.in_(crowded[start : start + _AT_ONCE])
         place = func.row_number().over(partition_by=errors.c.job_id, order_by=errors.c.version.desc()).label("place")
         numbered = select(errors.c.job_id, errors.c.version, place).where(mine).subquery("numbered")
-        # The last one of each job that goes, and with it all before.
-        last = select(numbered.c.job_id, numbered.c.version).where(numbered.c.place == KEPT + 1)
-        for job_id, version in connection.execute(last).all():
-            connection.execute(delete(errors).where(errors.c.job_id == job_id, errors.c.version <= version))
+        old = select(numbered.c.job_id, numbered.c.version).where(numbered.c.place > KEPT)
+        keys = sorted((row.job_id, row.version) for row in connection.execute(old))
+        for first in range(0, len(keys), _AT_ONCE):
+            key = tuple_(errors.c.job_id, errors.c.version)
+            connection.execute(delete(errors).where(key.in_(keys[first : first + _AT_ONCE])))
 
 
 def errors_of(connection: Connection, store: Store, job_id: int) -> list[Row[Any]]:
