@@ -46,8 +46,8 @@ class AsyncQueueDB:
     A task that is cancelled in the middle of a verb leaves it done or not done, never in between, and its connection is closed.
     What a cancelled claim has won is given back by the queue's next claim, or else when the leases end.
 
-    :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine whose pool is to be shared. When the server has become read-only,
-        as after a failover, the engine is disposed, also a caller's own: its idle connections are closed, and new ones are made.
+    :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine whose pool is to be shared. When the server has become
+        read-only, as after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
     :param strategy: how claims win jobs: ``adaptive``, ``optimistic``, ``skip_locked``, ``pessimistic``, or a Strategy object.
     :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
     :param table: name of the jobs table; the dead table is called ``<table>_dead``.
