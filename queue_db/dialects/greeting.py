@@ -22,15 +22,19 @@ _PATIENCE = 3.0
 _NOT_NOW = frozenset({"57P01", "57P02", "57P03", "53300"})
 
 
-# A startup parameter that the server, or a pooler before it, does not take.
-_UNSUPPORTED = "08P01"
+#: The code for a startup parameter that the server, or a pooler before it, does not take.
+UNSUPPORTED = "08P01"
+
+# Folders of the sockets where libpq looks without a host: Debian's choice and PostgreSQL's own.
+_FOLDERS = "/var/run/postgresql,/tmp"
 
 Place = tuple[str, int]
 
 
 def places(options: Mapping[str, Any]) -> list[Place]:
     """The servers that libpq's options name, or its environment; none if nobody can tell."""
-    hosts = str(options.get("host") or os.environ.get("PGHOST") or "").split(",")
+    elsewhere = any(options.get(name) or os.environ.get(f"PG{name.upper()}") for name in ("hostaddr", "service"))
+    hosts = str(options.get("host") or os.environ.get("PGHOST") or ("" if elsewhere else _FOLDERS)).split(",")
     ports = str(options.get("port") or os.environ.get("PGPORT") or 5432).split(",")
     if not all(hosts) or not all(port.isdigit() for port in ports):
         return []
@@ -46,9 +50,10 @@ def nobody_answers(servers: Sequence[Place], options: Mapping[str, Any]) -> bool
 
 def refuses(server: Place, options: Mapping[str, Any]) -> bool:
     """Whether it does not take ``options`` at the start of a session, but takes a session without."""
-    given = str(options.get("options", ""))
+    # libpq's, and asyncpg's.
+    given = {"options": str(options["options"])} if options.get("options") else dict(options.get("server_settings", {}))
     try:
-        return _UNSUPPORTED in (_answer(server, options, given) or ()) and _UNSUPPORTED not in (_answer(server, options) or ())
+        return UNSUPPORTED in (_answer(server, options, given) or ()) and UNSUPPORTED not in (_answer(server, options) or ())
     except OSError:
         return False
 
@@ -61,12 +66,12 @@ def _is_away(server: Place, options: Mapping[str, Any]) -> bool:
     return codes is None or bool(codes & _NOT_NOW)
 
 
-def _answer(server: Place, options: Mapping[str, Any], given: str = "") -> set[str] | None:
+def _answer(server: Place, options: Mapping[str, Any], given: Mapping[str, str] | None = None) -> set[str] | None:
     """The error codes in the answer to a session's first message; None: there is no answer, as of a proxy without a server."""
     parts = {
         "user": str(options.get("user") or "queue_db"),
         "database": str(options.get("dbname") or options.get("database") or options.get("user") or "postgres"),
-    } | ({"options": given} if given else {})
+    } | dict(given or {})
     with _reach(*server) as reached:
         body = b"".join(part.encode() + b"\0" for pair in parts.items() for part in pair) + b"\0"
         reached.sendall(struct.pack("!ii", len(body) + 8, _PROTOCOL) + body)

@@ -108,6 +108,22 @@ class Pooling:
         return None if self._begins is None else Whole(connection, *self._begins)
 
 
+def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
+    """Connect with asyncpg, which cannot go through such a pooler: for ``do_connect`` events.
+
+    :raises ConfigurationError: the pooler refuses the settings of a session.
+    """
+    try:
+        return dialect.loaded_dbapi.connect(*arguments, **options)
+    except dialect.loaded_dbapi.Error as error:
+        if error.sqlstate != greeting.UNSUPPORTED or not _refuses_options(options):
+            raise
+        raise ConfigurationError(
+            "the database URL leads to a pooler such as PgBouncer, which refuses the settings of a session; asyncpg needs them: "
+            "give AsyncQueueDB a URL that leads to the PostgreSQL server itself, or use QueueDB, which works through the pooler"
+        ) from None
+
+
 def _refuses_options(options: Mapping[str, Any]) -> bool:
     places = greeting.places(options)
     return bool(places) and greeting.refuses(places[0], options)

@@ -245,6 +245,7 @@ class PostgreSQL(ReturningDialect):
         if engine.dialect.driver == "psycopg2":
             self._pooling.watch(engine)
         if engine.dialect.driver == "asyncpg":
+            event.listen(engine, "do_connect", pooled.refuse_pooler)
             event.listen(engine, "connect", asynchronous.limit_waits)
         return engine
 

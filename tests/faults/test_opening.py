@@ -25,6 +25,7 @@ from queue_db import (
     TransientStorageError,
     UnsupportedError,
 )
+from queue_db.dialects import greeting
 from tests.servers import over_tls, provide
 
 SECRET = "hunter2-Zq"
@@ -88,6 +89,15 @@ def test_a_server_that_is_down(kind: str, shared_urls: Callable[[str], str], dif
     with pytest.raises(TransientStorageError, match=r"cannot open .*:\*\*\*@127\.0\.0\.1:1/") as refused:
         QueueDB(nobody_listens)
     assert SECRET not in told(refused.value)
+
+
+def test_a_server_that_is_down_on_the_default_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("PGHOST", "PGHOSTADDR", "PGSERVICE"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(TransientStorageError, match="cannot open"):
+        QueueDB("postgresql:///nodb?port=1")
+    monkeypatch.setenv("PGSERVICE", "elsewhere")
+    assert greeting.places({"port": 1}) == []
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])

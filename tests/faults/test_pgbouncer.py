@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from queue_db import ConfigurationError, LeasedJob, QueueDB
+from queue_db.aio import AsyncQueueDB
 from queue_db.worker import Worker
 from tests.servers import provide
 from tests.servers.pooler import PgBouncer
@@ -72,6 +74,17 @@ def test_every_transaction_has_the_settings_of_the_url(pooled: str, name: str) -
 def test_options_that_are_no_settings_are_refused_through_the_pooler(pooled: str, options: str) -> None:
     with pytest.raises(ConfigurationError, match="write each as -c name=value"):
         QueueDB(make_url(pooled).update_query_dict({"options": options}))
+
+
+@POSTGRESQL
+def test_asyncpg_is_refused_with_the_fix(url: str) -> None:
+    async def opened(address: str) -> None:
+        async with AsyncQueueDB(make_url(address).set(drivername="postgresql+asyncpg")):
+            pass
+
+    with PgBouncer(url) as pooler, pytest.raises(ConfigurationError, match="a URL that leads to the PostgreSQL server itself"):
+        asyncio.run(opened(pooler.url(url)))
+    asyncio.run(opened(url))
 
 
 @POSTGRESQL
