@@ -6,6 +6,8 @@ of their queues. ``fresh_url`` gives a database of its own.
 
 from __future__ import annotations
 
+import signal
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -48,6 +50,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="write the report of the comparison that tests/compare runs on each database: a page, plots and results.json",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Started by nohup this process ignores hang-ups, and every program that tests start would inherit that. A handler that does
+    # nothing is the same here and is not inherited.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -162,7 +162,7 @@ def test_options_are_changed_in_place_as_in_another_worker(queue):
         "unknown": "dead",
         "unknown_grace": 4,
     }
-    options |= {"exit_when_stuck": 5, "schedules": False, "keep": 6, "dead_for": 8, "dead_at_most": 9}
+    options |= {"exit_when_stuck": 2, "schedules": False, "keep": 6, "dead_for": 8, "dead_at_most": 9}
     worker = Worker(queue.db, ["a", "b"])
     other, state = worker.changed(**options), {"_lock", "_mail", "_background", "hushed", "summary", "_run"}
     worker.configure(**options)
