@@ -84,7 +84,9 @@ class Settling:
         remember = [None] * len(jobs) if kept is None else arguments.members("kept", kept, "what is remembered of each job")
         if len(remember) != len(jobs):
             raise ArgumentError(f"{len(remember)} kept for {len(jobs)} jobs: give one for each")
-        rows = {job.id: self._finished(job, one) for job, one in zip(jobs, remember, strict=True) if one}
+        # A job may be here twice, with a lease that was lost and with its next one: only the later one can be completed.
+        in_order = sorted(zip(jobs, remember, strict=True), key=lambda each: each[0].version)
+        rows = {job.id: self._finished(job, one) for job, one in in_order if one}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
             if not rows:
