@@ -21,7 +21,10 @@ class now_us(GenericFunction[int]):  # noqa: N801 - reads like the SQL function 
 
 
 class instant(GenericFunction[Any]):  # noqa: N801 - the same
-    """A time in microseconds since 1970 as the database shows times, in UTC; for people who read the tables with SQL."""
+    """A time in microseconds since 1970 as the database shows times, in UTC; for people who read the tables with SQL.
+
+    A database whose dialect has no rule for it shows the microseconds.
+    """
 
     inherit_cache = True
 
@@ -39,12 +42,16 @@ def _the_same(element: now_us_after_waiting, compiler: Any, **kw: Any) -> str:
     return str(compiler.process(now_us(), **kw))
 
 
-@compiles(now_us)
 @compiles(instant)
-def _unknown(element: Any, compiler: Any, **kw: Any) -> str:
+def _microseconds(element: instant, compiler: Any, **kw: Any) -> str:
+    return str(compiler.process(element.clauses.clauses[0], **kw))
+
+
+@compiles(now_us)
+def _unknown(element: now_us, compiler: Any, **kw: Any) -> str:
     raise CompileError(
-        f"the dialect {compiler.dialect.name!r} does not say how to write {type(element).__name__}: "
-        f'add @compiles({type(element).__name__}, "{compiler.dialect.name}")'
+        f"the dialect {compiler.dialect.name!r} does not say how to write now_us: "
+        f'add @compiles(now_us, "{compiler.dialect.name}")'
     )
 
 

@@ -42,14 +42,14 @@ def change_key(table: str, schema: str | None, columns: list[str]) -> None:
     new = f"PRIMARY KEY ({', '.join(columns)})"
     if dialect.name == "postgresql":
         op.execute(f"ALTER TABLE {quoted} DROP CONSTRAINT {table}_pkey, ADD CONSTRAINT {table}_pkey {new}")
-    elif dialect.name == "sqlite":
-        rebuild(table, schema, columns)
-    else:
+    elif dialect.name in ("mysql", "mariadb"):
         op.execute(f"ALTER TABLE {quoted} DROP PRIMARY KEY, ADD {new}")
+    else:
+        rebuild(table, schema, columns)
 
 
 def rebuild(table: str, schema: str | None, key: list[str]) -> None:
-    """SQLite keeps the key of a table for ever: make another one, in the transaction that all this runs in."""
+    """Make the table anew: SQLite cannot change the key of a table, and of an unknown database nobody knows how."""
     fields = [
         sa.Column("app", sa.String(200), nullable=False),
         sa.Column("version", sa.BigInteger, nullable=False),

@@ -33,6 +33,9 @@ class AcmeSQLAlchemyDialect(SQLiteDialect_pysqlite):
     def do_begin(self, dbapi_connection: Any) -> None:
         dbapi_connection.execute("BEGIN")
 
+    def detect_autocommit_setting(self, dbapi_conn: Any) -> bool:
+        return False  # the driver would, do_begin does not let it
+
     @classmethod
     def get_pool_class(cls, url: Any) -> Any:
         return super().get_pool_class(url.set(drivername="sqlite"))
