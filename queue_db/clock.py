@@ -50,8 +50,7 @@ def _microseconds(element: instant, compiler: Any, **kw: Any) -> str:
 @compiles(now_us)
 def _unknown(element: now_us, compiler: Any, **kw: Any) -> str:
     raise CompileError(
-        f"the dialect {compiler.dialect.name!r} does not say how to write now_us: "
-        f'add @compiles(now_us, "{compiler.dialect.name}")'
+        f'the dialect {compiler.dialect.name!r} does not say how to write now_us: add @compiles(now_us, "{compiler.dialect.name}")'
     )
 
 
