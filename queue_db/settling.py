@@ -7,7 +7,7 @@ import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -42,8 +42,20 @@ UNKNOWN_GRACE = 3600.0
 # Seconds until a job without a handler is claimed again: at first, and at most. In between it is half the time that it has waited.
 _UNKNOWN_WAITS = (1.0, 60.0)
 
+_V = TypeVar("_V")
+
 # What a job waits for whose backoff failed.
 _DEFAULT_BACKOFF = backoff.exponential()
+
+
+class _Failure(NamedTuple):
+    """What a failed attempt leaves behind."""
+
+    text: str
+    #: Of the table of failed attempts.
+    row: dict[str, Any]
+    #: Microseconds until the next attempt; None: it was the last.
+    delay: int | None
 
 
 class Settling:
@@ -84,9 +96,7 @@ class Settling:
         remember = [None] * len(jobs) if kept is None else arguments.members("kept", kept, "what is remembered of each job")
         if len(remember) != len(jobs):
             raise ArgumentError(f"{len(remember)} kept for {len(jobs)} jobs: give one for each")
-        # A job may be here twice, with a lease that was lost and with its next one: only the later one can be completed.
-        in_order = sorted(zip(jobs, remember, strict=True), key=lambda each: each[0].version)
-        rows = {job.id: self._finished(job, one) for job, one in in_order if one}
+        rows = {job.id: self._finished(job, one) for job, one in _current(jobs, remember) if one}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
             if not rows:
@@ -128,38 +138,39 @@ class Settling:
         ends = ends or [job.attempts >= job.max_attempts for job in jobs]
         if not len(waits) == len(ends) == len(jobs):
             raise ArgumentError(f"{len(waits)} waits and {len(ends)} ends for {len(jobs)} jobs: give one for each")
-        errors = {job.id: text for job, text in zip(jobs, texts, strict=True)}
         reasons = error if isinstance(error, Sequence) and not isinstance(error, str) else [error] * len(jobs)
-        failures = {job.id: self._failure(job, reason) for job, reason in zip(jobs, reasons, strict=True)}
-        over = {job.id for job, is_last in zip(jobs, ends, strict=True) if is_last}
-        limits = _limits(jobs)
-        delays = {
-            job.id: self._backoff(job) if wait is None else wait
-            for job, wait in zip(jobs, waits, strict=True)
-            if job.id not in over
+        failures = {
+            job.id: _Failure(text, self._failure(job, reason), None if end else self._backoff(job) if wait is None else wait)
+            for job, (text, reason, wait, end) in _current(jobs, list(zip(texts, reasons, waits, ends, strict=True)))
         }
+        limits = _limits(jobs)
+
+        def is_last(job_id: int) -> bool:
+            return failures[job_id].delay is None
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
-            again = [pair for pair in pairs if pair[0] not in over]
-            gone = [pair for pair in pairs if pair[0] in over]
+            again = [pair for pair in pairs if not is_last(pair[0])]
+            gone = [pair for pair in pairs if is_last(pair[0])]
             done: set[int] = set()
             if again:
-                done |= settle.free(
-                    connection, self._store, again, delays=delays, errors=_of(errors, again), limits=limits, attempted=True
-                )
+                of = {job_id: failures[job_id] for job_id, _ in again}
+                delays = {job_id: failure.delay for job_id, failure in of.items() if failure.delay is not None}
+                errors = {job_id: failure.text for job_id, failure in of.items()}
+                done |= settle.free(connection, self._store, again, delays=delays, errors=errors, limits=limits, attempted=True)
             if gone:
+                errors = {job_id: failures[job_id].text for job_id, _ in gone}
                 done |= settle.bury(connection, self._store, gone, errors, limits)
             if done:
-                history.record_errors(connection, self._store, [failures[job_id] for job_id in sorted(done)])
+                history.record_errors(connection, self._store, [failures[job_id].row for job_id in sorted(done)])
             return done
 
         def change(job: LeasedJob) -> settle.Change:
-            return settle.Change.GONE if job.id in over else settle.Change.FREED
+            return settle.Change.GONE if is_last(job.id) else settle.Change.FREED
 
         def death(job: LeasedJob) -> Death | None:
-            return Death(job, DeathReason.FAILED, errors[job.id]) if job.id in over else None
+            return Death(job, DeathReason.FAILED, failures[job.id].text) if is_last(job.id) else None
 
-        return self._settle(jobs, "fail", work, change, lambda job_id: Fate.DEAD if job_id in over else None, death=death)
+        return self._settle(jobs, "fail", work, change, lambda job_id: Fate.DEAD if is_last(job_id) else None, death=death)
 
     def _backoff(self, job: LeasedJob) -> int:
         """Microseconds until the next attempt. A backoff that fails counts for this job only: it waits as by default."""
@@ -251,7 +262,7 @@ class Settling:
     ) -> list[Verdict]:
         """They go to the dead table."""
         jobs = self._checked(jobs)
-        errors = {job.id: text for job, text in zip(jobs, _error_texts(error, len(jobs)), strict=True)}
+        errors = {job.id: text for job, text in _current(jobs, _error_texts(error, len(jobs)))}
 
         def work(connection: Connection, pairs: Pairs) -> set[int]:
             attempted = reason is not DeathReason.EXHAUSTED
@@ -416,9 +427,18 @@ def _error_text(error: BaseException | str) -> str:
     return arguments.storable(error, _MAX_ERROR)
 
 
+def _current(jobs: Sequence[LeasedJob], values: Sequence[_V]) -> list[tuple[LeasedJob, _V]]:
+    """Each job and its value, by version: of a job that is there with a lost lease and with its next one, the current is last."""
+    return sorted(zip(jobs, values, strict=True), key=lambda each: each[0].version)
+
+
 def _limits(jobs: Sequence[LeasedJob]) -> dict[int, int] | None:
     """``max_attempts`` by job, where a handler has another than one of the rows."""
-    return {job.id: job.max_attempts for job in jobs} if any(job.limited for job in jobs) else None
+    return (
+        {job.id: limit for job, limit in _current(jobs, [job.max_attempts for job in jobs])}
+        if any(job.limited for job in jobs)
+        else None
+    )
 
 
 def _unknown_wait(waited: int, grace: int) -> int:

@@ -132,6 +132,14 @@ class TestFence:
         both = {verb: [*old[verb], *new, *old[verb]] for verb, new in _claim(queue).items()}
         assert _settle(queue, both) == _every(LOST, APPLIED, LOST)
 
+    def test_the_reason_is_that_of_the_lease_that_held(self, queue: Queue, clock: SettableClock) -> None:
+        queue.enqueue("mail")
+        (old,) = queue.claim(lease=1)
+        clock.advance(1)
+        (new,) = queue.claim()
+        assert queue.fail_many([new, old], ["of the lease", "of the lost one"]) == [APPLIED, LOST]
+        assert queue.get(new.id).last_error == "of the lease"
+
     def test_nothing_in_nothing_out(self, queue: Queue) -> None:
         assert {name: verb(queue, []) for name, verb in VERBS.items()} == _every()
 
