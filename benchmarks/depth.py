@@ -13,8 +13,8 @@ from benchmarks.figures import Line, Side
 from benchmarks.filling import CHUNK, fill, tidy
 from benchmarks.lab import Lab
 from queue_db import QueueDB
-from queue_db.clock import now_us
 from queue_db.compare.engines import autocommitting
+from queue_db.dialects.clock import now_us
 
 _QUEUE = "deep"
 _LEASE = 600.0

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from benchmarks.figures import Line, Side
 from benchmarks.lab import Lab
 from queue_db import QueueDB
-from queue_db.clock import now_us
+from queue_db.dialects.clock import now_us
 
 _QUEUE = "bulk"
 

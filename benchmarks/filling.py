@@ -7,8 +7,8 @@ from collections.abc import Callable
 from sqlalchemy import text
 
 from queue_db import QueueDB
-from queue_db.clock import now_us
 from queue_db.compare.engines import autocommitting
+from queue_db.dialects.clock import now_us
 
 #: Rows in one statement: none may take longer than a driver waits for an answer.
 CHUNK = 100_000

@@ -31,7 +31,7 @@ _LEASE = 600_000_000
 _BEGINNING = -(2**62)
 _SLACK = 2_000_000
 
-#: Claims in a row that may lose every candidate, and the pause after the first, seconds: as in ``queue_db.claiming``.
+#: Claims in a row that may lose every candidate, and the pause after the first, seconds: as in ``queue_db.verbs.claim``.
 _ROUNDS = 5
 _PAUSE = 0.002
 

@@ -23,9 +23,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from benchmarks.figures import Side
 from benchmarks.filling import CHUNK, numbers, tidy
 from queue_db import QueueDB
-from queue_db.clock import now_us
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.machine import server_clock
+from queue_db.dialects.clock import now_us
 
 ROOT = Path(__file__).parents[1]
 QUEUE = "bench"

@@ -12,8 +12,8 @@ from typing import Any
 from benchmarks.busy import fib_of_25
 from benchmarks.draining import peak_memory
 from queue_db import QueueDB
-from queue_db.events import Happening
 from queue_db.worker import Worker
+from queue_db.worker.events import Happening
 
 
 def run(

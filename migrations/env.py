@@ -1,4 +1,4 @@
-"""Alembic's environment. The tables, and the connection or the dialect, come from ``queue_db.migrate`` through ``attributes``."""
+"""Alembic's environment. ``queue_db.database.migrate`` hands over the tables and the connection or dialect in ``attributes``."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import String, column, table
 
-from queue_db.migrate import works_since
-from queue_db.schema import tables as describe
+from queue_db.database.migrate import works_since
+from queue_db.store.schema import tables as describe
 
 attributes = context.config.attributes
 tables = attributes.get("tables") or describe()

@@ -1,5 +1,6 @@
 """A job queue in the SQL database you already have."""
 
+from queue_db.db import QueueDB
 from queue_db.errors import (
     ArgumentError,
     CheckpointMismatchError,
@@ -21,7 +22,7 @@ from queue_db.errors import (
     UnknownKindError,
     UnsupportedError,
 )
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import (
     Batch,
     Capability,
@@ -39,7 +40,6 @@ from queue_db.model import (
 )
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
-from queue_db.queues import QueueDB
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
 
 __version__ = "0.1.0"

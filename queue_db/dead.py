@@ -11,13 +11,13 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.codecs import Codec, decoded_or_text
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
-from queue_db.leased import decode_headers
+from queue_db.leased_job import decode_headers
 from queue_db.model import Job, State, from_micros
-from queue_db.schema import KIND_LENGTH, QUEUE_LENGTH
 from queue_db.store import graveyard
+from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
 
 if TYPE_CHECKING:
-    from queue_db.queues import QueueDB
+    from queue_db.db import QueueDB
 
 #: The class below has a method called ``list``.
 JobIds = list[int]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from queue_db.db import QueueDB
 from queue_db.model import Controls, WorkerInfo
-from queue_db.queues import QueueDB
-from queue_db.settling import UNKNOWN_GRACE
 from queue_db.store import controls, groups, insight
+from queue_db.verbs.settle import UNKNOWN_GRACE
 
 #: Seconds for which a due job may wait, or a slot of a schedule, before it is called stuck.
 OVERDUE = 60.0

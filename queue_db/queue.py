@@ -16,23 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from queue_db import arguments, intake, progress
-from queue_db.claiming import Claiming, Won
-from queue_db.database import ATTEMPTS
+from queue_db import arguments
+from queue_db.database.database import ATTEMPTS
 from queue_db.dead import job_from_row
-from queue_db.enqueuing import Enqueuing
 from queue_db.errors import ArgumentError, JobNotFoundError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Controls, DeathReason, Job, Kept, NewJob, QueueStats, Said, State, Verdict
-from queue_db.schema import DEFAULT_MAX_ATTEMPTS
-from queue_db.settling import Settling
 from queue_db.store import Marks, controls, groups, insight, leaving, sweep
 from queue_db.store.callbacks import Fate
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
+from queue_db.verbs import new_jobs, progress
+from queue_db.verbs.claim import Claiming, Won
+from queue_db.verbs.enqueue import Enqueuing
+from queue_db.verbs.settle import Settling
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from queue_db.queues import QueueDB
+    from queue_db.db import QueueDB
 
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
@@ -56,7 +57,7 @@ class Queue:
     def __init__(self, db: QueueDB, name: str) -> None:
         self.db = db
         self.name = name
-        self._intake = intake.Intake(name, db.codec, db.max_payload, db.schemas)
+        self._intake = new_jobs.Intake(name, db.codec, db.max_payload, db.schemas)
         self._enqueuing = Enqueuing(db.database, db.store, db.hints, name)
         self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, lambda: db.worker, db.hints, db.deaths)
         self._claiming = Claiming(db.database, db.store, db.strategy, name, lambda: db.worker, self._bury_exhausted)
@@ -118,7 +119,7 @@ class Queue:
             "headers": headers,
         }
         job = self._intake.job(kind, payload, options)
-        policy = intake.policy_for(job, on_duplicate)
+        policy = new_jobs.policy_for(job, on_duplicate)
         self.db.ready()
         job_id = self._enqueuing.one(job, policy, using)
         if using is None:
@@ -137,7 +138,7 @@ class Queue:
         ``options`` are the keyword arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000 and
         everything is one transaction: all jobs or none. None stands where ``on_duplicate="skip"`` skipped a job.
         """
-        policy = intake.policy(on_duplicate)
+        policy = new_jobs.policy(on_duplicate)
         self.db.ready()
         return self._enqueuing.many(self._chunks(jobs), policy, using)
 
@@ -158,7 +159,7 @@ class Queue:
         :param on_duplicate: ``raise`` or ``skip``; skipped jobs are not waited for.
         :return: the batch's id, for :meth:`QueueDB.batch`, and the jobs' ids by position.
         """
-        policy = intake.policy(on_duplicate)
+        policy = new_jobs.policy(on_duplicate)
         if policy.last_wins:
             raise ArgumentError(f"on_duplicate={on_duplicate!r}: a job that replaces another cannot be counted; use raise or skip")
         callback = self._intake.callback(then, self._stamp())

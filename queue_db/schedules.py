@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from queue_db import arguments, intake
+from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import NewJob, from_micros
-from queue_db.recurrence import Cron, Interval, Rule, rule_of, zone_of
-from queue_db.schema import DEFAULT_MAX_ATTEMPTS, RULE_LENGTH, SCHEDULE_LENGTH
 from queue_db.store import enqueue
 from queue_db.store import schedules as stored
 from queue_db.store.enqueue import OnDuplicate
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, RULE_LENGTH, SCHEDULE_LENGTH
+from queue_db.verbs import new_jobs
+from queue_db.verbs.recurrence import Cron, Interval, Rule, rule_of, zone_of
 
 if TYPE_CHECKING:
-    from queue_db.queues import QueueDB
+    from queue_db.db import QueueDB
 
 #: What becomes of slots that passed while nobody looked.
 CATCH_UP = ("one", "all", "none")
@@ -93,7 +94,7 @@ class Schedules:
         zone_of(zone)
         rule = _rule(cron, every, zone)
         options = {"priority": priority, "max_attempts": max_attempts, "headers": headers}
-        job = intake.Intake(db.queue(queue).name, db.codec, db.max_payload, db.schemas).job(kind, payload, options)
+        job = new_jobs.Intake(db.queue(queue).name, db.codec, db.max_payload, db.schemas).job(kind, payload, options)
         first = arguments.moment("first_at", first_at)
         db.ready()
 

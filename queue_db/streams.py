@@ -17,11 +17,11 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.errors import StreamError
 from queue_db.model import from_micros
-from queue_db.schema import QUEUE_LENGTH, STREAM_LENGTH
 from queue_db.store import Store, streams
+from queue_db.store.schema import QUEUE_LENGTH, STREAM_LENGTH
 
 if TYPE_CHECKING:
-    from queue_db.queues import QueueDB
+    from queue_db.db import QueueDB
 
 log = logging.getLogger("queue_db.streams")
 

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects.mysql import LONGTEXT
 
-from queue_db.clock import now_us
+from queue_db.dialects.clock import now_us
 
 revision = "0003"
 down_revision = "0002"
@@ -26,7 +26,7 @@ mysql = {
 
 
 def names() -> tuple[str, str | None]:
-    """The user's choice of names; all else is written out here and does not follow later changes of queue_db.schema."""
+    """The user's choice of names; all else is written out here and does not follow later changes of queue_db.store.schema."""
     tables = context.config.attributes["tables"]
     return tables.jobs.name, tables.schema
 

@@ -20,7 +20,7 @@ mysql = {
 
 
 def names() -> tuple[str, str | None]:
-    """The user's choice of names; all else is written out here and does not follow later changes of queue_db.schema."""
+    """The user's choice of names; all else is written out here and does not follow later changes of queue_db.store.schema."""
     tables = context.config.attributes["tables"]
     return tables.jobs.name, tables.schema
 

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
-from queue_db.clock import instant, now_us
+from queue_db.dialects.clock import instant, now_us
 
 revision = "0007"
 down_revision = "0005"
@@ -19,7 +19,7 @@ loses = (
 
 
 def names() -> tuple[str, str | None]:
-    """The user's choice of names; all else is written out here and does not follow later changes of queue_db.schema."""
+    """The user's choice of names; all else is written out here and does not follow later changes of queue_db.store.schema."""
     tables = context.config.attributes["tables"]
     return tables.jobs.name, tables.schema
 

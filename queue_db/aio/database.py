@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_
 
-from queue_db.database import Database
+from queue_db.database.database import Database
 
 
 class AsyncDatabase(Database):

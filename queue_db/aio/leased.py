@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.database import Turn
 from queue_db.aio.running import joined, run, within
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
 

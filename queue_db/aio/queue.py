@@ -21,15 +21,15 @@ from queue_db.aio.running import joined, opened, run, within
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
 from queue_db.codecs import Codec
-from queue_db.database import Database, wrong_sort
+from queue_db.database.database import Database, wrong_sort
+from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
 from queue_db.errors import ConfigurationError
 from queue_db.model import Batch, Controls, Counters, DeathReason, Finished, Job, JobError, Kept, QueueStats, Verdict, WorkerInfo
-from queue_db.payloads import Schema
 from queue_db.queue import Queue
-from queue_db.queues import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
 from queue_db.removal import Removal
-from queue_db.schema import DEFAULT_MAX_ATTEMPTS
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.strategies import Strategy
+from queue_db.verbs.payload_schema import Schema
 
 
 class InGreenlets(QueueDB):

@@ -8,7 +8,7 @@ from typing import Any
 
 from queue_db.aio.running import run
 from queue_db.schedules import Schedule, Schedules
-from queue_db.schema import DEFAULT_MAX_ATTEMPTS
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
 class AsyncSchedules:

@@ -13,15 +13,15 @@ import typer
 from typer.core import TyperCommand
 
 from queue_db.cli import output, statuses
-from queue_db.database import URL_VARIABLE, parse_url
+from queue_db.database.database import URL_VARIABLE, parse_url
+from queue_db.database.masking import mask, secrets_in
+from queue_db.database.migrate import repair
+from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError, QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.logging import JSONFormatter
-from queue_db.masking import mask, secrets_in
-from queue_db.migrate import repair
 from queue_db.queue import Queue
-from queue_db.queues import QueueDB
-from queue_db.schema import HEAD
+from queue_db.store.schema import HEAD
 
 UrlOption = Annotated[
     str | None,

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from queue_db.cli import output
 from queue_db.cli.commands import command
-from queue_db.database import URL_VARIABLE
+from queue_db.database.database import URL_VARIABLE
 from queue_db.errors import ArgumentError, ConfigurationError
 
 if TYPE_CHECKING:

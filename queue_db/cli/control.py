@@ -11,10 +11,10 @@ import typer
 from queue_db import arguments
 from queue_db.cli import output, statuses
 from queue_db.cli.commands import JsonOption, QueueArgument, SchemaOption, TableOption, UrlOption, command, opened
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.model import Controls
 from queue_db.queue import Queue
-from queue_db.queues import QueueDB
 from queue_db.store import controls
 
 

@@ -12,13 +12,13 @@ import typer
 from sqlalchemy import Connection
 
 from queue_db import __version__
-from queue_db import migrate as migrations
 from queue_db.cli import output, rights, statuses
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened
+from queue_db.database import migrate as migrations
+from queue_db.db import QueueDB
 from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
 from queue_db.insights import Finding, findings
 from queue_db.model import Capability
-from queue_db.queues import QueueDB
 from queue_db.removal import known_removals, removal_for
 from queue_db.strategies import known_strategies, strategy_for
 

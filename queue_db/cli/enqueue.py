@@ -16,8 +16,8 @@ from rich.progress import Progress
 
 from queue_db.cli import output
 from queue_db.cli.commands import JsonOption, QueueArgument, SchemaOption, TableOption, UrlOption, command, opened
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, DuplicateJobError, EnqueueError
-from queue_db.queues import QueueDB
 
 # A shell takes one pair of quotes away.
 _PAYLOAD_HINT = """(a text in it needs quotes of its own: '"hello"')"""

@@ -19,8 +19,8 @@ from queue_db.cli.commands import (
     opened,
     queues,
 )
+from queue_db.db import QueueDB
 from queue_db.model import Job
-from queue_db.queues import QueueDB
 
 IdArgument = Annotated[int, typer.Argument(min=0, metavar="ID", help="The job's number.")]
 InQueueOption = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Look in this queue only.")]

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from queue_db import migrate as migrations
 from queue_db.cli import output, statuses
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, YesOption, command, confirm, given, opened
-from queue_db.database import parse_url
+from queue_db.database import migrate as migrations
+from queue_db.database.database import parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
-from queue_db.schema import tables
+from queue_db.store.schema import tables
 
 
 def add_to(app: typer.Typer) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Column, Connection, MetaData, String, Table, delete, false, insert, inspect, select, update
 from sqlalchemy.exc import DBAPIError
 
+from queue_db.db import QueueDB
 from queue_db.errors import StorageError
-from queue_db.queues import QueueDB
 
 _Statements = dict[tuple[Table, str], Any]
 

@@ -10,8 +10,8 @@ import typer
 
 from queue_db.cli import output
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, YesOption, command, confirm, opened
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.queues import QueueDB
 
 NameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The stream's name.", show_default=False)]
 ExpiredOption = Annotated[

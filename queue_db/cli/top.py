@@ -16,9 +16,9 @@ from rich.text import Text
 
 from queue_db.cli import output
 from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened, queues
+from queue_db.db import QueueDB
 from queue_db.insights import SILENT
 from queue_db.model import Controls, QueueStats, WorkerInfo
-from queue_db.queues import QueueDB
 
 
 def add_to(app: typer.Typer) -> None:

@@ -28,9 +28,9 @@ from queue_db.cli.commands import (
     command,
     opened,
 )
-from queue_db.database import URL_VARIABLE
+from queue_db.database.database import URL_VARIABLE
+from queue_db.db import process_name
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.queues import process_name
 from queue_db.worker import Processes, Program, Summary, Worker
 from queue_db.worker.tether import NUMBER, VARIABLE, Tied
 

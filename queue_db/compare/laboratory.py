@@ -23,11 +23,11 @@ from queue_db.compare.machine import machine, server_clock
 from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol as ProtocolTable
 from queue_db.compare.results import Bench, Comparison, Row, Run
-from queue_db.database import Database, parse_url
+from queue_db.database.database import Database, parse_url
+from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.masking import mask, masked, secrets_in
-from queue_db.schema import tables
+from queue_db.store.schema import tables
 
 #: Prefix of the schemas that the laboratory makes. What a killed one has left may be dropped.
 PREFIX = "queue_db_compare_"

@@ -10,8 +10,8 @@ from typing import cast
 from queue_db import Adaptive, Job, LeasedJob, Optimistic, Pessimistic, Queue, QueueDB, SkipLocked, Strategy, UnsupportedError
 from queue_db.compare.contestant import Desk, Place
 from queue_db.compare.history import Notes
-from queue_db.database import COUNTED
-from queue_db.masking import mask, secrets_in
+from queue_db.database.database import COUNTED
+from queue_db.database.masking import mask, secrets_in
 from queue_db.model import Counters
 
 _QUEUE = "race"

@@ -34,9 +34,9 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema, DropSchema
 
-from queue_db.clock import now_us
 from queue_db.dialects import direct, transactions
 from queue_db.dialects.chunks import Unpacked
+from queue_db.dialects.clock import now_us
 from queue_db.dialects.statements import (
     Columns,
     Pairs,

@@ -46,10 +46,10 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects import asynchronous, direct, greeting, jdbc, pooled, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
+from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.listening import PostgreSQLListener
 from queue_db.dialects.statements import Pairs, copied, stays, tied
 from queue_db.dialects.tabbed import Value, written

@@ -29,10 +29,10 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from queue_db.clock import instant, now_us
 from queue_db.dialects import transactions
 from queue_db.dialects.base import ReturningDialect, Rows
 from queue_db.dialects.chunks import Unpacked
+from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.taking import Taken, Taking
 from queue_db.errors import ArgumentError

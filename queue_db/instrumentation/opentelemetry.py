@@ -12,9 +12,9 @@ from typing import Any
 from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-from queue_db.leased import LeasedJob
+from queue_db.db import QueueDB
+from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Retry
-from queue_db.queues import QueueDB
 from queue_db.worker import Worker
 
 _NAME = "queue_db"

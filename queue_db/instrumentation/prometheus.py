@@ -2,7 +2,8 @@
 
 ``instrument(worker)`` once, and serve them with ``prometheus_client.start_http_server(9000, addr="127.0.0.1")`` or in your own web
 server; with ``queue-db work --processes`` on a port for each ``QUEUE_DB_PROCESS``. Nothing here sends a statement for a job. Depth
-and age are counted by one process of all, at most 1 % of the time (:mod:`queue_db.sampling`); a scrape reads one row.
+and age are counted by one process of all, at most 1 % of the time (:mod:`queue_db.instrumentation.sampling`); a scrape reads one
+row.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from queue_db.deaths import Death
+from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.events import Happening, JobEvent
+from queue_db.instrumentation.sampling import STATES, Sampling
 from queue_db.model import Counters
-from queue_db.queues import QueueDB
-from queue_db.sampling import STATES, Sampling
+from queue_db.verbs.deaths import Death
 from queue_db.worker import Worker
+from queue_db.worker.events import Happening, JobEvent
 
 #: Upper bounds, seconds: from a job that does nothing to one that runs for an hour.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)

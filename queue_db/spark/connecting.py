@@ -13,10 +13,10 @@ from sqlalchemy import URL, create_engine
 from sqlalchemy.pool import QueuePool
 
 from queue_db import QueueDB
-from queue_db.database import parse_url
+from queue_db.database.database import parse_url
+from queue_db.database.masking import mask, masked, secrets_in
 from queue_db.dialects import dialect_for
 from queue_db.errors import QueueDBError
-from queue_db.masking import mask, masked, secrets_in
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

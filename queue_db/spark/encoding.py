@@ -37,10 +37,10 @@ from pyspark.sql.types import (
 
 from queue_db import arguments
 from queue_db.codecs import JSONCodec
+from queue_db.db import MAX_PAYLOAD
 from queue_db.errors import ArgumentError, ConfigurationError, PayloadError
-from queue_db.queues import MAX_PAYLOAD
-from queue_db.schema import KEY_LENGTH, KIND_LENGTH
 from queue_db.spark.json_texts import texts_of
+from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH
 
 #: Most jobs and characters of one chunk; a single job may be longer.
 CHUNK_JOBS = 5000

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import URL
 
-from queue_db.database import parse_url
+from queue_db.database.database import parse_url
+from queue_db.database.masking import MASK, is_secret
 from queue_db.dialects import dialect_for
-from queue_db.masking import MASK, is_secret
 
 # Rows in a batch, and rows that are read ahead. Spark's own are 1000, and 0: as the driver likes, which is all of the table.
 _ROWS = {"batchsize": "10000", "fetchsize": "10000"}

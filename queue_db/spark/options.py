@@ -15,8 +15,8 @@ from typing import Any
 from queue_db import arguments
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import to_micros
-from queue_db.schema import APP_LENGTH, KIND_LENGTH, QUEUE_LENGTH, STREAM_LENGTH
 from queue_db.store.ranges import Condition
+from queue_db.store.schema import APP_LENGTH, KIND_LENGTH, QUEUE_LENGTH, STREAM_LENGTH
 
 
 class Use(Flag):

@@ -25,7 +25,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from sqlalchemy import Connection, Select, select
 
 from queue_db import LeasedJob, Queue
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.errors import ConfigurationError
 from queue_db.model import ClaimedRow
 from queue_db.spark.connecting import Place, telling

@@ -12,7 +12,7 @@ from sqlalchemy.util import LRUCache
 from queue_db.dialects import Dialect
 from queue_db.dialects.taking import Taking
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability
-from queue_db.schema import Tables
+from queue_db.store.schema import Tables
 
 
 @dataclass(frozen=True, eq=False)

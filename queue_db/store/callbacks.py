@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.model import NewJob
 from queue_db.store.base import Store
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, literal, or_, select, update
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.model import Controls
 from queue_db.store.base import Store
 

@@ -7,14 +7,14 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, case, or_, select, update
 
-from queue_db.clock import moment
 from queue_db.dialects.base import due_time
+from queue_db.dialects.clock import moment
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import NewJob
-from queue_db.schema import BLOCKED
 from queue_db.store import groups, windows
 from queue_db.store.base import Store, next_version
 from queue_db.store.groups import Group
+from queue_db.store.schema import BLOCKED
 
 
 class OnDuplicate(StrEnum):

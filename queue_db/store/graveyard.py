@@ -10,9 +10,9 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.errors import TransientStorageError
 from queue_db.model import MOST_VERSION
-from queue_db.schema import BLOCKED
 from queue_db.store import groups
 from queue_db.store.base import Store
+from queue_db.store.schema import BLOCKED
 
 Place = tuple[int, int]
 """``(died_at, id)``: where a dead job stands among the others."""

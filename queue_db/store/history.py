@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Row, Table, delete, func, insert, select, tuple_
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.store.base import Store
 
 #: Failed attempts that are kept of one job.

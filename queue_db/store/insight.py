@@ -25,10 +25,10 @@ from sqlalchemy import (
     union_all,
 )
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.model import KindStats, QueueStats, State
-from queue_db.schema import BLOCKED, NEVER
 from queue_db.store.base import Store
+from queue_db.store.schema import BLOCKED, NEVER
 
 
 def stats(connection: Connection, store: Store, queue: str) -> QueueStats:

@@ -25,7 +25,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.dialects.taking import Taking
 from queue_db.model import Claim, ClaimedRow, Range, Want
 from queue_db.store.base import Store, next_attempt, next_version

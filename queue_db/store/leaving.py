@@ -13,11 +13,11 @@ from sqlalchemy import Connection, select
 
 from queue_db.dialects.statements import Pairs, tied
 from queue_db.model import Tie, tie_of
-from queue_db.schema import BLOCKED
 from queue_db.store import callbacks, groups, settle
 from queue_db.store.base import Store
 from queue_db.store.callbacks import Fate
 from queue_db.store.groups import Group
+from queue_db.store.schema import BLOCKED
 
 Leave = Callable[[], Mapping[int, Fate]]
 """Lets jobs leave and tells how, by id."""

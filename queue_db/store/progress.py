@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from sqlalchemy import Connection, Double, String, update
 
 from queue_db.model import Said
-from queue_db.schema import NOTE_LENGTH
 from queue_db.store.base import Store, each
+from queue_db.store.schema import NOTE_LENGTH
 
 
 def write(connection: Connection, store: Store, said: Mapping[tuple[int, int], Said]) -> int:

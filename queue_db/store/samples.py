@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, or_, select, update
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.store.base import Store
 
 

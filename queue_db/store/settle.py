@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, Select, Text, case, insert, select
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
 from queue_db.model import Capability
-from queue_db.schema import MARKED
 from queue_db.store.base import Store, each, next_version
+from queue_db.store.schema import MARKED
 
 #: Jobs in one statement that gives each of them a value of its own. A CASE is read from its beginning for each row, so a longer one
 #: costs more than several; and no driver takes any number of parameters (asyncpg: 32,767).

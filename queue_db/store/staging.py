@@ -19,15 +19,15 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.clock import moment
 from queue_db.dialects.base import due_time
 from queue_db.dialects.chunks import FIELDS, jobs_of, unpack, whole
+from queue_db.dialects.clock import moment
 from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError
-from queue_db.schema import DEFAULT_KIND, DEFAULT_MAX_ATTEMPTS
 from queue_db.store.base import Store
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
+from queue_db.store.schema import DEFAULT_KIND, DEFAULT_MAX_ATTEMPTS
 
 #: What a job has that its chunk does not say.
 DEFAULTS: Mapping[str, Any] = {

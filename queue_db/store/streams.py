@@ -37,17 +37,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs, stays
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
 from queue_db.model import MOST_CLAIMED_VERSION
-from queue_db.schema import NEVER
 from queue_db.store import controls, leaving
 from queue_db.store.base import Store, next_attempt, next_version
 from queue_db.store.callbacks import Fate
 from queue_db.store.pieces import give_up
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
+from queue_db.store.schema import NEVER
 
 # Jobs below this many are not worth a partition of their own.
 _WORTH = 1000

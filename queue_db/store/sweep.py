@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, and_, func, or_, select
 
-from queue_db.clock import moment
-from queue_db.schema import MARKED
+from queue_db.dialects.clock import moment
 from queue_db.store import leaving
 from queue_db.store.base import Store
 from queue_db.store.callbacks import Fate
+from queue_db.store.schema import MARKED
 
 #: Rows in one deletion.
 BATCH = 1000

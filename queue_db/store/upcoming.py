@@ -22,10 +22,10 @@ from sqlalchemy import (
     union_all,
 )
 
-from queue_db.clock import moment
+from queue_db.dialects.clock import moment
 from queue_db.model import Range
-from queue_db.schema import NEVER
 from queue_db.store.base import Store
+from queue_db.store.schema import NEVER
 
 # Places in the rows of the answer.
 _PLACE, _PRIORITY, _DUE = range(3)

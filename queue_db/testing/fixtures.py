@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from queue_db.queues import QueueDB
+from queue_db.db import QueueDB
 from queue_db.testing.clock import SettableClock
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from queue_db.errors import UnknownKindError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead
 from queue_db.worker import Worker

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from queue_db import arguments
 from queue_db.errors import StorageError, UnknownKindError, text_of
-from queue_db.events import Happening
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Kept, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
+from queue_db.worker.events import Happening
 from queue_db.worker.handlers import Handling
 from queue_db.worker.logs import about
 from queue_db.worker.outages import Activity

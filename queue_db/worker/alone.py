@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 
+from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError, StorageError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.queue import Queue
-from queue_db.queues import QueueDB
 from queue_db.store import history
 from queue_db.worker.held import Held
 from queue_db.worker.pauses import Pause

@@ -21,7 +21,7 @@ from multiprocessing.connection import Pipe, wait
 from typing import Any
 
 from queue_db.errors import HandlerProcessError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Said
 from queue_db.worker.child import Answer, Call, Logged, Raised, Returned
 from queue_db.worker.handlers import Handling, late

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from queue_db import arguments
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, QueueDBError
-from queue_db.hints import cancelled_in
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
+from queue_db.notifications import cancelled_in
 from queue_db.queue import MAX_CLAIM
-from queue_db.queues import QueueDB
-from queue_db.schema import QUEUE_LENGTH
+from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.worker.bell import Bell
 from queue_db.worker.controls import Allowance
 from queue_db.worker.outages import outages_of

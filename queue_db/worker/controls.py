@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
+from queue_db.db import QueueDB
 from queue_db.model import Controls
-from queue_db.queues import QueueDB
 from queue_db.store import controls
 from queue_db.worker.pauses import Pause
 from queue_db.worker.presence import own_name

@@ -12,7 +12,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.worker.handlers import Handling
 
 Assignment = tuple[LeasedJob, Handling]

@@ -12,9 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 from queue_db import arguments
 from queue_db.backoff import Backoff, checked
 from queue_db.errors import ArgumentError, ConfigurationError, PayloadError, UnknownKindError
-from queue_db.leased import LeasedJob
-from queue_db.payloads import Schema
-from queue_db.schema import KIND_LENGTH
+from queue_db.leased_job import LeasedJob
+from queue_db.store.schema import KIND_LENGTH
+from queue_db.verbs.payload_schema import Schema
 from queue_db.worker.child import Reference, reference_of
 
 #: Where functions are called.

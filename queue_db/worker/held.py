@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.queue import Queue
 from queue_db.worker.outages import Activity

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.queues import QueueDB
 from queue_db.worker.outages import Activity
 from queue_db.worker.pauses import Pause
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.queue import Queue
 
 
 def about(job: LeasedJob, outcome: str | None = None, seconds: float | None = None) -> dict[str, Any]:
     """``job_id, queue, kind, attempt, worker``, and where they are known ``outcome`` and ``seconds``. Never the payload.
 
-    :param outcome: what became of it, in the words of :class:`queue_db.events.Happening`.
+    :param outcome: what became of it, in the words of :class:`queue_db.worker.events.Happening`.
     :param seconds: how long its handler ran.
     """
     queue: Queue = job.source  # type: ignore[assignment]

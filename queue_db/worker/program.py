@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import IO, BinaryIO, cast
 
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Outcome, Retry
 
 # The meanings of sysexits.h, as mail systems use them.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from queue_db import progress
+from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Said, Verdict
-from queue_db.queues import QueueDB
+from queue_db.verbs import progress
 from queue_db.worker.held import Held
 
 log = logging.getLogger("queue_db.worker")

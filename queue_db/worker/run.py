@@ -17,16 +17,16 @@ from itertools import zip_longest
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from queue_db.deaths import Death
 from queue_db.errors import StorageError, UnknownKindError, text_of
-from queue_db.events import Happening, JobEvent
-from queue_db.leased import LeasedJob, claimed_by
+from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
+from queue_db.verbs.deaths import Death
 from queue_db.worker.acknowledger import Acknowledger, Done, LeaseLost, Unknown
 from queue_db.worker.alone import Alone
 from queue_db.worker.children import Children
 from queue_db.worker.claimer import Claimer
+from queue_db.worker.events import Happening, JobEvent
 from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.held import Heartbeat, Held

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Self
 
 from queue_db import arguments
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Said
-from queue_db.schema import NOTE_LENGTH
+from queue_db.store.schema import NOTE_LENGTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.leased import LeasedJob
-from queue_db.queues import QueueDB
+from queue_db.leased_job import LeasedJob
 from queue_db.store import settle
 from queue_db.worker.held import Held
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from queue_db.queues import QueueDB
+from queue_db.db import QueueDB
 from queue_db.store import presence as stored
 from queue_db.worker.presence import place
 

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import make_url, text, update
 
 from queue_db import Finished, PermanentStorageError, State
+from queue_db.db import QueueDB
 from queue_db.model import Kept
-from queue_db.queues import QueueDB
-from queue_db.schema import HEAD
+from queue_db.store.schema import HEAD
 from tests.servers import over_tls
 
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")  # a file has no users

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from queue_db.cli import statuses
+from queue_db.database.masking import mask, secrets_in
 from queue_db.errors import (
     ConfigurationError,
     DuplicateJobError,
@@ -20,7 +21,6 @@ from queue_db.errors import (
     SchemaOutOfDateError,
     TransientStorageError,
 )
-from queue_db.masking import mask, secrets_in
 from tests.servers import over_tls
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])

@@ -12,8 +12,8 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.clock import now_us
 from queue_db.dialects import Dialect
+from queue_db.dialects.clock import now_us
 from queue_db.model import Capability, Claim, Want
 from queue_db.store import Store, lease
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from queue_db import ConfigurationError, QueueDB, QueueDBError
 from queue_db.cli.app import app
-from queue_db.database import Database
-from queue_db.masking import MASK, mask, masked, secrets_in
+from queue_db.database.database import Database
+from queue_db.database.masking import MASK, mask, masked, secrets_in
 from queue_db.spark.connecting import place_of, scrubbed, telling
 from queue_db.spark.jdbc import jdbc_options
 from queue_db.worker import Worker

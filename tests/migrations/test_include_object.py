@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Column, Integer, MetaData, String, Table, inspect
 
 from queue_db import ConfigurationError, QueueDB
-from queue_db.migrate import include_object
+from queue_db.database.migrate import include_object
 from tests.migrations.conftest import run
 
 #: A table that the application has, one that it has forgotten, and one that it forgot whose name begins as ours do.

@@ -12,8 +12,8 @@ from sqlalchemy import create_engine, inspect, make_url, text
 from sqlalchemy.exc import IntegrityError
 
 from queue_db import ConfigurationError, QueueDB, SchemaOutOfDateError, State, TransientStorageError
-from queue_db.migrate import SchemaVersion, configuration, losses
-from queue_db.schema import HEAD, tables
+from queue_db.database.migrate import SchemaVersion, configuration, losses
+from queue_db.store.schema import HEAD, tables
 from tests.migrations.conftest import ask, describe, run
 
 BULK = {"jobs_staged", "jobs_published", "jobs_streams", "jobs_batches", "jobs_held"}
@@ -28,7 +28,7 @@ def names(db: QueueDB, schema: str | None = None) -> set[str]:
 
 
 def check_drift(db: QueueDB) -> None:
-    """Alembic's own check: what is there is what queue_db.schema says."""
+    """Alembic's own check: what is there is what queue_db.store.schema says."""
     with db.database.engine.connect() as connection:
         command.check(configuration(db.store.tables, connection))
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from queue_db import QueueDB
-from queue_db.clock import now_us
+from queue_db.dialects.clock import now_us
 from tests.plans import planner
 from tests.plans.filling import MILLION, fill
 from tests.plans.touched import Touched

@@ -3,7 +3,7 @@
 from sqlalchemy import text
 
 from queue_db import QueueDB
-from queue_db.clock import now_us
+from queue_db.dialects.clock import now_us
 
 MILLION = 1_000_000
 

@@ -27,7 +27,7 @@ from queue_db import (
     Verdict,
 )
 from queue_db.model import to_micros
-from queue_db.schema import BLOCKED
+from queue_db.store.schema import BLOCKED
 from queue_db.testing import SettableClock
 
 SECOND = 1_000_000

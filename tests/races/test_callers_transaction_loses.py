@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from queue_db import DuplicateJobError, Queue, QueueDB, TransientStorageError, Verdict
-from queue_db.connections import Connections
+from queue_db.database.connections import Connections
 from queue_db.testing import SettableClock
 from tests.conftest import server_of
 from tests.races.interleaving import between

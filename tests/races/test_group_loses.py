@@ -10,9 +10,10 @@ from functools import partial
 import pytest
 from sqlalchemy import create_engine
 
-from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB, State, StorageError, Verdict, claiming
+from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB, State, StorageError, Verdict
 from queue_db.store import groups, leaving
 from queue_db.store.callbacks import Fate
+from queue_db.verbs import claim
 from tests.races.interleaving import Loser, at_once, open_transaction
 
 OpenDB = Callable[..., QueueDB]
@@ -217,7 +218,7 @@ def test_a_pop_that_is_cut_off_takes_no_job_without_what_hangs_on_it(queue: Queu
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(claiming, "leave", cut)
+        patch.setattr(claim, "leave", cut)
         with pytest.raises(Cut):
             queue.pop()
     assert queue.stats().available == 1

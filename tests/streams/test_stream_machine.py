@@ -17,8 +17,8 @@ from sqlalchemy import Connection, delete
 
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
-from queue_db.schema import NEVER
 from queue_db.store import settle
+from queue_db.store.schema import NEVER
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
 from tests.streams.conftest import ID, RETENTION, VERSION, Cut, Reader, open_stream, snapshot

@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from queue_db import Verdict
-from queue_db.events import Happening
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker, taken_away
+from queue_db.worker.events import Happening
 from queue_db.worker.held import Held
 from queue_db.worker.taken_away import TakenAway
 from tests.worker.serving import serving

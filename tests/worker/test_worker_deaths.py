@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from queue_db import Dead, QueueDB, Retry, Snooze
 from queue_db.backoff import constant
-from queue_db.events import Happening
 from queue_db.instrumentation import prometheus
 from queue_db.model import DeathReason
 from queue_db.testing import drain
 from queue_db.worker import Worker
+from queue_db.worker.events import Happening
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
@@ -460,7 +460,7 @@ def test_a_handler_that_raises_after_it_completed_its_job_has_completed_it(queue
 @SQLITE
 def test_a_death_after_a_fork_names_the_process_that_caused_it(url, queue, records, monkeypatch):
     with QueueDB(url) as db:
-        monkeypatch.setattr("queue_db.queues.process_name", lambda: "the child")
+        monkeypatch.setattr("queue_db.db.process_name", lambda: "the child")
         queue.enqueue("n")
         (job,) = db.queue(queue.name).claim()
         assert job.bury("no use")

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select, update
 
 from queue_db import State, TransientStorageError
-from queue_db.queues import QueueDB
+from queue_db.db import QueueDB
 from queue_db.worker.held import Heartbeat, Held
 from queue_db.worker.keeper import keep
 from tests.worker.serving import serving

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from queue_db import ArgumentError, Cancel, Dead, JobNotFoundError, Retry, SchemaOutOfDateError, Snooze, State, StorageError
-from queue_db.queues import QueueDB
+from queue_db.db import QueueDB
 from queue_db.store import settle
 from queue_db.worker import Worker
 from queue_db.worker.pauses import Idle, Pause

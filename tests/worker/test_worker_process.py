@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from queue_db import State
-from queue_db.queues import QueueDB
+from queue_db.db import QueueDB
 from tests.servers import Server, provide
 from tests.worker.serving import serving
 

@@ -8,8 +8,8 @@ import pytest
 
 from queue_db import ArgumentError, ConfigurationError, QueueDB
 from queue_db.model import to_micros
-from queue_db.recurrence import Cron, Interval, rule_of
 from queue_db.store import schedules as stored
+from queue_db.verbs.recurrence import Cron, Interval, rule_of
 from tests.worker.serving import serving
 
 PATIENCE = 20.0

@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 
 from queue_db import ArgumentError, Cancel, Dead, Retry, Snooze
-from queue_db.events import Happening
 from queue_db.instrumentation import opentelemetry, prometheus
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
+from queue_db.worker.events import Happening
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 

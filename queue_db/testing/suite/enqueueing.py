@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import State, from_micros
 from queue_db.queue import Queue
-from queue_db.queues import QueueDB
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import OpenDB
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import pytest
 from sqlalchemy import Column, Engine, MetaData, String, Table, create_engine, delete, select
 
+from queue_db.db import QueueDB
 from queue_db.queue import Queue
-from queue_db.queues import QueueDB
 from queue_db.testing.clock import SettableClock
 
 __all__ = [

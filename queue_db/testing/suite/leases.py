@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from queue_db.errors import JobNotFoundError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import State, Verdict
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock

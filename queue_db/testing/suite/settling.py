@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queue_db.errors import ArgumentError, JobNotFoundError, LeaseLostError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Job, State, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, DuplicateJobError
 from queue_db.model import State, Verdict
 from queue_db.queue import Queue
-from queue_db.queues import QueueDB
 from queue_db.testing.clock import SettableClock
 
 __all__ = ["TestDebounce", "TestUniqueFor", "TestUniqueKey", "TestUniqueKeysOfMany"]

@@ -141,7 +141,7 @@ def _wrap_results(module):
 class Finder(importlib.abc.MetaPathFinder):
     """Wraps modules when they are imported, wherever they come from."""
 
-    WRAPPERS = {"queue_db.database": _wrap_database, "queue_db.spark.results": _wrap_results}  # noqa: RUF012 - nobody changes it
+    WRAPPERS = {"queue_db.database.database": _wrap_database, "queue_db.spark.results": _wrap_results}  # noqa: RUF012 - nobody changes it
 
     def find_spec(self, fullname, path, target=None):
         if fullname not in self.WRAPPERS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from queue_db.database import Database
+from queue_db.database.database import Database
 from queue_db.model import Capability
 from queue_db.store import Marks, Store
 from queue_db.store import upcoming as outlook

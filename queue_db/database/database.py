@@ -19,7 +19,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, Operat
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
-from queue_db.connections import Connections
+from queue_db.database.connections import Connections
+from queue_db.database.masking import has_stray_at, mask, masked, secrets_in
 from queue_db.dialects import Dialect, Listener, dialect_for, registered, transactions
 from queue_db.errors import (
     ConfigurationError,
@@ -29,7 +30,6 @@ from queue_db.errors import (
     TransientStorageError,
     UnsupportedError,
 )
-from queue_db.masking import has_stray_at, mask, masked, secrets_in
 from queue_db.model import Capability, Counters, Fault
 
 if TYPE_CHECKING:

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments, backoff
-from queue_db.database import ATTEMPTS, Database
-from queue_db.deaths import Death, Deaths
+from queue_db.database.database import ATTEMPTS, Database
 from queue_db.errors import ArgumentError, text_of
-from queue_db.hints import Hints
-from queue_db.leased import LeasedJob, Settler
+from queue_db.leased_job import LeasedJob, Settler
 from queue_db.model import DeathReason, Kept, Verdict, to_micros
+from queue_db.notifications import Hints
 from queue_db.removal import Removal
-from queue_db.schema import CLASS_LENGTH
-from queue_db.settlement import Pairs, Settlement, Work
 from queue_db.store import Store, history, settle
 from queue_db.store.callbacks import Fate
 from queue_db.store.leaving import leave
+from queue_db.store.schema import CLASS_LENGTH
+from queue_db.verbs.deaths import Death, Deaths
+from queue_db.verbs.fenced_change import Pairs, Settlement, Work
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-log = logging.getLogger("queue_db.settling")
+log = logging.getLogger("queue_db.verbs.settle")
 
 #: Longest stored reason, characters: what a list can show.
 _MAX_ERROR = 10_000

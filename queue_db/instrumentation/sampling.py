@@ -17,11 +17,11 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.queues import QueueDB
 from queue_db.store import samples
 
-log = logging.getLogger("queue_db.sampling")
+log = logging.getLogger("queue_db.instrumentation.sampling")
 
 #: Seconds between two samples at least; and after one that took s seconds, s times this.
 REST = 10.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from queue_db.database import Database
-from queue_db.leased import LeasedJob
+from queue_db.database.database import Database
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Said
-from queue_db.settlement import locked
 from queue_db.store import Store, progress
+from queue_db.verbs.fenced_change import locked
 
 
 def tell(database: Database, store: Store, said: Mapping[LeasedJob, Said], *, attempts: int) -> int:

@@ -11,7 +11,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from queue_db.database import Database
+from queue_db.database.database import Database
 from queue_db.errors import StorageError
 from queue_db.model import Claim, ClaimedRow, Tie, Want, tie_of
 from queue_db.store import Marks, Store, settle

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from queue_db.database import Database
+from queue_db.database.database import Database
 from queue_db.errors import StorageError
-from queue_db.leased import LeasedJob
+from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.store import Store, settle
 

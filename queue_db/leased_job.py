@@ -15,7 +15,7 @@ from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import ClaimedRow, Said, Tie, Verdict, from_micros, tie_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
-from queue_db.schema import NOTE_LENGTH
+from queue_db.store.schema import NOTE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

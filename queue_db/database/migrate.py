@@ -20,12 +20,12 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from queue_db.arguments import shown
-from queue_db.database import URL_VARIABLE, Database, parse_url
+from queue_db.database.database import URL_VARIABLE, Database, parse_url
+from queue_db.database.masking import MASK, masked
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError, TransientStorageError
-from queue_db.masking import MASK, masked
 from queue_db.model import Fault
-from queue_db.schema import HEAD, Tables
-from queue_db.schema import tables as described
+from queue_db.store.schema import HEAD, Tables
+from queue_db.store.schema import tables as described
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -100,7 +100,7 @@ class SchemaVersion:
 
 def scripts() -> Path:
     """The folder of the migration scripts: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for folder in (package / "migrations", package.parent / "migrations"):
         if (folder / "env.py").is_file():
             return folder

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from queue_db.database import Database
-from queue_db.leased import LeasedJob
+from queue_db.database.database import Database
+from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.store import Store
 

@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text, text
 from sqlalchemy.dialects.mysql import LONGTEXT
 
-from queue_db.clock import now_us
+from queue_db.dialects.clock import now_us
 from queue_db.errors import ArgumentError
 
 #: The migration that this version of the package works with.

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection
 
-from queue_db.database import ATTEMPTS, Database
+from queue_db.database.database import ATTEMPTS, Database
 from queue_db.dialects.transactions import savepoint
-from queue_db.hints import Hints
-from queue_db.intake import due_at_once
 from queue_db.model import NewJob
+from queue_db.notifications import Hints
 from queue_db.store import Store, callbacks, enqueue
 from queue_db.store.enqueue import OnDuplicate
+from queue_db.verbs.new_jobs import due_at_once
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -15,22 +15,24 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
-from queue_db import arguments, backoff, codecs, migrate, upcoming
+from queue_db import arguments, backoff, codecs
 from queue_db.codecs import Codec, JSONCodec, decoded_or_text
-from queue_db.database import Database
+from queue_db.database import migrate
+from queue_db.database.database import Database
 from queue_db.dead import DeadJobs, job_from_row
-from queue_db.deaths import Deaths
 from queue_db.errors import ArgumentError, JobNotFoundError, PermanentStorageError
-from queue_db.hints import Hints
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
-from queue_db.payloads import Schema
+from queue_db.notifications import Hints
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
-from queue_db.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.store import Store, callbacks, controls, history, insight, presence, settle, sweep, windows
+from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
+from queue_db.verbs import next_due
+from queue_db.verbs.deaths import Deaths
+from queue_db.verbs.payload_schema import Schema
 
 #: Largest encoded payload, bytes. A job is a message; put files where files belong and enqueue their names.
 MAX_PAYLOAD = 4 * 1024 * 1024
@@ -249,7 +251,7 @@ class QueueDB:
             raise ArgumentError(f"queues={arguments.shown(queues)}: must be a list of names: [{arguments.shown(queues)}]")
         marks = {name: self.queue(name).marks for name in arguments.members("queues", queues, "names")}
         self.ready()
-        return upcoming.look(self.database, self.store, marks) if marks else {}
+        return next_due.look(self.database, self.store, marks) if marks else {}
 
     def get(self, job_id: int) -> Job:
         """The job of that id, in whatever queue, live or dead.

@@ -1,0 +1,1 @@
+"""The engine, its connections and transactions, and the migrations of the tables."""
