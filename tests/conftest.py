@@ -25,17 +25,25 @@ from tests.servers import Server, provide
 
 KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
-#: Each file runs in one process. The longest ones go first, or one process would be at them alone in the end.
+#: Each file runs in one process. The longest ones go first: otherwise one of them runs alone at the end.
 LONGEST = (
-    "tests/spark/test_spark_kills.py",
-    "tests/conformance/test_every_combination.py",
     "tests/spark/test_spark_cluster.py",
-    "tests/aio/test_conformance_in_greenlets.py",
-    "tests/compare/test_comparison.py",
-    "tests/properties/test_interleavings.py",
+    "tests/spark/test_spark_kills.py",
     "tests/spark/test_spark_demo.py",
+    "tests/compare/test_comparison.py",
+    "tests/worker/test_worker_controls.py",
+    "tests/conformance/test_every_combination.py",
+    "tests/spark/test_spark_streams.py",
+    "tests/aio/test_conformance_in_greenlets.py",
+    "tests/properties/test_interleavings.py",
+    "tests/spark/test_spark_stream_ends.py",
+    "tests/migrations/test_jdbc.py",
+    "tests/plans/test_bounded_plans.py",
     "tests/worker/test_worker_storms.py",
     "tests/crash/test_killed_workers.py",
+    "tests/spark/test_spark_jobs.py",
+    "tests/spark/test_spark_docs.py",
+    "tests/conformance/test_pop.py",
 )
 
 _SERVERS: dict[tuple[str, ...], Server] = {}
@@ -43,6 +51,13 @@ _DESCRIBED: list[str] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--grid",
+        choices=("cut", "full"),
+        default="cut",
+        help="full: the whole conformance suite on every database with every strategy and removal, not only with those that"
+        " a class depends on (tests/conformance/grid.py)",
+    )
     parser.addoption(
         "--compare-report",
         metavar="DIR",
@@ -67,8 +82,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {path: number for number, path in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
+    rank = {path: number for number, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
 def server_of(kind: str, *options: str) -> Server:
@@ -186,6 +201,13 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    seconds: Counter[str] = Counter()
+    for report in (one for reports in terminalreporter.stats.values() for one in reports if hasattr(one, "duration")):
+        seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("slowest files")
+        for path, duration in seconds.most_common(10):
+            terminalreporter.write_line(f"{duration:7.1f} s  {path}")
     if _DESCRIBED:
         terminalreporter.section("databases")
         for described in sorted(_DESCRIBED):

@@ -15,13 +15,15 @@ from queue_db.aio.queue import InGreenlets
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import Notes, OpenDB, Statements, fixtures
 from tests.aio.loop import for_asyncio, spawned
+from tests.conformance import grid
 from tests.conformance.combinations import KINDS, Combination
 
 pytestmark = pytest.mark.greenlet
 
-#: Each strategy and each removal somewhere; the ways of the databases are proved by the synchronous suite.
-SHOWN = [
-    *(Combination(kind, "adaptive", "delete") for kind in KINDS),
+#: The whole suite on each database, and the classes about the claim with other strategies and removals.
+IN_FULL = [Combination(kind, "adaptive", "delete") for kind in KINDS]
+CELLS = [
+    *IN_FULL,
     Combination("postgresql", "skip_locked", "lock_then_delete"),
     Combination("mysql", "optimistic_slice", "delete_mark"),
     Combination("mariadb", "skip_locked", "lock_then_delete"),
@@ -29,9 +31,8 @@ SHOWN = [
 ]
 
 
-@pytest.fixture(scope="session", params=SHOWN, ids=str)
-def combination(request: pytest.FixtureRequest) -> Combination:
-    return request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    grid.parametrize(metafunc, CELLS, lambda axes, cell: cell in IN_FULL or grid.claims(axes))
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,7 @@ def open_db(combination: Combination, pools: Callable[[str], QueueDB]) -> OpenDB
     def open_it(**options: Any) -> QueueDB:
         given = {"strategy": combination.new_strategy(), "removal": combination.removal} | options
         db = spawned(lambda: InGreenlets(pool.engine, **given))
-        # It is one that we made, and not a caller's.
+        # An engine that is passed in counts as the caller's. This one is ours.
         db.database.engine, db.database.made_here, db.database.connections = pool.engine, True, pool.connections
         return db
 

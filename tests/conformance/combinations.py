@@ -1,4 +1,4 @@
-"""Every database × strategy × removal, and what each promises."""
+"""Every database × strategy × removal: the statements that each needs at most, and the order that it keeps."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ STRATEGIES: dict[str, Any] = {
 
 REMOVALS = ("delete", "lock_then_delete", "delete_mark")
 
-#: What a database cannot serve: (database, strategy) → the capability that it lacks.
+#: Strategies that a database cannot serve: (database, strategy) → the capability that it lacks.
 LACKING = {("sqlite", "skip_locked"): "SKIP LOCKED"}
 
-# Claim; complete one; complete several.
+# Statements of a claim, of the completion of one job, and of several.
 _COSTS: dict[str, dict[str, Statements]] = {
     "sqlite": {
         "delete": Statements(1, 1, 1),
@@ -50,13 +50,13 @@ _COSTS: dict[str, dict[str, Statements]] = {
 }
 
 
-# Before this version MariaDB's DELETE takes no index hint, so that completing several jobs is what it is on MySQL.
+# Before this version MariaDB's DELETE takes no index hint, so several jobs are completed as on MySQL.
 _HINTS_IN_DELETE = (11, 8)
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One of the grid."""
+    """One cell of the grid."""
 
     kind: str
     strategy: str
@@ -67,18 +67,18 @@ class Combination:
 
     @property
     def lacks(self) -> str | None:
-        """The capability for whose lack it is refused."""
+        """The missing capability for which it is refused."""
         return LACKING.get((self.kind, self.strategy))
 
     def costs(self, db: QueueDB) -> Statements:
-        """The most statements that its verbs take on this server."""
+        """The most statements that its verbs need on this server."""
         version = db.database.engine.dialect.server_version_info or ()
         kind = "mysql" if self.kind == "mariadb" and version < _HINTS_IN_DELETE else self.kind
         return _COSTS[kind][self.removal]
 
     @property
     def displacement(self) -> int:
-        """A window of ten passes over nine jobs at most; the others take the head while nobody races."""
+        """How many jobs a claim may pass over: nine in a window of ten; without a race the other strategies take the head."""
         return 9 if self.strategy in ("optimistic_uniform", "optimistic_geometric", "optimistic_slice") else 0
 
     def new_strategy(self) -> Strategy:
@@ -89,8 +89,3 @@ class Combination:
 GRID = [Combination(kind, strategy, removal) for kind in KINDS for strategy in STRATEGIES for removal in REMOVALS]
 SERVED = [combination for combination in GRID if combination.lacks is None]
 REFUSED = [combination for combination in GRID if combination.lacks is not None]
-
-# A strategy changes the claim and a removal the completion: what they do not touch is shown once with each of them, and where
-# the two meet in every cell of the grid.
-SHOWN_IN_FULL = [each for each in SERVED if each.removal == "delete" or each.strategy == "adaptive"]
-OTHERS = [each for each in SERVED if each not in SHOWN_IN_FULL]

@@ -1,4 +1,4 @@
-"""One pool of connections per database for the whole suite, and what opens the combination under test on it."""
+"""One pool of connections per database for all conformance tests."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from tests.conformance.combinations import Combination
 
 @pytest.fixture(scope="session")
 def pooled(shared_urls: Callable[[str], str]) -> Iterator[Callable[..., QueueDB]]:
-    """Open a combination; all of one database share their connections."""
+    """Open a combination; all combinations on one database share its connections."""
     pools: dict[str, QueueDB] = {}
 
     def open_it(combination: Combination, options: dict[str, object]) -> QueueDB:
         if combination.kind not in pools:
             pools[combination.kind] = QueueDB(shared_urls(combination.kind))
-        given = {"strategy": combination.new_strategy(), "removal": combination.removal} | options
+        given = {"removal": combination.removal} | options
+        if "strategy" not in given:
+            given["strategy"] = combination.new_strategy()
         pool = pools[combination.kind].database
         db = QueueDB(pool.engine, **given)  # type: ignore[arg-type]
-        # It is one that we made, and so are its connections: not a caller's.
+        # An engine that is passed in counts as the caller's. This one is ours, and so are its connections.
         db.database.engine, db.database.made_here, db.database.connections = pool.engine, True, pool.connections
         return db
 

@@ -1,4 +1,4 @@
-"""The whole conformance suite on every database with each strategy and with each removal."""
+"""The conformance suite on every database: each class with the strategies and removals that its row of the grid names."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import pytest
 from queue_db import QueueDB
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import OpenDB, Statements
-from tests.conformance.combinations import SHOWN_IN_FULL, Combination
-
-# These are in test_every_removal.py: no strategy has anything to do with them.
-del TestBatches, TestDebounce, TestGroups, TestGroupsAndKeys, TestUniqueFor  # noqa: F821
+from tests.conformance import grid
+from tests.conformance.combinations import SERVED, Combination
 
 
-@pytest.fixture(scope="session", params=SHOWN_IN_FULL, ids=str)
-def combination(request: pytest.FixtureRequest) -> Combination:
-    return request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    grid.parametrize(metafunc, SERVED)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Pop: jobs leave with the claim, at most once, on every database, with each strategy and with each removal."""
+"""Pop: a job leaves the table with its claim, at most once, on every database with each strategy and with each removal."""
 
 # ruff: noqa: F811 - tests ask for fixtures by the names under which they are imported
 
@@ -17,15 +17,15 @@ from queue_db.queue import MAX_CLAIM, Queue
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.statements import counted_statements
 from queue_db.testing.suite import OpenDB, clock, db, name, queue, rival, rival_queue  # noqa: F401
-from tests.conformance.combinations import SHOWN_IN_FULL, Combination
+from tests.conformance import grid
+from tests.conformance.combinations import SERVED, Combination
 
 #: Longer than any lease.
 LONG = 10 * 365 * 86400
 
 
-@pytest.fixture(scope="session", params=SHOWN_IN_FULL, ids=str)
-def combination(request: pytest.FixtureRequest) -> Combination:
-    return request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    grid.parametrize(metafunc, SERVED)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_one_at_a_time_passes_over_no_more_than_the_window(queue: Queue, clock: 
     assert queue.pop() == []
 
 
-def test_the_popper_sees_the_whole_job(queue: Queue, name: str, clock: SettableClock) -> None:
+def test_a_pop_returns_the_whole_job(queue: Queue, name: str, clock: SettableClock) -> None:
     enqueued = clock.now()
     job_id = queue.enqueue("mail", {"to": "🦆"}, priority=2, unique_key="k", max_attempts=3, headers={"h": 1})
     (job,) = queue.pop()
@@ -81,8 +81,8 @@ def test_what_was_popped_never_comes_back(queue: Queue, rival_queue: Queue, cloc
     assert left.complete()
 
 
-def test_nothing_is_left_for_the_sweeper(queue: Queue) -> None:
-    """Under delete_mark too: nobody completes these jobs, so nobody has to see that they were completed."""
+def test_no_row_is_left_to_sweep(queue: Queue) -> None:
+    """Under delete_mark too a popped row is deleted: it is never completed, so there is nothing to mark."""
     queue.enqueue_many([("mail", number) for number in range(3)])
     assert len(queue.pop(3)) == 3
     jobs = queue.db.store.tables.jobs
@@ -133,7 +133,7 @@ def test_the_limit_is_kept(queue: Queue) -> None:
 
 
 def exhaust(queue: Queue, clock: SettableClock, jobs: int) -> list[int]:
-    """Jobs whose only attempt vanished with its worker."""
+    """Jobs whose worker vanished during their only attempt."""
     queue.enqueue_many([("fatal", number, {"max_attempts": 1}) for number in range(jobs)])
     gone = queue.claim(jobs, lease=10)
     clock.advance(11)
@@ -150,10 +150,10 @@ def test_an_exhausted_job_goes_to_the_dead_and_is_not_popped(queue: Queue, name:
     assert (counters.exhausted, counters.claimed) == (2, 2)  # claimed: by the worker that vanished
 
 
-def test_the_places_of_exhausted_jobs_are_filled(queue: Queue, clock: SettableClock) -> None:
+def test_exhausted_jobs_are_replaced_by_others(queue: Queue, clock: SettableClock) -> None:
     exhaust(queue, clock, 2)
     fresh = queue.enqueue_many([("mail", number) for number in range(3)])
-    # In several rounds, each in claim order; a window may have passed over some of them in the first.
+    # The claim takes several rounds, each in claim order; a window may pass over some jobs in the first.
     assert sorted(job.id for job in queue.pop(3)) == fresh
 
 
@@ -167,10 +167,10 @@ def test_a_payload_that_cannot_be_decoded_is_shown_as_its_text(queue: Queue) -> 
 
 
 class Struck(Exception):
-    """Something happens at the worst moment."""
+    """Interrupts a pop after its DELETE."""
 
 
-def test_jobs_stay_when_the_pop_does_not_come_to_its_end(queue: Queue, clock: SettableClock) -> None:
+def test_jobs_stay_when_the_pop_is_interrupted(queue: Queue, clock: SettableClock) -> None:
     ids = queue.enqueue_many([("mail", number) for number in range(2)])
     engine = queue.db.database.engine
     deleted: list[str] = []
@@ -187,7 +187,7 @@ def test_jobs_stay_when_the_pop_does_not_come_to_its_end(queue: Queue, clock: Se
     finally:
         event.remove(engine, "after_cursor_execute", strike)
     assert deleted
-    # Neither gone nor leased: the lease of a pop is part of its transaction.
+    # Neither deleted nor leased: the lease of a pop is part of its transaction.
     assert queue.stats().available == 2
     assert queue.db.counters.claimed == 0
     popped = queue.pop(2)
@@ -201,7 +201,7 @@ def test_it_takes_the_statements_of_a_claim_and_of_a_deletion(
     deletion = Combination(combination.kind, "adaptive", "delete").costs(open_db())
     claim = combination.costs(open_db()).claim
     for jobs in (1, 10):
-        # An object that has run nothing yet: its very first pop counts.
+        # A new object: its very first pop counts.
         queue = open_db(clock=clock).queue(name)
         open_db(clock=clock).queue(name).enqueue_many([("mail", number) for number in range(2 * jobs)])
         for _ in range(2):

@@ -1,16 +1,29 @@
-"""A database that we have never heard of, served by the portable defaults of the dialect seam."""
+"""A database that queue_db has no dialect for: the portable defaults of the dialect seam serve it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from queue_db import QueueDB, UnsupportedError
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import OpenDB
-from tests.conformance import third_party
-from tests.conformance.combinations import REMOVALS
+from tests.conformance import grid, third_party
+from tests.conformance.combinations import REMOVALS, Combination
+
+#: The default of this database is a strategy with a fixed window, so that slices of it are read too.
+STRATEGY = "optimistic"
+CELLS = [Combination("acme", STRATEGY, removal) for removal in REMOVALS]
+
+
+def on_its_axes(axes: grid.Axes, cell: Combination) -> bool:
+    """The whole suite with the default removal; with the others what depends on the removal."""
+    return cell.removal == grid.REMOVAL or axes in {grid.Axes.REMOVAL, grid.Axes.EITHER, grid.Axes.BOTH}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    grid.parametrize(metafunc, CELLS, on_its_axes)
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +36,12 @@ def acme_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-@pytest.fixture(params=REMOVALS)
-def open_db(acme_url: str, request: pytest.FixtureRequest) -> Iterator[OpenDB]:
+@pytest.fixture
+def open_db(acme_url: str, combination: Combination) -> Iterator[OpenDB]:
     opened: list[QueueDB] = []
 
     def open_it(**options: object) -> QueueDB:
-        opened.append(QueueDB(acme_url, **{"strategy": "optimistic", "removal": request.param} | options))  # type: ignore[arg-type]
+        opened.append(QueueDB(acme_url, **{"strategy": STRATEGY, "removal": combination.removal} | options))  # type: ignore[arg-type]
         return opened[-1]
 
     yield open_it
@@ -41,7 +54,7 @@ def displacement() -> int:
     return 9
 
 
-def test_what_it_does_not_claim_to_have_is_refused(acme_url: str, shared_urls: Callable[[str], str]) -> None:
+def test_a_missing_capability_is_refused(acme_url: str) -> None:
     with pytest.raises(UnsupportedError, match="SKIP LOCKED") as caught:
         QueueDB(acme_url, strategy="skip_locked")
     assert caught.value.dialect == "acme"

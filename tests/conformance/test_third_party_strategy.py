@@ -1,4 +1,4 @@
-"""A strategy object from outside, on every database."""
+"""A strategy object from outside: the whole suite on one database, the claim on all of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ import pytest
 from queue_db import QueueDB
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import OpenDB, Statements
-from tests.conformance.combinations import Combination
+from tests.conformance import grid
+from tests.conformance.combinations import KINDS, Combination
 from tests.conformance.third_party import Lottery
 
+#: The database of the whole suite.
+KIND = "postgresql"
+CELLS = [Combination(kind, "lottery", "delete") for kind in KINDS]
 
-@pytest.fixture(scope="session")
-def combination(kind: str) -> Combination:
-    return Combination(kind, "adaptive", "delete")
+
+def on_its_axes(axes: grid.Axes, cell: Combination) -> bool:
+    """The whole suite on one database, the classes about the claim on the others."""
+    return cell.kind == KIND or grid.claims(axes)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    grid.parametrize(metafunc, CELLS, on_its_axes)
 
 
 @pytest.fixture
@@ -33,7 +42,7 @@ def displacement() -> int:
     return 19
 
 
-def test_it_hears_of_every_claim(open_db: OpenDB) -> None:
+def test_it_observes_every_claim(open_db: OpenDB) -> None:
     strategy = Lottery()
     queue = open_db(strategy=strategy).queue("nothing-in-here")
     assert queue.claim() == []

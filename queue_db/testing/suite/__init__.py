@@ -25,6 +25,7 @@ from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes how
 from queue_db.testing.suite.batches import TestBatches
 from queue_db.testing.suite.claiming import TestClaim, TestOrder
 from queue_db.testing.suite.costs import TestStatements
+from queue_db.testing.suite.dead import TestDead
 from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
 from queue_db.testing.suite.fixtures import (
     Notes,
@@ -40,10 +41,9 @@ from queue_db.testing.suite.fixtures import (
     rival,
     rival_queue,
 )
-from queue_db.testing.suite.graveyard import TestDead
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
-from queue_db.testing.suite.looking import TestLook, TestPurge, TestSweep
+from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.tables import TestTables
 from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing
@@ -69,10 +69,10 @@ __all__ = [
     "TestGroups",
     "TestGroupsAndKeys",
     "TestLease",
-    "TestLook",
     "TestOrder",
     "TestOutcomes",
     "TestPurge",
+    "TestRead",
     "TestSettleMany",
     "TestStatements",
     "TestSweep",

@@ -11,9 +11,9 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.leases",
     "queue_db.testing.suite.settling",
     "queue_db.testing.suite.transactions",
-    "queue_db.testing.suite.graveyard",
+    "queue_db.testing.suite.dead",
     "queue_db.testing.suite.groups",
-    "queue_db.testing.suite.looking",
+    "queue_db.testing.suite.reading",
     "queue_db.testing.suite.tables",
     "queue_db.testing.suite.costs",
 )

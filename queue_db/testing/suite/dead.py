@@ -1,4 +1,4 @@
-"""The dead: listed, brought back, forgotten."""
+"""Dead jobs: list, redrive, purge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TestDead"]
 
 
 def _bury(queue: Queue, kinds: Sequence[str], clock: SettableClock, **options: object) -> list[int]:
-    """Dead jobs that died a second after one another."""
+    """Dead jobs, each of which died one second after the one before."""
     ids = []
     for kind in kinds:
         queue.enqueue(kind, **options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Looking and clearing away: get, peek, stats, queues, purge, sweep."""
+"""Reading and clearing a queue: get, peek, stats, queues, purge, sweep."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import OpenDB
 
-__all__ = ["TestLook", "TestPurge", "TestSweep"]
+__all__ = ["TestPurge", "TestRead", "TestSweep"]
 
 
-class TestLook:
-    """Nothing here changes anything."""
+class TestRead:
+    """Reading changes nothing."""
 
     def test_a_job_that_is_not_there_is_not_found(self, queue: Queue, name: str) -> None:
         job_id = queue.enqueue("mail")

@@ -1,0 +1,112 @@
+"""Which part of databases × strategies × removals each class of the conformance suite runs on.
+
+A strategy changes the claim and a removal changes the completion. A test that depends on neither runs once for each database, and a
+test runs in every cell only where claim and completion meet. ``--grid full`` (``make test-all``) ignores the table.
+``tests/mutants`` checks the cut: a change of the code that the whole grid detects is detected by the part too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from tests.conformance.combinations import REMOVALS, STRATEGIES, Combination
+
+
+class Axes(Enum):
+    """What the outcome of a test can depend on, beside the database."""
+
+    DATABASE = "nothing else"
+    REMOVAL = "the removal"
+    STRATEGY = "the strategy"
+    EITHER = "the strategy or the removal, each by itself"
+    BOTH = "the strategy together with the removal"
+
+
+#: A class of the suite, or a module with tests of its own → what its tests depend on.
+DEPENDS: dict[str, Axes] = {
+    # Neither a strategy nor a removal takes part.
+    "TestDebounce": Axes.DATABASE,
+    "TestEnqueue": Axes.DATABASE,
+    "TestEnqueueMany": Axes.DATABASE,
+    "TestEnqueueUsing": Axes.DATABASE,
+    "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep
+    "TestTables": Axes.DATABASE,
+    "TestUniqueKeysOfMany": Axes.DATABASE,
+    # Completion, and the other ways out of the table.
+    "TestBatches": Axes.REMOVAL,
+    "TestCancel": Axes.REMOVAL,
+    "TestCompleteUsing": Axes.REMOVAL,
+    "TestDead": Axes.REMOVAL,
+    "TestExtend": Axes.REMOVAL,
+    "TestFail": Axes.REMOVAL,
+    "TestFence": Axes.REMOVAL,
+    "TestGiveBack": Axes.REMOVAL,
+    "TestGroups": Axes.REMOVAL,
+    "TestGroupsAndKeys": Axes.REMOVAL,
+    "TestOutcomes": Axes.REMOVAL,
+    "TestPurge": Axes.REMOVAL,
+    "TestRead": Axes.REMOVAL,
+    "TestSettleMany": Axes.REMOVAL,
+    "TestUniqueFor": Axes.REMOVAL,
+    "TestUniqueKey": Axes.REMOVAL,
+    # The claim.
+    "TestClaim": Axes.STRATEGY,
+    "TestLease": Axes.STRATEGY,
+    "TestOrder": Axes.STRATEGY,
+    "TestVanishedWorkers": Axes.STRATEGY,
+    # The claim and the completion of the same job: what they cost, and the version that one hands to the other.
+    "TestStatements": Axes.BOTH,
+    "TestVersions": Axes.BOTH,
+    # A pop claims and deletes; the removal must not change that.
+    "test_pop": Axes.EITHER,
+    # What these modules test beside the suite.
+    "test_third_party_dialect": Axes.DATABASE,
+    "test_third_party_strategy": Axes.DATABASE,
+}
+
+#: The strategy and the removal of the tests that do not depend on them.
+STRATEGY, REMOVAL = next(iter(STRATEGIES)), REMOVALS[0]
+
+Choice = Callable[[Axes, Combination], bool]
+
+
+def on_its_axes(axes: Axes, cell: Combination) -> bool:
+    """Each strategy and each removal for the tests that depend on them, the default ones for all others."""
+    return {
+        Axes.DATABASE: (cell.strategy, cell.removal) == (STRATEGY, REMOVAL),
+        Axes.REMOVAL: cell.strategy == STRATEGY,
+        Axes.STRATEGY: cell.removal == REMOVAL,
+        Axes.EITHER: cell.strategy == STRATEGY or cell.removal == REMOVAL,
+        Axes.BOTH: True,
+    }[axes]
+
+
+def claims(axes: Axes) -> bool:
+    """Whether tests with these axes are about the claim."""
+    return axes in {Axes.STRATEGY, Axes.EITHER, Axes.BOTH}
+
+
+def subject_of(metafunc: pytest.Metafunc) -> str:
+    """The class of a test, or the module of one that is in no class."""
+    return metafunc.cls.__name__ if metafunc.cls else metafunc.module.__name__.rpartition(".")[2]
+
+
+def axes_of(subject: str) -> Axes:
+    """The table's entry; a class that has none fails the collection."""
+    if subject not in DEPENDS:
+        pytest.fail(f"{subject} has no entry in DEPENDS (tests/conformance/grid.py): what do its tests depend on?", pytrace=False)
+    return DEPENDS[subject]
+
+
+def parametrize(metafunc: pytest.Metafunc, cells: Sequence[Combination], chosen: Choice = on_its_axes) -> None:
+    """Run a test that uses ``combination`` on those of ``cells`` that its class depends on, or with ``--grid full`` on all."""
+    if "combination" not in metafunc.fixturenames:
+        return
+    axes = axes_of(subject_of(metafunc))
+    full = metafunc.config.getoption("--grid") == "full"
+    params: list[Any] = [cell for cell in cells if full or chosen(axes, cell)]
+    metafunc.parametrize("combination", params, ids=str, scope="session")

@@ -1,0 +1,86 @@
+"""The grid: every class of the suite has its place in it, and the cut keeps each database, strategy and removal."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from queue_db.testing import suite
+from tests.conformance import grid, test_third_party_dialect, test_third_party_strategy
+from tests.conformance.combinations import KINDS, REMOVALS, SERVED, STRATEGIES, Combination
+from tests.conformance.grid import Axes
+
+CLASSES = sorted(name for name, one in vars(suite).items() if inspect.isclass(one) and name.startswith("Test"))
+
+
+def cells(axes: Axes, choice: grid.Choice = grid.on_its_axes, served: list[Combination] = SERVED) -> list[Combination]:
+    return [cell for cell in served if choice(axes, cell)]
+
+
+def test_every_class_of_the_suite_has_an_entry() -> None:
+    assert sorted(name for name in grid.DEPENDS if name.startswith("Test")) == CLASSES
+
+
+def test_every_class_in_the_modules_of_the_suite_is_exported() -> None:
+    modules = [one for one in vars(suite).values() if inspect.ismodule(one) and one.__name__.startswith(suite.__name__)]
+    assert len(modules) > 10
+    found = {name for module in modules for name, one in vars(module).items() if inspect.isclass(one) and name.startswith("Test")}
+    assert sorted(found) == CLASSES
+    assert set(CLASSES) <= set(suite.__all__)
+
+
+def generated(subject: str, option: str = "cut") -> list[Combination]:
+    """The cells on which a test of that class runs."""
+    given: list[Any] = []
+    metafunc: Any = SimpleNamespace(
+        fixturenames=["combination"],
+        cls=type(subject, (), {}),
+        config=SimpleNamespace(getoption=lambda name: option),
+        parametrize=lambda name, params, **_: given.extend(params),
+    )
+    grid.parametrize(metafunc, SERVED)
+    return given
+
+
+def test_a_class_without_an_entry_fails() -> None:
+    with pytest.raises(pytest.fail.Exception, match="TestNew has no entry in DEPENDS"):
+        generated("TestNew")
+
+
+def test_the_number_of_cells() -> None:
+    assert {axes: len(cells(axes)) for axes in Axes} == {
+        Axes.DATABASE: 4,
+        Axes.REMOVAL: 12,
+        Axes.STRATEGY: 27,
+        Axes.EITHER: 35,
+        Axes.BOTH: 81,
+    }
+
+
+def test_what_a_class_depends_on_is_tested_with_each() -> None:
+    for name in CLASSES:
+        axes, on = grid.DEPENDS[name], generated(name)
+        assert {cell.kind for cell in on} == set(KINDS)
+        assert ({cell.strategy for cell in on} == set(STRATEGIES)) is grid.claims(axes), name
+        assert ({cell.removal for cell in on} == set(REMOVALS)) is (axes not in {Axes.DATABASE, Axes.STRATEGY}), name
+
+
+def test_the_full_grid_ignores_the_table() -> None:
+    assert all(generated(name, "full") == SERVED for name in CLASSES)
+
+
+def test_where_claim_and_completion_meet_every_cell_is_tested() -> None:
+    assert Counter(grid.DEPENDS.values())[Axes.BOTH] == 2
+    assert generated("TestVersions") == generated("TestStatements") == SERVED
+
+
+def test_third_parties_run_every_class_on_one_database_at_least() -> None:
+    for axes in Axes:
+        assert cells(axes, test_third_party_strategy.on_its_axes, test_third_party_strategy.CELLS)
+        assert cells(axes, test_third_party_dialect.on_its_axes, test_third_party_dialect.CELLS)
+    assert len(cells(Axes.STRATEGY, test_third_party_strategy.on_its_axes, test_third_party_strategy.CELLS)) == len(KINDS)
+    assert len(cells(Axes.REMOVAL, test_third_party_dialect.on_its_axes, test_third_party_dialect.CELLS)) == len(REMOVALS)
