@@ -25,25 +25,35 @@ from tests.servers import Server, provide
 
 KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
-#: Each file runs in one process. The longest ones go first: otherwise one of them runs alone at the end.
-LONGEST = (
-    "tests/spark/test_spark_cluster.py",
-    "tests/spark/test_spark_kills.py",
-    "tests/spark/test_spark_demo.py",
-    "tests/compare/test_comparison.py",
-    "tests/worker/test_worker_controls.py",
-    "tests/conformance/test_every_combination.py",
+#: These use one session of Spark, which takes long to start and to warm up: they run in the same process.
+SPARK_SESSION = (
     "tests/spark/test_spark_streams.py",
-    "tests/aio/test_conformance_in_greenlets.py",
-    "tests/properties/test_interleavings.py",
     "tests/spark/test_spark_stream_ends.py",
-    "tests/migrations/test_jdbc.py",
-    "tests/plans/test_bounded_plans.py",
-    "tests/worker/test_worker_storms.py",
-    "tests/crash/test_killed_workers.py",
+    "tests/spark/test_spark_source.py",
+    "tests/spark/test_spark_drain.py",
+    "tests/spark/test_spark_drain_elsewhere.py",
+    "tests/spark/test_spark_enqueue.py",
     "tests/spark/test_spark_jobs.py",
     "tests/spark/test_spark_docs.py",
+    "tests/spark/test_spark_python.py",
+)
+
+#: Each other file runs in one process. The longest go first: otherwise one of them runs alone at the end.
+LONGEST = (
+    *SPARK_SESSION,
+    "tests/spark/test_spark_kills.py",
+    "tests/spark/test_spark_cluster.py",
+    "tests/conformance/test_every_combination.py",
+    "tests/spark/test_spark_demo.py",
+    "tests/compare/test_comparison.py",
+    "tests/aio/test_conformance_in_greenlets.py",
+    "tests/properties/test_interleavings.py",
+    "tests/plans/test_bounded_plans.py",
+    "tests/migrations/test_jdbc.py",
+    "tests/worker/test_worker_storms.py",
+    "tests/crash/test_killed_workers.py",
     "tests/conformance/test_pop.py",
+    "tests/conformance/test_third_party_dialect.py",
 )
 
 _SERVERS: dict[tuple[str, ...], Server] = {}
@@ -81,16 +91,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("kind", KINDS, scope="session")
 
 
+def unit_of(nodeid: str) -> str:
+    """The tests that one process runs together: a file, or all files that share one Spark session."""
+    path = nodeid.partition("::")[0]
+    return "one Spark session" if path in SPARK_SESSION else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByUnit(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return ByUnit(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {path: number for number, path in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
 def server_of(kind: str, *options: str) -> Server:
-    """The private server of this kind, started at its first use; with ``options`` another one."""
+    """The private server of this kind, started at its first use; with ``options`` another one.
+
+    It does not wait for its disk: a test that kills a server starts its own with ``provide``.
+    """
     key = (kind, *options)
     if key not in _SERVERS:
-        _SERVERS[key] = provide(kind, options=list(options)) if options else provide(kind)
+        _SERVERS[key] = provide(kind, options=list(options), durable=False)
     return _SERVERS[key]
 
 

@@ -99,6 +99,17 @@ def test_two_servers_side_by_side() -> None:
         picky.remove()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_on_request_a_server_does_not_wait_for_its_disk(kind: str) -> None:
+    setting = "SHOW fsync" if kind == "postgresql" else "SELECT @@innodb_flush_log_at_trx_commit"
+    for durable, expected in ((None, {"on", "1"}), (False, {"off", "0"})):
+        server = provide(kind) if durable is None else provide(kind, durable=durable)
+        try:
+            assert str(ask(server.create_database(), setting)) in expected
+        finally:
+            server.remove()
+
+
 def test_a_server_that_cannot_start_shows_its_log() -> None:
     with pytest.raises(ServerMissing, match="no_such_setting"):
         provide("postgresql", options=["-c", "no_such_setting=1"])

@@ -16,7 +16,7 @@ from queue_db.compare.laboratory import Plan, compare, short_name
 from queue_db.compare.results import Bench, Comparison
 
 #: Measured once for each database, looked at by several tests.
-PLAN = Plan(jobs=120, workers=4, repeat=1, batches=(1, 10), limit=60.0, lease=2.0)
+PLAN = Plan(jobs=40, workers=4, repeat=1, batches=(1, 10), limit=60.0, lease=2.0)
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,11 @@ class Engine(ABC):
         """Make folder/data, and see to it that the user gets this password."""
 
     @abstractmethod
-    def command(self, folder: Path, port: int) -> list[str]:
-        """Return the command line of the server, listening on loopback only."""
+    def command(self, folder: Path, port: int, *, durable: bool) -> list[str]:
+        """Return the command line of the server, listening on loopback only.
+
+        ``durable``: a commit waits for the disk, so a killed server keeps what it has acknowledged.
+        """
 
 
 class PostgreSQL(Engine):
@@ -60,7 +63,7 @@ class PostgreSQL(Engine):
         )
         secret.unlink()
 
-    def command(self, folder: Path, port: int) -> list[str]:
+    def command(self, folder: Path, port: int, *, durable: bool) -> list[str]:
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": port,
@@ -68,12 +71,20 @@ class PostgreSQL(Engine):
             "max_connections": 200,
             "shared_buffers": "64MB",
         }
+        if not durable:
+            settings |= {"fsync": "off", "full_page_writes": "off"}
         command = [str(self._programs / "postgres"), "-D", f"{folder}/data"]
         return command + [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
 
+_DURABLE = ("--innodb-flush-log-at-trx-commit=1",)
+
+
 class _MySQLFamily(Engine):
     """What MySQL and MariaDB have in common: one program, a template data folder, and a first statement file."""
+
+    #: The log is written once a second, and nothing waits for the disk.
+    _not_durable: ClassVar[list[str]]
 
     def __init__(self, source: str, program: Path, command: list[str] | None = None, share: Path | None = None) -> None:
         super().__init__(source)
@@ -97,8 +108,9 @@ class _MySQLFamily(Engine):
     def _initialize(self, folder: Path, data: Path) -> None:
         """Make the data folder that is kept as the template."""
 
-    def command(self, folder: Path, port: int) -> list[str]:
+    def command(self, folder: Path, port: int, *, durable: bool) -> list[str]:
         first = folder / "first.sql"
+        disk = _DURABLE if durable else self._not_durable
         return [
             *self._base,
             f"--datadir={folder}/data",
@@ -113,7 +125,7 @@ class _MySQLFamily(Engine):
             "--performance-schema=OFF",
             "--max-connections=300",
             "--innodb-buffer-pool-size=64M",
-            "--innodb-flush-log-at-trx-commit=1",
+            *disk,
             *([f"--init-file={first}"] if first.exists() else []),
         ]
 
@@ -124,13 +136,18 @@ class MySQL(_MySQLFamily):
     kind = "mysql"
     driver = "mysql+pymysql"
     # Packages compile in a folder for server-side files that need not exist here; a small redo log copies faster.
+    _not_durable: ClassVar[list[str]] = [
+        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-doublewrite=OFF",
+        "--innodb-flush-method=nosync",
+    ]
     _settings: ClassVar[list[str]] = ["--secure-file-priv=NULL", "--innodb-redo-log-capacity=64M"]
 
     def _initialize(self, folder: Path, data: Path) -> None:
         _run([*self._base, "--initialize-insecure", f"--datadir={data}", f"--tmpdir={folder}", *self._settings], folder)
 
-    def command(self, folder: Path, port: int) -> list[str]:
-        return [*super().command(folder, port), *self._settings, "--mysqlx=OFF"]
+    def command(self, folder: Path, port: int, *, durable: bool) -> list[str]:
+        return [*super().command(folder, port, durable=durable), *self._settings, "--mysqlx=OFF"]
 
 
 class MariaDB(_MySQLFamily):
@@ -138,6 +155,12 @@ class MariaDB(_MySQLFamily):
 
     kind = "mariadb"
     driver = "mariadb+pymysql"
+
+    _not_durable: ClassVar[list[str]] = [
+        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-doublewrite=OFF",
+        "--debug-no-sync",
+    ]
 
     def __init__(self, source: str, program: Path, share: Path, command: list[str] | None = None) -> None:
         super().__init__(source, program, command, share)
@@ -172,9 +195,9 @@ class MariaDB(_MySQLFamily):
         for file in ("cert.pem", "key.pem"):
             processes.hand_over(folder / file)
 
-    def command(self, folder: Path, port: int) -> list[str]:
+    def command(self, folder: Path, port: int, *, durable: bool) -> list[str]:
         tls = [f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem"]
-        return [*super().command(folder, port), "--innodb-log-file-size=32M", *tls]
+        return [*super().command(folder, port, durable=durable), "--innodb-log-file-size=32M", *tls]
 
 
 def _run(command: list[str], folder: Path, text: str = "") -> None:

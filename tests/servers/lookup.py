@@ -72,10 +72,11 @@ class _Unfit(Exception):
     """One way to a server is closed; the text says why."""
 
 
-def provide(kind: str, options: Sequence[str] = ()) -> Server:
+def provide(kind: str, options: Sequence[str] = (), *, durable: bool = True) -> Server:
     """Return a server of this kind ("postgresql", "mysql", "mariadb"): a new one, unless the environment names one.
 
-    The options are added to the server's command line, so only a server that is started here can have any.
+    The options are added to the server's command line, so only a server that is started here can have any. With ``durable=False``
+    a server that is started here does not wait for its disk: faster, and not for tests that kill it.
     """
     if kind not in PROGRAMS:
         raise ValueError(f"There is no kind of server named {kind!r}, only {', '.join(PROGRAMS)}.")
@@ -84,19 +85,19 @@ def provide(kind: str, options: Sequence[str] = ()) -> Server:
         return _running(kind, f"{prefix}_URL", url, options)
     if named := os.environ.get(f"{prefix}_BIN"):
         try:
-            return PrivateServer(_engine(kind, f"{prefix}_BIN", Path(named)), options)
+            return PrivateServer(_engine(kind, f"{prefix}_BIN", Path(named)), options, durable=durable)
         except _Unfit as error:
             raise ServerMissing(_advice(kind, prefix, [f"{prefix}_BIN: {error}"])) from error
     if release := os.environ.get(f"{prefix}_RELEASE"):
         try:
-            return PrivateServer(_of_release(kind, release), options)
+            return PrivateServer(_of_release(kind, release), options, durable=durable)
         except (_Unfit, debian_packages.Unavailable) as error:
             raise ServerMissing(_advice(kind, prefix, [f"{prefix}_RELEASE={release}: {error}"])) from error
 
     closed: list[str] = []
     for source, engine in _ways(kind):
         try:
-            return PrivateServer(engine(), options)
+            return PrivateServer(engine(), options, durable=durable)
         except (_Unfit, ServerFailed, debian_packages.Unavailable) as error:
             closed.append(f"{source}: {error}")
     if os.environ.get("QUEUE_DB_TEST_DOCKER") == "1":

@@ -109,10 +109,11 @@ class Server:
 class PrivateServer(Server):
     """A server that the suite started: a process, a folder, a port on loopback and a password of its own."""
 
-    def __init__(self, engine: Engine, options: Sequence[str] = ()) -> None:
+    def __init__(self, engine: Engine, options: Sequence[str] = (), *, durable: bool = True) -> None:
         started = time.monotonic()
         self._engine = engine
         self._options = list(options)
+        self._durable = durable
         self._port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         password = secrets.token_hex(12)
@@ -149,7 +150,7 @@ class PrivateServer(Server):
             return None
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._engine.command(self._folder, self._port), *self._options],
+                [*self._engine.command(self._folder, self._port, durable=self._durable), *self._options],
                 cwd=self._folder,
                 env={"PATH": os.defpath, "LANG": "C"},
                 stdin=subprocess.DEVNULL,

@@ -191,15 +191,17 @@ def test_a_job_that_ends_at_the_limit_lets_the_next_one_begin(queue, sent, optio
     """At once, and without a question to the database whether it may."""
     queue.limit(concurrency=2)
     queue.enqueue_many([("n", None)] * 30)
-    worker = serving(queue, lambda job: None, poll=3600.0, **options)
-    thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+    done = threading.Semaphore(0)
+    worker = serving(queue, lambda job: done.release(), poll=3600.0, **options)
+    thread = threading.Thread(target=worker.run)
     thread.start()
-    thread.join(PATIENCE)
     try:
-        assert worker.summary.completed == 30
+        for _ in range(30):
+            assert done.acquire(timeout=PATIENCE)
     finally:
-        worker.stop(0)
+        worker.stop()
         thread.join(PATIENCE)
+    assert worker.summary.completed == 30
     assert sent.count("share") == 1
 
 
