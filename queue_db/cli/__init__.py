@@ -1,4 +1,4 @@
-"""The command line, ``queue-db``: thin functions over the library, and the only place that reads the environment."""
+"""The command line, ``queue-db``: thin functions over the library. Only this package reads the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NEEDED = ("typer", "rich")
 
 
 def main() -> None:
-    """Run ``queue-db``; ends with one of the exit statuses of :mod:`queue_db.cli.statuses`."""
+    """Run ``queue-db`` and exit with a status of :mod:`queue_db.cli.statuses`."""
     try:
         from queue_db.cli.app import app
     except ModuleNotFoundError as error:
@@ -25,6 +25,6 @@ def main() -> None:
         raise SystemExit(2) from None
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that lacks a character shows its number instead of ending the command.
+            # A character that the terminal's encoding lacks is printed as an escape.
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="queue-db")

@@ -1,4 +1,4 @@
-"""``queue-db alive``: whether workers of this machine or container are at work, for health checks."""
+"""``queue-db alive``: a health check of the workers of this machine or container."""
 
 from __future__ import annotations
 
@@ -7,38 +7,36 @@ from typing import Annotated
 import typer
 
 from queue_db import arguments
-from queue_db.cli import output, statuses
-from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened
+from queue_db.cli import output, panels, statuses
+from queue_db.cli.commands import command
+from queue_db.cli.options import CommonOptions
 from queue_db.worker.presence import seen_here
 
+app = typer.Typer(rich_help_panel=panels.WORKERS)
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
 
-    @command(app, "alive", "queue-db alive", "queue-db alive --workers 4 --within 60 || [ $? -eq 3 ]")
-    def alive(
-        *,
-        workers: Annotated[int, typer.Option(min=1, metavar="N", help="How many workers must be there.")] = 1,
-        within: Annotated[
-            float, typer.Option(metavar="SECONDS", help="A worker is there that has reported so lately. They do every 5 s.")
-        ] = 60.0,
-        url: UrlOption = None,
-        table: TableOption = "jobs",
-        schema: SchemaOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Check that workers of this machine, or in a container those of this container, are alive: status 1 if they are not.
+@command(app, "alive", "queue-db alive", "queue-db alive --workers 4 --within 60 || [ $? -eq 3 ]")
+def alive(
+    *,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="How many workers must be alive.")] = 1,
+    within: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Maximum age of a worker's last heartbeat. Workers send one every 5 s."),
+    ] = 60.0,
+    common: CommonOptions,
+) -> None:
+    """Check that workers of this machine or container send heartbeats: status 1 if fewer than --workers do.
 
-        It reads what the workers report to the database. Status 3: the database does not answer. The workers wait for it then, and
-        to restart them does not help: let health checks pass, as the example does.
-        """
-        arguments.seconds("within", within, zero=False)
-        with opened(url, table, schema) as db:
-            db.ready()
-            silent = seen_here(db, within)
-        if as_json:
-            output.record({"workers": len(silent), "silent": round(min(silent), 3) if silent else None})
-        else:
-            output.line(f"{len(silent)} workers" + (f", the last one seen {min(silent):.1f} s ago" if silent else ""))
-        if len(silent) < workers:
-            raise typer.Exit(statuses.NOT_SO)
+    The heartbeats are read from the database. Status 3 means that the database does not answer: the workers wait for it too, and
+    restarting them does not help, so let the health check pass, as in the second example.
+    """
+    arguments.seconds("within", within, zero=False)
+    with common.open() as db:
+        db.ready()
+        ages = seen_here(db, within)
+    if common.as_json:
+        output.record({"workers": len(ages), "silent": round(min(ages), 3) if ages else None})
+    else:
+        output.line(f"{len(ages)} workers" + (f", last heartbeat {min(ages):.1f} s ago" if ages else ""))
+    if len(ages) < workers:
+        raise typer.Exit(statuses.NEGATIVE)

@@ -1,4 +1,4 @@
-"""The commands of ``queue-db``, put together."""
+"""The commands of ``queue-db``, in the order of its help."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ from queue_db.cli import (
     top,
     work,
 )
+from queue_db.cli.commands import unwrapped
 from queue_db.cli.statuses import MEANINGS
 
-_ABOUT = """A job queue in the SQL database you already have.
+_ABOUT = """A job queue in the SQL database that you already have.
 
-The database comes from --url or the environment variable QUEUE_DB_URL. Results go to standard output, remarks to standard error.
-With --json every line of standard output is one JSON object: one for each job or queue, and {"error": {"type": …, "message": …}}
-when a command fails."""
+To start: "queue-db migrate" creates the tables, "queue-db enqueue" adds a job, "queue-db work" runs jobs, "queue-db top" shows
+queues and workers.
+
+The database is given by --url or the environment variable QUEUE_DB_URL. Results go to standard output, everything else to
+standard error. With --json every line of standard output is one JSON object; a failed command prints
+{"error": {"type": …, "message": …}}."""
 
 app = typer.Typer(
     name="queue-db",
-    help=_ABOUT,
+    help=unwrapped(_ABOUT),
     epilog="\n\n".join(["Exit statuses:", *(f"{status}: {meaning}" for status, meaning in MEANINGS.items())]),
     no_args_is_help=True,
     add_completion=False,
@@ -52,20 +56,13 @@ def _version(wanted: bool) -> None:
 def queue_db(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    """Only options that belong to no command."""
+    """Options without a command."""
 
 
-migrate.add_to(app)
-doctor.add_to(app)
-enqueue.add_to(app)
-inspection.add_to(app)
-removal.add_to(app)
-dead.add_to(app)
-finished.add_to(app)
-streams.add_to(app)
-schedules.add_to(app)
-control.add_to(app)
-top.add_to(app)
-alive.add_to(app)
-work.add_to(app)
-compare.add_to(app)
+for _module in (
+    *(migrate, doctor, compare),
+    *(enqueue, inspection, removal, dead, finished),
+    *(control, schedules, streams),
+    *(work, top, alive),
+):
+    app.add_typer(_module.app, rich_help_panel=_module.app.rich_help_panel)

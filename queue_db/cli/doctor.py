@@ -1,4 +1,4 @@
-"""``queue-db doctor``: what is there, what works, and what to do about the rest."""
+"""``queue-db doctor``: a diagnosis of the database, the tables, the rights and the workers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import typer
 from sqlalchemy import Connection
 
 from queue_db import __version__
-from queue_db.cli import output, rights, statuses
-from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened
+from queue_db.cli import output, panels, rights, statuses
+from queue_db.cli.commands import command
+from queue_db.cli.options import CommonOptions
 from queue_db.database import migrate as migrations
 from queue_db.db import QueueDB
 from queue_db.errors import PermanentStorageError, SchemaOutOfDateError, StorageError
@@ -22,51 +23,50 @@ from queue_db.model import Capability
 from queue_db.removal import known_removals, removal_for
 from queue_db.strategies import known_strategies, strategy_for
 
-#: Seconds by which this machine's clock may differ from the database's before the doctor mentions it.
+#: Largest difference between this machine's clock and the database's without a warning, seconds.
 SKEW = 1.0
 
-_LOOKS = 5
+_CLOCK_READINGS = 5
+
+app = typer.Typer(rich_help_panel=panels.SETUP)
 
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """How far the database's clock is ahead of this machine's, and how long the answer took; seconds."""
+    """How far the database's clock is ahead of this machine's, and how long the answer took, seconds."""
 
     skew: float
     round_trip: float
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
+@command(app, "doctor", "queue-db doctor", "queue-db doctor --strict", "queue-db doctor --json | jq -r '.problems[]'")
+def doctor(
+    *,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 1 also for slow queues and for warnings.")] = False,
+    common: CommonOptions,
+) -> None:
+    """Check the database, the tables, the rights and the workers, and print what to fix. Run it as the user of your workers.
 
-    @command(app, "doctor", "queue-db doctor", "queue-db doctor --strict", "queue-db doctor --json | jq -r '.problems[]'")
-    def doctor(
-        *,
-        strict: Annotated[bool, typer.Option("--strict", help="What is slow and each warning count as well: status 1.")] = False,
-        url: UrlOption = None,
-        table: TableOption = "jobs",
-        schema: SchemaOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Connect, print versions, capabilities, state of the tables, clock skew, what is stuck or slow and why, and what to fix.
+    Status 1 if there is a problem or something is stuck.
 
-        Status 1 (not healthy) if there is a problem or something is stuck. Problems are tables that are missing or of another
-        version, and each right that a worker needs and this user lacks: run it as the user of your workers. Stuck is a queue whose
-        jobs have been due for more than a minute without a worker at work on it, a kind of jobs that no worker has a handler for,
-        a schedule that is late because no worker carries
-        it out, and a worker's slot whose handler does not come back.
+    problem: tables are missing or have the wrong revision, or this user lacks a right that a worker needs.
 
-        Slow is a queue whose jobs have been due for more than a minute while workers work, or while it is paused or limited; a
-        worker without a heartbeat; a group with too many jobs at once. This, and each warning, is status 1 with --strict.
-        """
-        with opened(url, table, schema) as db:
-            found = _examine(db, strict=strict)
-        if as_json:
-            output.record(found)
-        else:
-            _print(found)
-        if not found["healthy"]:
-            raise typer.Exit(statuses.NOT_SO)
+    stuck: jobs of a queue have been due for more than a minute and no worker runs it; no worker has a handler for a kind of jobs; a
+    schedule is late because no worker runs it; a handler does not return and occupies its slot.
+
+    slow: jobs of a queue have been due for more than a minute although workers run it, or while it is paused or limited; a worker
+    has no heartbeat; too many jobs of a group run at a time.
+
+    Slow queues and warnings give status 1 only with --strict.
+    """
+    with common.open() as db:
+        report = _examine(db, strict=strict)
+    if common.as_json:
+        output.record(report)
+    else:
+        _print(report)
+    if not report["healthy"]:
+        raise typer.Exit(statuses.NEGATIVE)
 
 
 def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
@@ -79,28 +79,28 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     )
     version = migrations.SchemaVersion(None)
     problems: list[str] = []
-    noticed: list[Finding] = []
+    found: list[Finding] = []
     try:
         version = migrations.found(database, tables)
         db.check()
     except SchemaOutOfDateError as error:
         problems.append(str(error))
     except PermanentStorageError:
-        # Most likely the first of several rights that are missing.
+        # Probably the first of several missing rights.
         problems += rights.missing(db)
         if not problems:
             raise
     else:
         problems += rights.missing(db)
-        noticed += _noticed(db, problems)
-    stuck = [one.sentence for one in noticed if one.stuck]
-    slow = [one.sentence for one in noticed if not one.stuck]
+        found += _findings(db, problems)
+    stuck = [one.sentence for one in found if one.stuck]
+    slow = [one.sentence for one in found if not one.stuck]
     warnings: list[str] = []
     if abs(clock.skew) > SKEW + clock.round_trip / 2:
         way = "behind" if clock.skew > 0 else "ahead of"
         warnings.append(
-            f"this machine's clock is {abs(clock.skew):.1f} s {way} the database's: leases and delays are not affected, since only "
-            "the database's clock counts, but times given with --run-at and times in logs are; set the clock (NTP)"
+            f"this machine's clock is {abs(clock.skew):.1f} s {way} the database's: leases and delays are not affected, because "
+            "they use the database's clock, but --run-at and the times in logs are; set the clock (NTP)"
         )
     return {
         "healthy": not (problems or stuck or (strict and (slow or warnings))),
@@ -130,12 +130,12 @@ def _examine(db: QueueDB, *, strict: bool = False) -> dict[str, Any]:
     }
 
 
-def _noticed(db: QueueDB, problems: list[str]) -> list[Finding]:
-    """What is stuck or slow, as far as this user may see it."""
+def _findings(db: QueueDB, problems: list[str]) -> list[Finding]:
+    """Return what is stuck or slow; a missing right becomes a problem."""
     try:
         return findings(db)
     except StorageError as error:
-        problems.append(f"what is stuck cannot be seen: {error}")
+        problems.append(f"stuck jobs and workers cannot be checked: {error}")
         return []
 
 
@@ -144,41 +144,44 @@ def _lacking(db: QueueDB, needs: frozenset[Capability]) -> list[str]:
 
 
 def _clock(connection: Connection, db: QueueDB) -> _Clock:
-    """The look with the shortest round trip tells best; the answer was given about halfway through it."""
-    looks = []
-    for _ in range(_LOOKS):
+    """Read the database's clock several times; the reading with the shortest round trip is the most exact.
+
+    The server reads its clock about halfway through the round trip.
+    """
+    readings = []
+    for _ in range(_CLOCK_READINGS):
         wall, began = time.time(), time.monotonic()
-        theirs = connection.execute(db.store.dialect.clock_query()).scalar_one() / 1_000_000
+        server_time = connection.execute(db.store.dialect.clock_query()).scalar_one() / 1_000_000
         round_trip = time.monotonic() - began
-        looks.append(_Clock(theirs - (wall + round_trip / 2), round_trip))
-    return min(looks, key=lambda look: look.round_trip)
+        readings.append(_Clock(server_time - (wall + round_trip / 2), round_trip))
+    return min(readings, key=lambda reading: reading.round_trip)
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(report: dict[str, Any]) -> None:
     output.sheet(
         {
-            "database": found["url"],
-            "server": f"{found['server']} (needed: {found['minimum']} or later)",
-            "driver": found["driver"],
-            "queue_db": f"{found['queue_db']}, SQLAlchemy {found['sqlalchemy']}, Python {found['python']}",
-            "tables": f"{found['table']}, revision {found['revision'] or 'none'} (needed: {found['required_revision']})",
-            "isolation": found["isolation"],
-            "clock": f"{found['clock_skew']:+.3f} s against this machine's, round trip {found['round_trip'] * 1000:.1f} ms",
-            "capabilities": ", ".join(found["capabilities"]),
-            "strategies": _choices(found["strategies"]),
-            "removals": _choices(found["removals"]),
+            "database": report["url"],
+            "server": f"{report['server']} (required: {report['minimum']} or later)",
+            "driver": report["driver"],
+            "queue_db": f"{report['queue_db']}, SQLAlchemy {report['sqlalchemy']}, Python {report['python']}",
+            "tables": f"{report['table']}, revision {report['revision'] or 'none'} (required: {report['required_revision']})",
+            "isolation": report["isolation"],
+            "clock": f"{report['clock_skew']:+.3f} s relative to this machine's, round trip {report['round_trip'] * 1000:.1f} ms",
+            "capabilities": ", ".join(report["capabilities"]),
+            "strategies": _choices(report["strategies"]),
+            "removals": _choices(report["removals"]),
         }
-        | found["facts"]
+        | report["facts"]
     )
-    for one in found["stuck"]:
-        output.line(f"stuck: {one}")
-    for one in found["slow"]:
-        output.line(f"slow: {one}")
-    for warning in found["warnings"]:
+    for finding in report["stuck"]:
+        output.line(f"stuck: {finding}")
+    for finding in report["slow"]:
+        output.line(f"slow: {finding}")
+    for warning in report["warnings"]:
         output.line(f"warning: {warning}")
-    for problem in found["problems"]:
+    for problem in report["problems"]:
         output.line(f"problem: {problem}")
-    output.line("healthy" if found["healthy"] else "not healthy")
+    output.line("healthy" if report["healthy"] else "not healthy")
 
 
 def _choices(choices: dict[str, list[str]]) -> str:

@@ -1,4 +1,4 @@
-"""``queue-db enqueue``: one job, or a stream of them."""
+"""``queue-db enqueue``: one job, or many from JSON lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -14,19 +15,22 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from rich.progress import Progress
 
-from queue_db.cli import output
-from queue_db.cli.commands import JsonOption, QueueArgument, SchemaOption, TableOption, UrlOption, command, opened
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.options import CommonOptions, QueueArgument
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, DuplicateJobError, EnqueueError
 
-# A shell takes one pair of quotes away.
-_PAYLOAD_HINT = """(a text in it needs quotes of its own: '"hello"')"""
+# A shell removes one pair of quotes.
+_PAYLOAD_HINT = """(a JSON string needs its own quotes: '"hello"')"""
 
 _KEYS = ("kind", "payload", "delay", "run_at", "priority", "unique_key", "unique_for", "group", "max_attempts", "headers")
 
+app = typer.Typer(rich_help_panel=panels.JOBS)
+
 
 class OnDuplicate(StrEnum):
-    """What to do about a live job with the unique key."""
+    """What happens when a live job has the unique key."""
 
     RAISE = "raise"
     SKIP = "skip"
@@ -34,107 +38,106 @@ class OnDuplicate(StrEnum):
     DEBOUNCE = "debounce"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """The options of one job, as they are given on the command line."""
 
-    @command(
-        app,
-        "enqueue",
-        """queue-db enqueue mail welcome '{"to": "ada@example.org"}' --delay 60""",
-        "queue-db enqueue reports daily --unique-key 2026-01-31 --on-duplicate skip",
-        "queue-db enqueue mail --jsonl jobs.jsonl",
-        "generate-jobs | queue-db enqueue mail --jsonl - --json",
-    )
-    def enqueue(
-        queue: QueueArgument,
-        kind: Annotated[str | None, typer.Argument(metavar="KIND", help="What is to be done. Not with --jsonl.")] = None,
-        payload: Annotated[
-            str | None,
-            typer.Argument(metavar="PAYLOAD", help="""With what, as JSON: '{"to": 1}', 5, or '"a text"'. Default: null."""),
-        ] = None,
-        *,
-        jsonl: Annotated[
-            str | None,
-            typer.Option(
-                "--jsonl",
-                metavar="FILE|-",
-                help="Enqueue the lines of a file or of standard input, each a JSON object with kind, payload and, if wanted, "
-                "delay, run_at, priority, unique_key, unique_for, group, max_attempts, headers. One transaction: all or none.",
-            ),
-        ] = None,
-        delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Not due before so many seconds are over.")] = None,
-        run_at: Annotated[
-            str | None, typer.Option(metavar="TIME", help="Not due before this time: 2026-01-31T08:00:00+01:00, or Z for UTC.")
-        ] = None,
-        priority: Annotated[int | None, typer.Option(metavar="N", help="Lower number first; 0 if not given.")] = None,
-        unique_key: Annotated[
-            str | None, typer.Option(metavar="KEY", help="At most one live job of the queue has this key.")
-        ] = None,
-        unique_for: Annotated[
-            float | None, typer.Option(metavar="SECONDS", help="The key stays taken for so long, also when the job is done before.")
-        ] = None,
-        group: Annotated[
-            str | None, typer.Option(metavar="NAME", help="Jobs of one group run one at a time, in the order of their enqueueing.")
-        ] = None,
-        on_duplicate: Annotated[
-            OnDuplicate,
-            typer.Option(
-                metavar="raise|skip|replace|debounce",
-                help="When a live job has the unique key: fail (status 1), keep that job, or give it the new content; debounce: "
-                "unless a worker has it, which keeps it then without the key.",
-            ),
-        ] = OnDuplicate.RAISE,
-        max_attempts: Annotated[
-            int | None, typer.Option(metavar="N", help="After so many failed attempts the job is dead.")
-        ] = None,
-        header: Annotated[
-            list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="For tracing and the like; repeatable.")
-        ] = None,
-        url: UrlOption = None,
-        table: TableOption = "jobs",
-        schema: SchemaOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Add one job, or many from JSON lines, and print their ids."""
-        options: dict[str, Any] = {
-            "delay": delay,
-            "run_at": None if run_at is None else _time(run_at),
-            "priority": priority,
-            "unique_key": unique_key,
-            "unique_for": unique_for,
-            "group": group,
-            "max_attempts": max_attempts,
-            "headers": _headers(header),
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        if jsonl is None:
-            if kind is None:
-                raise ArgumentError("which kind of job? Give KIND, or --jsonl FILE for many jobs")
-            content = None if payload is None else _json(f"the payload {_PAYLOAD_HINT}", payload)
-            with opened(url, table, schema) as db:
-                job_id = db.queue(queue).enqueue(kind, content, on_duplicate=on_duplicate.value, **options)
-            _tell([job_id], as_json=as_json)
-            return
+    delay: Annotated[float | None, typer.Option(metavar="SECONDS", help="Not due until SECONDS have passed.")] = None
+    run_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not due before this time: 2026-01-31T08:00:00+01:00, or with Z for UTC.")
+    ] = None
+    priority: Annotated[int | None, typer.Option(metavar="N", show_default="0", help="Lower numbers run first.")] = None
+    unique_key: Annotated[str | None, typer.Option(metavar="KEY", help="At most one live job of the queue has this key.")] = None
+    unique_for: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Reserve the key for SECONDS, even if the job ends earlier.")
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Jobs of one group run one at a time, in the order in which they were enqueued."),
+    ] = None
+    max_attempts: Annotated[int | None, typer.Option(metavar="N", help="The job is dead after N failed attempts.")] = None
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=TEXT", help="Metadata, for example for tracing; repeatable.")
+    ] = None
+
+    def parsed(self) -> dict[str, Any]:
+        """Return the given options as arguments of :meth:`queue_db.Queue.enqueue`."""
+        values = asdict(self)
+        values["headers"] = _headers(values.pop("header"))
+        values["run_at"] = None if self.run_at is None else _time(self.run_at)
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@command(
+    app,
+    "enqueue",
+    """queue-db enqueue mail welcome '{"to": "ada@example.org"}' --delay 60""",
+    "queue-db enqueue reports daily --unique-key 2026-01-31 --on-duplicate skip",
+    "queue-db enqueue mail --jsonl jobs.jsonl",
+    "generate-jobs | queue-db enqueue mail --jsonl - --json",
+)
+def enqueue(
+    queue: QueueArgument,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="Name that selects the handler. Not with --jsonl.")] = None,
+    payload: Annotated[
+        str | None,
+        typer.Argument(metavar="PAYLOAD", help="""Data for the handler, as JSON: '{"to": 1}', 5, or '"a text"'. Default: null."""),
+    ] = None,
+    *,
+    jsonl: Annotated[
+        str | None,
+        typer.Option(
+            "--jsonl",
+            metavar="FILE|-",
+            help="Enqueue one job per line of a file or of standard input. Each line is a JSON object with kind, payload and "
+            "optionally delay, run_at, priority, unique_key, unique_for, group, max_attempts, headers. All or none are added.",
+        ),
+    ] = None,
+    job: JobOptions,
+    on_duplicate: Annotated[
+        OnDuplicate,
+        typer.Option(
+            metavar="raise|skip|replace|debounce",
+            help="When a live job has the unique key. raise: fail with status 1. skip: add nothing. replace: give it the new "
+            "content; a running job loses its lease. debounce: the same, but a running job continues, without the key.",
+        ),
+    ] = OnDuplicate.RAISE,
+    common: CommonOptions,
+) -> None:
+    """Add one job, or many from JSON lines, and print their ids."""
+    options = job.parsed()
+    if jsonl is not None:
         if kind is not None or options:
-            raise ArgumentError("with --jsonl each line has its own kind and options; only --on-duplicate is for all")
-        with _source(jsonl) as lines, opened(url, table, schema) as db, output.counting("enqueueing") as progress:
-            ids = _stream(db, queue, lines, on_duplicate.value, progress)
-        _tell(ids, as_json=as_json)
-        added = sum(1 for job_id in ids if job_id is not None)
-        output.note(f"enqueued {added:,} jobs" + (f", skipped {len(ids) - added:,}" if added < len(ids) else ""))
+            raise ArgumentError("with --jsonl each line has its own kind and options; only --on-duplicate applies to all")
+        _enqueue_lines(queue, jsonl, on_duplicate.value, common)
+        return
+    if kind is None:
+        raise ArgumentError("no kind given: give KIND, or --jsonl FILE for many jobs")
+    content = None if payload is None else _json(f"the payload {_PAYLOAD_HINT}", payload)
+    with common.open() as db:
+        job_id = db.queue(queue).enqueue(kind, content, on_duplicate=on_duplicate.value, **options)
+    _print_id(job_id, common)
+    if job_id is None and not common.as_json:
+        output.note("skipped: a live job has the unique key")
 
 
-def _tell(ids: list[int | None], *, as_json: bool) -> None:
+def _enqueue_lines(queue: str, source: str, on_duplicate: str, common: CommonOptions) -> None:
+    with _open(source) as lines, common.open() as db, output.counting("enqueueing") as progress:
+        ids = _enqueue_all(db, queue, lines, on_duplicate, progress)
     for job_id in ids:
-        if as_json:
-            output.record({"id": job_id})
-        elif job_id is not None:
-            output.line(job_id)
-        elif len(ids) == 1:
-            output.note("skipped: a live job has the unique key")
+        _print_id(job_id, common)
+    added = sum(1 for job_id in ids if job_id is not None)
+    output.note(f"enqueued {added:,} jobs" + (f", skipped {len(ids) - added:,}" if added < len(ids) else ""))
 
 
-def _stream(db: QueueDB, queue: str, lines: BinaryIO, on_duplicate: str, progress: Progress) -> list[int | None]:
+def _print_id(job_id: int | None, common: CommonOptions) -> None:
+    if common.as_json:
+        output.record({"id": job_id})
+    elif job_id is not None:
+        output.line(job_id)
+
+
+def _enqueue_all(db: QueueDB, queue: str, lines: BinaryIO, on_duplicate: str, progress: Progress) -> list[int | None]:
     read = 0
 
     def jobs() -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -150,7 +153,7 @@ def _stream(db: QueueDB, queue: str, lines: BinaryIO, on_duplicate: str, progres
     except DuplicateJobError:
         raise
     except (ArgumentError, EnqueueError) as error:
-        # The library checks each job before it takes the next one: the last line that was read is the one.
+        # enqueue_many checks each job before it reads the next one, so the error belongs to the last line.
         problem = str(error).partition(": ")[2] if str(error).startswith("job ") else str(error)
         raise ArgumentError(f"line {read}: {problem}; nothing was enqueued") from error
 
@@ -174,12 +177,12 @@ def _job(text: bytes, *, first: bool) -> tuple[str, Any, dict[str, Any]]:
 
 
 @contextmanager
-def _source(name: str) -> Iterator[BinaryIO]:
+def _open(name: str) -> Iterator[BinaryIO]:
     if name == "-":
         yield sys.stdin.buffer
         return
     try:
-        file = Path(name).open("rb")  # noqa: SIM115 - closed below; an error while it is read is not one of opening it
+        file = Path(name).open("rb")  # noqa: SIM115 - closed below; only an error of opening is caught here
     except OSError as error:
         raise ArgumentError(f"{name}: {error.strerror}") from None
     with file:

@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, remarks on standard error; tables for people, lines of JSON for programs."""
+"""What commands print: results to standard output, notes and questions to standard error."""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from queue_db.cli import statuses
+from queue_db.errors import ConfigurationError
 from queue_db.model import Job
 
-# Longest text in a table's cell, characters.
+# Longest text in a table cell, characters.
 _CELL = 60
 
 
 def record(data: Mapping[str, Any]) -> None:
-    """One line of JSON."""
+    """Print one line of JSON."""
     line = json.dumps(data, ensure_ascii=False, default=str)
-    # A lone surrogate, which JSON allows and UTF-8 does not, comes out as its JSON escape.
+    # JSON allows a lone surrogate and UTF-8 does not: it is printed as its JSON escape.
     typer.echo(line.encode("utf-8", "backslashreplace"))
 
 
 def line(text: object) -> None:
-    """One result for people and simple scripts."""
+    """Print one result as text."""
     typer.echo(shown(text))
 
 
 def note(text: str) -> None:
-    """A remark that is no result."""
+    """Print a message to standard error."""
     typer.echo(shown(text, newlines=True), err=True)
 
 
 def shown(value: object, *, newlines: bool = False) -> str:
-    """As text without characters that could command a terminal: jobs hold whatever somebody has enqueued."""
+    """Return ``value`` as text with control characters escaped: a payload must not send commands to the terminal."""
     allowed = "\n" if newlines else ""
     return "".join(
         character if character.isprintable() or character in allowed else character.encode("unicode_escape").decode()
@@ -48,16 +50,16 @@ def shown(value: object, *, newlines: bool = False) -> str:
 
 
 def brief(value: object) -> str:
-    """As text, cut to a table's cell."""
+    """Return ``value`` as text that fits into a table cell."""
     text = shown(value)
     return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table with numbers to the right."""
+    """Print a table, columns of numbers aligned to the right."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for place, title in enumerate(columns):
-        numbers = all(isinstance(row[place], int | float) for row in rows)
+    for index, title in enumerate(columns):
+        numbers = all(isinstance(row[index], int | float) for row in rows)
         grid.add_column(title, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(Text("–" if cell is None else shown(cell)) for cell in row))
@@ -65,7 +67,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def sheet(rows: Mapping[str, object]) -> None:
-    """Names and their values, one below the other."""
+    """Print names and values, one pair per line."""
     grid = Table(box=None, pad_edge=False, show_header=False)
     grid.add_column(style="bold")
     grid.add_column(overflow="fold")
@@ -75,13 +77,33 @@ def sheet(rows: Mapping[str, object]) -> None:
 
 
 def _console() -> Console:
-    # In a pipe nothing is wrapped or cut: what reads it has no width.
+    # Nothing is wrapped or cut in a pipe.
     return Console(width=None if sys.stdout.isatty() else 10_000, markup=False, highlight=False, emoji=False)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before data is deleted. ``--yes`` answers the question; without a terminal it is required.
+
+    :raises ConfigurationError: there is no terminal, and no ``--yes``.
+    :raises typer.Exit: the answer was no.
+    """
+    if yes:
+        return
+    if not is_interactive():
+        raise ConfigurationError(f"{question} Confirm with --yes: standard input is not a terminal")
+    if not typer.confirm(question, err=True):
+        note("nothing was changed")
+        raise typer.Exit(statuses.NEGATIVE)
+
+
+def is_interactive() -> bool:
+    """Return whether standard input is a terminal."""
+    return sys.stdin.isatty()
 
 
 @contextmanager
 def counting(what: str) -> Iterator[Progress]:
-    """A counter on a terminal's standard error while long work runs; nothing elsewhere."""
+    """Show a counter on standard error while the ``with`` block runs, if it is a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,}"), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -91,7 +113,7 @@ def counting(what: str) -> Iterator[Progress]:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """A moving sign on a terminal's standard error while long work runs; nothing elsewhere."""
+    """Show a spinner on standard error while the ``with`` block runs, if it is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -101,17 +123,17 @@ def busy(what: str) -> Iterator[None]:
 
 
 def share(part: float | None) -> str | None:
-    """A part of the whole for people."""
+    """Return a fraction as a percentage, for people."""
     return None if part is None else f"{part:.0%}"
 
 
 def moment(when: datetime) -> str:
-    """ISO 8601, UTC, microseconds."""
+    """Return a time as ISO 8601 with microseconds."""
     return when.isoformat(timespec="microseconds")
 
 
 def span(seconds: float | None) -> str | None:
-    """A duration for people."""
+    """Return a duration for people."""
     if seconds is None:
         return None
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -121,7 +143,7 @@ def span(seconds: float | None) -> str | None:
 
 
 def job_record(job: Job) -> dict[str, Any]:
-    """A job as JSON: the attributes of :class:`queue_db.Job` and its fence, times in ISO 8601."""
+    """Return a job for JSON: the attributes of :class:`queue_db.Job` and its fence, times as ISO 8601."""
     return {
         "id": job.id,
         "queue": job.queue,
@@ -146,5 +168,5 @@ def job_record(job: Job) -> dict[str, Any]:
 
 
 def payload_text(payload: object) -> str:
-    """A payload for people."""
+    """Return a payload as JSON text."""
     return json.dumps(payload, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""What a user of the database lacks to work on a queue: found by asking for each thing, of no row."""
+"""Which rights a database user lacks to run a worker: each statement is executed with a condition that matches no row."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _Statements = dict[tuple[Table, str], Any]
 
 
 def missing(db: QueueDB) -> list[str]:
-    """A sentence for each table that the user may not use as a worker does, with the GRANT that mends it."""
+    """Return one sentence per table on which a worker's rights are missing, with the GRANT that adds them."""
     statements = _statements(db)
     try:
         db.database.run(partial(_execute, list(statements.values())), name="rights", attempts=1)
         refusals = {}
     except StorageError:
-        # One refusal ends a transaction: each on its own.
+        # A refused statement ends its transaction, so each runs in its own.
         refusals = dict(_refusals(db, statements))
     changes = {what for what in statements if what[1] != "SELECT"}
     if changes == refusals.keys() and len({reason.replace(verb, "") for (_, verb), reason in refusals.items()}) == 1:
-        return [f"the database refuses to change anything: {next(iter(refusals.values()))}"]  # a standby, or a file to read only
+        return [f"the database refuses to change anything: {next(iter(refusals.values()))}"]  # a standby server or a read-only file
     found = []
     for table in dict.fromkeys(table for table, _ in refusals):
         verbs = {verb: reason for (other, verb), reason in refusals.items() if other is table}
@@ -48,28 +48,28 @@ def _statements(db: QueueDB) -> _Statements:
     names = db.store.tables
     version = Table(names.version, MetaData(), Column("version_num", String), schema=names.schema)
     statements: _Statements = {(version, "SELECT"): select(version.c.version_num).where(false())}
-    for table in db.database.run(partial(_there, tables=_tables(db)), name="rights", write=False):
+    for table in db.database.run(partial(_existing, tables=_tables(db)), name="rights", write=False):
         key = next(iter(table.primary_key.columns))
         statements[table, "SELECT"] = select(key).where(false())
         statements[table, "UPDATE"] = update(table).values({key: key}).where(false())
         if table is db.store.tables.stripes:
-            continue  # the migration makes its rows, once for all
+            continue  # only the migration inserts rows
         statements[table, "INSERT"] = insert(table).from_select(list(table.c), select(*table.c).where(false()))
         statements[table, "DELETE"] = delete(table).where(false())
     return statements
 
 
-def _there(connection: Connection, tables: list[Table]) -> list[Table]:
-    """The tables that are there: one that a later migration makes is no matter of rights."""
-    look = inspect(connection)
+def _existing(connection: Connection, tables: list[Table]) -> list[Table]:
+    """Return the tables that exist; one of a later migration may be missing."""
+    inspector = inspect(connection)
 
-    def has(table: Table) -> bool:
+    def exists(table: Table) -> bool:
         try:
-            return look.has_table(table.name, schema=table.schema)
+            return inspector.has_table(table.name, schema=table.schema)
         except DBAPIError:
-            return True  # MySQL shows no table to a user who has no right to it
+            return True  # MySQL hides a table from a user without rights to it
 
-    return [table for table in tables if has(table)]
+    return [table for table in tables if exists(table)]
 
 
 def _refusals(db: QueueDB, statements: _Statements) -> Iterator[tuple[tuple[Table, str], str]]:

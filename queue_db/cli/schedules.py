@@ -1,4 +1,4 @@
-"""``queue-db schedules``: jobs that are enqueued again and again."""
+"""``queue-db schedules``: jobs that are enqueued periodically."""
 
 from __future__ import annotations
 
@@ -7,96 +7,71 @@ from typing import Annotated
 
 import typer
 
-from queue_db.cli import output
-from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.options import CommonOptions
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
+
+app = typer.Typer(
+    name="schedules",
+    help="Jobs that workers enqueue periodically, by cron expression or interval. Programs create them with db.schedules.set.",
+    no_args_is_help=True,
+    rich_help_panel=panels.QUEUES,
+)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the group and its commands."""
-    group = typer.Typer(
-        name="schedules",
-        help="Jobs that are enqueued again and again, by cron lines or at intervals. Workers carry schedules out; "
-        "programs make them (db.schedules.set).",
-        no_args_is_help=True,
+@command(app, "list", "queue-db schedules list", "queue-db schedules list --json | jq -r .next_at")
+def list_schedules(*, common: CommonOptions) -> None:
+    """List the schedules with their rules and their last and next times."""
+    with common.open() as db:
+        found = db.schedules.list()
+    if common.as_json:
+        for one in found:
+            times = {"next_at": one.next_at.isoformat(), "last_at": one.last_at and one.last_at.isoformat()}
+            output.record(asdict(one) | times)
+        return
+    output.table(
+        ("schedule", "queue", "kind", "rule", "zone", "catch up", "last", "next"),
+        [
+            (
+                one.name,
+                one.queue,
+                one.kind,
+                one.rule,
+                one.zone,
+                one.catch_up,
+                "never" if one.last_at is None else output.moment(one.last_at),
+                "paused" if one.paused else output.moment(one.next_at),
+            )
+            for one in found
+        ],
     )
-    app.add_typer(group)
-
-    @command(group, "list", "queue-db schedules list", "queue-db schedules list --json | jq -r .next_at")
-    def list_schedules(
-        *, url: UrlOption = None, table: TableOption = "jobs", schema: SchemaOption = None, as_json: JsonOption = False
-    ) -> None:
-        """List the schedules: their rules, their last slots, and their next ones."""
-        with opened(url, table, schema) as db:
-            found = db.schedules.list()
-        if as_json:
-            for one in found:
-                shown = asdict(one) | {"next_at": one.next_at.isoformat(), "last_at": one.last_at and one.last_at.isoformat()}
-                output.record(shown)
-            return
-        output.table(
-            ("schedule", "queue", "kind", "rule", "zone", "catch up", "last", "next"),
-            [
-                (
-                    one.name,
-                    one.queue,
-                    one.kind,
-                    one.rule,
-                    one.zone,
-                    one.catch_up,
-                    "never" if one.last_at is None else output.moment(one.last_at),
-                    "paused" if one.paused else output.moment(one.next_at),
-                )
-                for one in found
-            ],
-        )
-
-    @command(group, "pause", "queue-db schedules pause nightly")
-    def pause(
-        name: NameArgument,
-        *,
-        url: UrlOption = None,
-        table: TableOption = "jobs",
-        schema: SchemaOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Enqueue nothing of it until it is resumed."""
-        with opened(url, table, schema) as db:
-            db.schedules.pause(name)
-        _told(name, "paused", as_json=as_json)
-
-    @command(group, "resume", "queue-db schedules resume nightly")
-    def resume(
-        name: NameArgument,
-        *,
-        url: UrlOption = None,
-        table: TableOption = "jobs",
-        schema: SchemaOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Go on; what passed meanwhile is caught up with as the schedule says."""
-        with opened(url, table, schema) as db:
-            db.schedules.resume(name)
-        _told(name, "resumed", as_json=as_json)
-
-    @command(group, "remove", "queue-db schedules remove nightly")
-    def remove(
-        name: NameArgument,
-        *,
-        url: UrlOption = None,
-        table: TableOption = "jobs",
-        schema: SchemaOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Delete it; jobs that it has enqueued stay."""
-        with opened(url, table, schema) as db:
-            there = db.schedules.remove(name)
-        _told(name, "removed" if there else "not there", as_json=as_json)
 
 
-def _told(name: str, what: str, *, as_json: bool) -> None:
-    if as_json:
-        output.record({"schedule": name, "state": what})
-    else:
-        output.line(f"{name}: {what}")
+@command(app, "pause", "queue-db schedules pause nightly")
+def pause(name: NameArgument, *, common: CommonOptions) -> None:
+    """Enqueue no more jobs of a schedule until it is resumed."""
+    with common.open() as db:
+        db.schedules.pause(name)
+    _print(name, "paused", common)
+
+
+@command(app, "resume", "queue-db schedules resume nightly")
+def resume(name: NameArgument, *, common: CommonOptions) -> None:
+    """Continue a paused schedule; its catch-up setting decides about the times that have passed."""
+    with common.open() as db:
+        db.schedules.resume(name)
+    _print(name, "resumed", common)
+
+
+@command(app, "remove", "queue-db schedules remove nightly")
+def remove(name: NameArgument, *, common: CommonOptions) -> None:
+    """Delete a schedule; jobs that it has enqueued stay."""
+    with common.open() as db:
+        removed = db.schedules.remove(name)
+    _print(name, "removed" if removed else "not found", common)
+
+
+def _print(name: str, state: str, common: CommonOptions) -> None:
+    common.print({"schedule": name, "state": state}, f"{name}: {state}")

@@ -12,28 +12,29 @@ from queue_db.errors import (
 )
 
 OK = 0
-NOT_SO = 1
+NEGATIVE = 1
 USAGE = 2
 DATABASE = 3
 BUG = 70
 STUCK = 75
 INTERRUPTED = 130
 
-#: Status → meaning; the table of the documentation.
+#: Status → meaning, for ``--help`` and docs/cli.md.
 MEANINGS = {
-    OK: "done",
-    NOT_SO: "the thing asked is not so: no such job or stream, a duplicate, an unhealthy `doctor` (with --strict also a slow one), "
-    "a schema out of date for `migrate --check`, no worker for `alive`, no for an answer",
-    USAGE: "wrong usage or configuration: an argument, the URL, a driver or a table that is missing; nothing was changed",
-    DATABASE: "the database: not reachable, wrong password, a statement refused",
-    BUG: "a mistake in queue-db; the traceback is on standard error, please report it",
-    STUCK: "`work --exit-when-stuck`: handlers hang and keep their slots; start it again",
-    INTERRUPTED: "Ctrl-C",
+    OK: "success",
+    NEGATIVE: "the condition is false or the item does not exist: no such job or stream, a duplicate unique key, an unhealthy "
+    "`doctor` (with --strict also a slow one), an outdated schema for `migrate --check`, too few workers for `alive`, a "
+    "confirmation answered with no",
+    USAGE: "wrong usage or configuration: an invalid argument or URL, a missing driver or table; nothing was changed",
+    DATABASE: "database error: the server does not answer, or refuses the login or a statement",
+    BUG: "a bug in queue-db; the traceback is on standard error, please report it",
+    STUCK: "`work --exit-when-stuck`: hung handlers occupy their slots; restart the worker",
+    INTERRUPTED: "interrupted with Ctrl-C",
 }
 
 
 def status_of(error: QueueDBError) -> int:
-    """The exit status for an error of the library."""
+    """Return the exit status for an error of the library."""
     if isinstance(error, DuplicateJobError | JobNotFoundError | LeaseLostError | StreamError):
-        return NOT_SO
+        return NEGATIVE
     return DATABASE if isinstance(error, StorageError) else USAGE

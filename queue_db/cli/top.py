@@ -14,63 +14,69 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from queue_db.cli import output
-from queue_db.cli.commands import JsonOption, SchemaOption, TableOption, UrlOption, command, opened, queues
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.inspection import queues
+from queue_db.cli.options import CommonOptions
 from queue_db.db import QueueDB
 from queue_db.insights import SILENT
 from queue_db.model import Controls, QueueStats, WorkerInfo
 
+app = typer.Typer(rich_help_panel=panels.WORKERS)
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
+_QUEUE_COLUMNS = ("queue", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "progress", "controls")
+_WORKER_COLUMNS = (
+    *("worker", "state", "in hand", "stuck", "completed", "done/s"),
+    *("failed", "dead", "lost", "queues", "uptime", "heartbeat"),
+)
+_TEXT_COLUMNS = {"queue", "controls", "worker", "state", "queues"}
 
-    @command(app, "top", "queue-db top", "queue-db top --once --json | jq .workers")
-    def top(
-        *,
-        every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between two looks.")] = 2.0,
-        once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
-        url: UrlOption = None,
-        table: TableOption = "jobs",
-        schema: SchemaOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Show queues and workers until Ctrl-C: what waits, what runs, who works, and what became of the jobs.
 
-        Each look counts the jobs of all queues. stuck: slots of handlers that have not come back after a timeout or a lost lease.
-        progress: how far the running jobs are that say so, on average. done/s: completed between the last two reports of a worker,
-        which come every five seconds; empty until there were two. silent: time since the worker's last report; after three missed
-        reports it is probably dead. With --json each look is a line.
-        """
-        with opened(url, table, schema) as db:
-            rates = Rates()
-            if as_json or once:
-                while True:
-                    seen = _look(db, rates)
-                    if as_json:
-                        output.record(_told(seen))
-                    else:
-                        Console(width=None if sys.stdout.isatty() else 150).print(_drawn(seen))
-                    if once:
-                        return
-                    time.sleep(every)
-            with Live(auto_refresh=False, screen=sys.stdout.isatty()) as screen:
-                while True:
-                    screen.update(_drawn(_look(db, rates)), refresh=True)
-                    time.sleep(every)
+@command(app, "top", "queue-db top", "queue-db top --once --json | jq .workers")
+def top(
+    *,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between two refreshes.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    common: CommonOptions,
+) -> None:
+    """Show queues and workers until Ctrl-C. Each refresh counts the jobs of all queues; with --json each prints one line.
+
+    Queues: the columns of "queue-db stats"; controls: pause and limits.
+
+    Workers: stuck: slots of handlers that have not returned after a timeout or a lost lease. completed to lost: counts since the
+    worker's start. done/s: jobs completed per second between its last two heartbeats, which come every 5 s. heartbeat: age of the
+    last one; after three missed heartbeats the worker is probably dead.
+    """
+    with common.open() as db:
+        rates = Rates()
+        if common.as_json or once:
+            while True:
+                snapshot = _read(db, rates)
+                if common.as_json:
+                    output.record(_record(snapshot))
+                else:
+                    Console(width=None if sys.stdout.isatty() else 150).print(_tables(snapshot))
+                if once:
+                    return
+                time.sleep(every)
+        with Live(auto_refresh=False, screen=sys.stdout.isatty()) as screen:
+            while True:
+                screen.update(_tables(_read(db, rates)), refresh=True)
+                time.sleep(every)
 
 
 class Rates:
-    """How many jobs each worker completes in a second, from its last two reports.
+    """Jobs that each worker completes per second, from its last two heartbeats.
 
-    Looks come more often than reports: a rate between two looks would be nothing, and then three times too much.
+    The screen refreshes more often than heartbeats come: a rate between two refreshes would alternate between 0 and a multiple.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, WorkerInfo] = {}
         self._rates: dict[str, float] = {}
 
-    def see(self, workers: Iterable[WorkerInfo]) -> dict[str, float]:
-        """The rates of these workers by name, as far as there were two reports of each; silent ones have none."""
+    def update(self, workers: Iterable[WorkerInfo]) -> dict[str, float]:
+        """Return the rates by worker name; workers with one heartbeat or with missed heartbeats have none."""
         seen = {worker.name: worker for worker in workers}
         rates = {}
         for name, worker in seen.items():
@@ -93,80 +99,84 @@ def _completed(worker: WorkerInfo) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What one look has seen."""
+class _Snapshot:
+    """What one refresh has read."""
 
     stats: list[QueueStats]
     controls: dict[str, Controls]
     workers: list[WorkerInfo]
-    #: Jobs completed in a second, by worker.
+    #: Jobs completed per second, by worker.
     rates: dict[str, float]
 
 
-def _look(db: QueueDB, rates: Rates) -> _Seen:
+def _read(db: QueueDB, rates: Rates) -> _Snapshot:
     found = list(queues(db, None))
     workers = db.workers()
     controls = {queue.name: queue.controls() for queue in found}
-    return _Seen([queue.stats() for queue in found], controls, workers, rates.see(workers))
+    return _Snapshot([queue.stats() for queue in found], controls, workers, rates.update(workers))
 
 
-def _told(seen: _Seen) -> dict[str, Any]:
+def _record(snapshot: _Snapshot) -> dict[str, Any]:
     return {
-        "queues": [asdict(one) | {"controls": asdict(seen.controls[one.queue])} for one in seen.stats],
+        "queues": [asdict(one) | {"controls": asdict(snapshot.controls[one.queue])} for one in snapshot.stats],
         "workers": [
             asdict(one)
             | {"started_at": output.moment(one.started_at), "seen_at": output.moment(one.seen_at)}
-            | {"completed_per_second": seen.rates.get(one.name)}
-            for one in seen.workers
+            | {"completed_per_second": snapshot.rates.get(one.name)}
+            for one in snapshot.workers
         ],
     }
 
 
-def _drawn(seen: _Seen) -> Group:
-    waiting = _table("queue", "available", "scheduled", "blocked", "running", "held", "dead", "waiting", "progress", "said")
-    for one in seen.stats:
-        age = output.span(one.oldest_available_age) or "–"
-        numbers = (one.available, one.scheduled, one.blocked, one.running, one.held, one.dead)
-        far = output.share(one.progress) or "–"
-        said = _said(seen.controls[one.queue])
-        waiting.add_row(output.brief(one.queue), *(f"{number:,}" for number in numbers), age, far, said)
-    working = _table(
-        "worker", "state", "in hand", "stuck", "completed", "done/s", "failed", "dead", "lost", "queues", "up", "silent"
+def _tables(snapshot: _Snapshot) -> Group:
+    queue_table = _table(_QUEUE_COLUMNS)
+    for one in snapshot.stats:
+        queue_table.add_row(*_queue_row(one, snapshot.controls[one.queue]))
+    worker_table = _table(_WORKER_COLUMNS)
+    for worker in snapshot.workers:
+        worker_table.add_row(*_worker_row(worker, snapshot.rates.get(worker.name)))
+    total = f", {sum(snapshot.rates.values()):,.1f} done/s" if snapshot.rates else ""
+    return Group(queue_table, Text(""), worker_table, Text(f"{len(snapshot.workers)} workers{total}", style="dim"))
+
+
+def _queue_row(one: QueueStats, controls: Controls) -> tuple[str, ...]:
+    counts = (one.available, one.scheduled, one.blocked, one.running, one.held, one.dead)
+    return (
+        output.brief(one.queue),
+        *(f"{count:,}" for count in counts),
+        output.span(one.oldest_available_age) or "–",
+        output.share(one.progress) or "–",
+        _limits(controls),
     )
-    for worker in seen.workers:
-        completed, *others = [f"{worker.counters.get(name, 0):,}" for name in ("completed", "failed", "dead", "lost")]
-        rate = seen.rates.get(worker.name)
-        names = ", ".join(f"{name} {slots}" for name, slots in worker.queues.items())
-        up = output.span((worker.seen_at - worker.started_at).total_seconds()) or ""
-        silent = output.span(worker.silent) or ""
-        working.add_row(
-            output.brief(worker.name),
-            worker.state,
-            str(worker.in_hand),
-            str(worker.stuck),
-            completed,
-            "" if rate is None else f"{rate:,.1f}",
-            *others,
-            output.brief(names),
-            up,
-            silent,
-        )
-    total = f", {sum(seen.rates.values()):,.1f} done/s" if seen.rates else ""
-    return Group(waiting, Text(""), working, Text(f"{len(seen.workers)} workers{total}", style="dim"))
 
 
-def _said(controls: Controls) -> str:
-    words = ["paused"] if controls.paused else []
+def _worker_row(worker: WorkerInfo, rate: float | None) -> tuple[str, ...]:
+    completed, *others = [f"{worker.counters.get(name, 0):,}" for name in ("completed", "failed", "dead", "lost")]
+    return (
+        output.brief(worker.name),
+        worker.state,
+        str(worker.in_hand),
+        str(worker.stuck),
+        completed,
+        "" if rate is None else f"{rate:,.1f}",
+        *others,
+        output.brief(", ".join(f"{name} {slots}" for name, slots in worker.queues.items())),
+        output.span((worker.seen_at - worker.started_at).total_seconds()) or "",
+        output.span(worker.silent) or "",
+    )
+
+
+def _limits(controls: Controls) -> str:
+    parts = ["paused"] if controls.paused else []
     if controls.concurrency is not None:
-        words.append(f"≤ {controls.concurrency} at once")
+        parts.append(f"≤ {controls.concurrency} at a time")
     if controls.rate is not None:
-        words.append(f"≤ {controls.rate} in {controls.per:g} s")
-    return ", ".join(words)
+        parts.append(f"≤ {controls.rate} per {controls.per:g} s")
+    return ", ".join(parts)
 
 
-def _table(*titles: str) -> Table:
+def _table(columns: Iterable[str]) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    words = {"queue", "said", "worker", "state", "queues"}
-    for title in titles:
-        grid.add_column(title, justify="left" if title in words else "right", overflow="fold")
+    for title in columns:
+        grid.add_column(title, justify="left" if title in _TEXT_COLUMNS else "right", overflow="fold")
     return grid

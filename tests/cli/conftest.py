@@ -41,7 +41,7 @@ def ask_at() -> Ask:
             app, [str(argument) for argument in arguments], input=input, env={"QUEUE_DB_URL": url, "COLUMNS": "200"}
         )
         assert result.exit_code == status, (result.exit_code, result.stdout, result.stderr, result.exception)
-        assert "mistake in queue-db" not in result.stderr
+        assert "bug in queue-db" not in result.stderr
         return Answer(result.exit_code, result.stdout, result.stderr)
 
     return run

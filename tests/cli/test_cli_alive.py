@@ -35,7 +35,7 @@ def test_workers_of_this_machine_that_live_and_report_are_alive(ask_at, fresh_ur
             with db.database.begin() as connection:
                 stored.tell(connection, db.store, "of-another-machine#1", values)
             assert ask_at(fresh_url, "alive", "--json").record["workers"] == 1
-            assert ask_at(fresh_url, "alive", "--workers", 2, status=1).out.startswith("1 workers, the last one seen ")
+            assert ask_at(fresh_url, "alive", "--workers", 2, status=1).out.startswith("1 workers, last heartbeat ")
             workers = db.store.tables.workers
             with db.database.begin() as connection:
                 earlier = workers.c.seen_at - 100_000_000

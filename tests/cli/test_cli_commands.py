@@ -28,11 +28,11 @@ def test_migrate_up_check_and_down(ask_at, fresh_url):
     missing = ask_at(fresh_url, "migrate", "--check", "--json", status=1)
     assert missing.record["up_to_date"] is False
     assert missing.record["found"] is None
-    assert re.search(r"make it(:| with:) queue-db migrate( |$)", missing.record["message"])
+    assert re.search(r"(make|create) it(:| with:) queue-db migrate( |$)", missing.record["message"])
     assert "migrate --url" not in missing.err
-    assert ask_at(fresh_url, "migrate").out == f"table 'jobs' went from nothing to revision {HEAD}\n"
+    assert ask_at(fresh_url, "migrate").out == f"table 'jobs' migrated from nothing to revision {HEAD}\n"
     assert ask_at(fresh_url, "migrate").out == f"table 'jobs' is at revision {HEAD}: nothing to do\n"
-    assert ask_at(fresh_url, "migrate", "--check").out == f"table 'jobs' is at revision {HEAD}, as required\n"
+    assert ask_at(fresh_url, "migrate", "--check").out == f"table 'jobs' is at revision {HEAD}: up to date\n"
     step = ask_at(fresh_url, "migrate", "--revision", "0007", status=2).err
     assert "will lose: the column works_since of jobs_schema_version." in step
     refused = ask_at(fresh_url, "migrate", "--revision", "base", status=2)
@@ -141,7 +141,7 @@ def test_doctor_of_a_healthy_database(alone, kind):
     assert found["facts"][size].endswith(unit)
     people = alone("doctor").out
     assert people.endswith("healthy\n")
-    assert "needed: " in people
+    assert "required: " in people
 
 
 def test_doctor_says_what_to_do_about_missing_tables(ask_at, kind, fresh_url):
@@ -303,7 +303,7 @@ def test_enqueue_of_a_duplicate(ask, queue):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ((), "Give KIND"),
+        ((), "give KIND"),
         (("n", "hello"), "not JSON"),
         (("n", "[" * 100_000), "nested too deeply"),
         (("n", "1", "--run-at", "tomorrow"), "must be a time like"),
@@ -316,8 +316,8 @@ def test_enqueue_of_a_duplicate(ask, queue):
         (("n", "1", "--max-attempts", "0"), "max_attempts"),
         ((" n", "1"), "blank"),
         (("n", json.dumps("x" * 5_000_000)), "bytes encoded"),
-        (("n", "--jsonl", "-"), "only --on-duplicate is for all"),
-        (("--jsonl", "-", "--delay", "1"), "only --on-duplicate is for all"),
+        (("n", "--jsonl", "-"), "only --on-duplicate applies to all"),
+        (("--jsonl", "-", "--delay", "1"), "only --on-duplicate applies to all"),
         (("--jsonl", "/no/such/file"), "No such file"),
         (("--jsonl", "/"), "Is a directory"),
     ],
@@ -548,7 +548,7 @@ def test_purge(ask, queue):
 @pytest.mark.parametrize(("answer", "status", "left"), [("y\n", 0, 0), ("n\n", 1, 1), ("\n", 1, 1)])
 def test_purge_asks_at_a_terminal(ask, queue, monkeypatch, answer, status, left):
     queue.enqueue("n")
-    monkeypatch.setattr("queue_db.cli.commands._asks", lambda: True)
+    monkeypatch.setattr("queue_db.cli.output.is_interactive", lambda: True)
     asked = ask("purge", queue.name, input=answer, status=status)
     assert "will be deleted" in asked.err
     assert queue.stats().available == left
@@ -577,10 +577,10 @@ def test_dead_list(ask, queue):
 def test_dead_redrive(ask, queue):
     first, second, third, fourth = bury(queue, "a", "a", "b", "b")
     answer = ask("dead", "redrive", first)
-    assert (answer.out, answer.err) == (f"{first}\n", "brought back 1 jobs\n")
+    assert (answer.out, answer.err) == (f"{first}\n", "redrove 1 jobs\n")
     assert ask("dead", "redrive", "--queue", queue.name, "--kind", "b", "--limit", 1, "--json").records == [{"id": third}]
-    assert "Give ids" in ask("dead", "redrive", status=2).err
-    assert "Give ids" in ask("dead", "redrive", "--all", "--queue", queue.name, status=2).err
+    assert "give ids" in ask("dead", "redrive", status=2).err
+    assert "give ids" in ask("dead", "redrive", "--all", "--queue", queue.name, status=2).err
     assert ask("dead", "redrive", first, "--json", status=1).record["error"]["type"] == "JobNotFoundError"
     assert ask("dead", "redrive", "--queue", queue.name, "--json").records == [{"id": second}, {"id": fourth}]
     assert queue.stats().available == 4
@@ -621,9 +621,9 @@ def test_dead_purge(ask, queue):
     assert ask("dead", "purge", "--queue", queue.name, "--yes").out == "deleted 1 dead jobs\n"
 
 
-def test_dead_purge_save_the_last(ask, queue):
+def test_dead_purge_keeps_the_last(ask, queue):
     ids = bury(queue, "a", "b", "c")
-    assert "save the last 1 " in ask("dead", "purge", "--queue", queue.name, "--keep", 1, status=2).err
+    assert "except the last 1 " in ask("dead", "purge", "--queue", queue.name, "--keep", 1, status=2).err
     assert ask("dead", "purge", "--queue", queue.name, "--keep", 1, "--yes", "--json").record == {"deleted": 2}
     assert [job.id for job in queue.db.dead.list(queue.name)] == ids[2:]
 

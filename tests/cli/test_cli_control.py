@@ -9,12 +9,12 @@ SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 @SQLITE
 def test_what_is_said_about_a_queue(ask, queue):
-    assert ask("pause", queue.name).out == f"{queue.name}: paused, any number at once, at any rate\n"
+    assert ask("pause", queue.name).out == f"{queue.name}: paused, no concurrency limit, no rate limit\n"
     assert queue.controls().paused
     limited = ask("limit", queue.name, "--concurrency", 3, "--rate", 50, "--per", 60, "--json").record
     assert limited == {"queue": queue.name, "paused": True, "concurrency": 3, "rate": 50, "per": 60.0, "per_group": 1}
-    assert ask("resume", queue.name).out == f"{queue.name}: not paused, at most 3 at once, at most 50 in 60 s\n"
-    assert "2 of each group at once" in ask("limit", queue.name, "--per-group", 2).out
+    assert ask("resume", queue.name).out == f"{queue.name}: not paused, at most 3 at a time, at most 50 per 60 s\n"
+    assert "2 of each group at a time" in ask("limit", queue.name, "--per-group", 2).out
     ask("limit", queue.name, "--none")
     assert queue.controls() == Controls()
     assert "--concurrency" in ask("limit", queue.name, "--concurrency", 0, status=2).err
@@ -26,7 +26,7 @@ def test_a_limit_changes_only_what_it_names(ask, queue):
     ask("limit", queue.name, "--rate", 10)
     before = Controls(concurrency=3, rate=10, per=1.0, per_group=2)
     assert queue.controls() == before
-    assert "at most 3 at once, at most 10 in 1 s, 2 of each group" in ask("limit", queue.name).out
+    assert "at most 3 at a time, at most 10 per 1 s, 2 of each group" in ask("limit", queue.name).out
     assert "--rate" in ask("limit", queue.name, "--per", 5, status=2).err
     assert "alone" in ask("limit", queue.name, "--none", "--rate", 5, status=2).err
     assert "--per" in ask("limit", queue.name, "--rate", 5, "--per", -1, status=2).err
@@ -38,16 +38,16 @@ def test_a_limit_changes_only_what_it_names(ask, queue):
 
 @SQLITE
 def test_what_is_said_about_queues_without_jobs_is_listed(ask, queue, name):
-    assert "of which queue" in ask("limit", "--rate", 3, status=2).err
+    assert "needs the name of its queue" in ask("limit", "--rate", 3, status=2).err
     assert queue.name not in ask("limit").out
     ask("pause", queue.name)
-    assert f"{queue.name}: paused, any number at once, at any rate" in ask("limit").out.splitlines()
+    assert f"{queue.name}: paused, no concurrency limit, no rate limit" in ask("limit").out.splitlines()
     assert queue.name in [one["queue"] for one in ask("limit", "--json").records]
 
 
 def test_a_name_without_jobs_is_remarked_on(ask, queue):
     for verb in (("pause", queue.name), ("limit", queue.name, "--rate", 2), ("resume", queue.name)):
-        assert f"queue '{queue.name}' has no jobs, and no worker works on it" in ask(*verb).err
+        assert f"queue '{queue.name}' has no jobs and no workers" in ask(*verb).err
     queue.enqueue("n")
     assert ask("pause", queue.name).err == ""
 
@@ -77,5 +77,5 @@ def test_schedules(ask, db, name):
     assert "paused" in ask("schedules", "list").out
     assert ask("schedules", "resume", name).out == f"{name}: resumed\n"
     assert ask("schedules", "remove", name).out == f"{name}: removed\n"
-    assert ask("schedules", "remove", name, "--json").record == {"schedule": name, "state": "not there"}
+    assert ask("schedules", "remove", name, "--json").record == {"schedule": name, "state": "not found"}
     assert "no schedule" in ask("schedules", "pause", name, status=2).err

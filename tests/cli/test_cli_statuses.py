@@ -56,11 +56,11 @@ def test_a_mistyped_sqlite_path_is_told_and_makes_no_file(tmp_path, ask_at):
     typo = tmp_path / "typo.db"
     for command in (["stats"], ["enqueue", "q", "k"], ["doctor"], ["dead", "list"]):
         answer = ask_at(f"sqlite:///{typo}", *command, status=2)
-        assert "typo.db is not there" in answer.err
-        assert answer.err.endswith("To make it: queue-db migrate\n")
+        assert "typo.db does not exist" in answer.err
+        assert answer.err.endswith("To create it: queue-db migrate\n")
     aside = ask_at(None, "stats", "--url", f"sqlite:///{typo}", "--table", "mail", status=2).err
-    assert aside.endswith(f"To make it: queue-db migrate --url 'sqlite:///{typo}' --table mail\n")
-    assert "typo.db is not there" in ask_at(f"sqlite:///{typo}", "migrate", "--check", status=1).err
+    assert aside.endswith(f"To create it: queue-db migrate --url 'sqlite:///{typo}' --table mail\n")
+    assert "typo.db does not exist" in ask_at(f"sqlite:///{typo}", "migrate", "--check", status=1).err
     assert "CREATE TABLE" in ask_at(f"sqlite:///{typo}", "migrate", "--sql").out
     assert list(tmp_path.iterdir()) == []
     ask_at(f"sqlite:///{typo}", "migrate")
@@ -73,15 +73,15 @@ def test_usage(ask_at):
     ask_at(None, "peek", status=2)
     ask_at(None, "stats", "--no-such-option", status=2)
     answer = ask_at(None, "stats", "--json", status=2)
-    assert answer.err == "queue-db: which database? Give --url, or set QUEUE_DB_URL\n"
-    assert answer.record == {"error": {"type": "ConfigurationError", "message": "which database? Give --url, or set QUEUE_DB_URL"}}
+    assert answer.err == "queue-db: no database given: use --url or set QUEUE_DB_URL\n"
+    assert answer.record == {"error": {"type": "ConfigurationError", "message": "no database given: use --url or set QUEUE_DB_URL"}}
 
 
 @SQLITE
 def test_missing_tables_are_a_matter_of_configuration(ask_at, fresh_url):
     answer = ask_at(fresh_url, "stats", "--json", status=2)
     assert answer.record["error"]["type"] == "SchemaOutOfDateError"
-    assert "To make it: queue-db migrate\n" in answer.err
+    assert "To create it: queue-db migrate\n" in answer.err
 
 
 def test_a_wrong_password(ask_at, url, differs):
@@ -170,7 +170,7 @@ def test_a_mistake_in_the_program_is_told_with_a_masked_traceback(url, name, mon
     def broken(*_, **__):
         raise RuntimeError(f"cannot even with {SECRET}")
 
-    monkeypatch.setattr("queue_db.cli.commands.QueueDB", broken)
+    monkeypatch.setattr("queue_db.cli.options.QueueDB", broken)
     result = CliRunner().invoke(app, ["stats", "--url", f"postgresql://user:{SECRET}@host/db"])
     assert result.exit_code == statuses.BUG
     assert "RuntimeError: cannot even with ***" in result.stderr

@@ -53,7 +53,7 @@ def test_streams_are_listed_with_their_holders_ages_and_sizes(ask, queue, sessio
 def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, queue, session):
     refused = ask("streams", "release", session.name, status=2)
     assert "--yes" in refused.err
-    assert ask("streams", "release", session.name, "--yes").out == f"gave back 3 jobs of stream {session.name!r}\n"
+    assert ask("streams", "release", session.name, "--yes").out == f"returned 3 jobs of stream {session.name!r}\n"
     assert (queue.stats().available, queue.stats().held) == (5, 0)
     with pytest.raises(StreamFencedError, match="now held by nobody"):
         db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")
@@ -62,13 +62,13 @@ def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, que
 
 def test_what_may_be_written_is_told_before_it_is_given_back(ask, db, queue, session):
     nothing = ask("streams", "release", session.name, status=2)
-    assert "None of them is written" in nothing.err
+    assert "None of them has been written" in nothing.err
     start, end = (streams.Offset(row.batch, row.claim) for row in offsets(db, session))
     work = partial(streams.partition, store=db.store, session=session, start=start, end=end)
     db.database.run(work, name="partitions")
     (found,) = ask("streams", "list", "--queue", queue.name, "--json").records
     assert (found["maybe_written"], found["deliveries"]) == (3, 1)
-    assert "Up to 3 of them may be written already" in ask("streams", "release", session.name, status=2).err
+    assert "Up to 3 of them may already be written" in ask("streams", "release", session.name, status=2).err
     assert queue.stats().held == 3
 
 
@@ -89,7 +89,7 @@ def test_a_stream_that_is_not_there(ask, session):
 
 
 def test_expired_streams_are_released(ask, db, queue, session):
-    assert "which stream? Give its name, or else --expired" in ask("streams", "release", "--yes", status=2).err
+    assert "no stream chosen: give its name, or else --expired" in ask("streams", "release", "--yes", status=2).err
     ask("streams", "release", "--expired", "--yes")
     assert queue.stats().held == 3
     kept = db.store.tables.streams

@@ -20,7 +20,7 @@ SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 
 @SQLITE
-def test_one_look(ask, queue, db):
+def test_one_refresh(ask, queue, db):
     queue.enqueue_many([("n", None)] * 4)
     (job,) = queue.claim()
     assert job.progress(0.4, "page 4 of 10")
@@ -37,7 +37,7 @@ def test_one_look(ask, queue, db):
         presence.tell(connection, db.store, "here:7#1", values)
     seen = ask("top", "--once").out
     assert queue.name in seen
-    assert "≤ 5 at once" in seen
+    assert "≤ 5 at a time" in seen
     assert "1,234" in seen
     assert "40%" in seen
     record = ask("top", "--once", "--json").record
@@ -120,23 +120,23 @@ def test_a_steady_worker_has_a_steady_rate():
     seen = []
     for look in range(0, 32, 2):
         last = max(report for report in reports if report <= look)
-        seen.append(rates.see([reported("w", last, round(13 * last, 6))]).get("w"))
+        seen.append(rates.update([reported("w", last, round(13 * last, 6))]).get("w"))
     assert seen[:3] == [None, None, None], "there was one report only"
     assert seen[3:] == [pytest.approx(13.0)] * 13
 
 
 def test_a_rate_is_of_one_run_of_a_worker_and_ends_with_it():
     rates = Rates()
-    rates.see([reported("w", 0, 100), reported("other", 0, 0)])
-    assert rates.see([reported("w", 5, 150), reported("other", 5, 5)]) == {"w": 10.0, "other": 1.0}
+    rates.update([reported("w", 0, 100), reported("other", 0, 0)])
+    assert rates.update([reported("w", 5, 150), reported("other", 5, 5)]) == {"w": 10.0, "other": 1.0}
     # Under the same name another process reports, which has counted from nothing.
-    assert rates.see([reported("w", 10, 20, started=9), reported("other", 5, 5, silent=31)]) == {}
-    assert rates.see([reported("w", 15, 30, started=9)]) == {"w": 2.0}
-    assert rates.see([]) == {}
+    assert rates.update([reported("w", 10, 20, started=9), reported("other", 5, 5, silent=31)]) == {}
+    assert rates.update([reported("w", 15, 30, started=9)]) == {"w": 2.0}
+    assert rates.update([]) == {}
 
 
 @SQLITE
-def test_each_look_shows_the_rates_that_workers_reported(tmp_path, kind):
+def test_each_refresh_shows_the_rates_that_workers_reported(tmp_path, kind):
     clock = SettableClock()
     with QueueDB(f"sqlite:///{tmp_path}/own.db", clock=clock) as db:
         db.migrate()
@@ -149,16 +149,16 @@ def test_each_look_shows_the_rates_that_workers_reported(tmp_path, kind):
                 presence.tell(connection, db.store, "here:7#1", values | counters)
 
         report(0)
-        assert top._told(top._look(db, rates))["workers"][0]["completed_per_second"] is None
+        assert top._record(top._read(db, rates))["workers"][0]["completed_per_second"] is None
         clock.advance(5)
         report(65)
         for _ in range(3):
-            look = top._look(db, rates)
-            assert top._told(look)["workers"][0]["completed_per_second"] == 13.0
-            assert top._told(look)["workers"][0]["stuck"] == 3
+            snapshot = top._read(db, rates)
+            assert top._record(snapshot)["workers"][0]["completed_per_second"] == 13.0
+            assert top._record(snapshot)["workers"][0]["stuck"] == 3
             clock.advance(2)
         console = Console(width=150, file=io.StringIO())
-        console.print(top._drawn(look))
+        console.print(top._tables(snapshot))
         row, total = [line.split() for line in console.file.getvalue().splitlines()][-2:]
         assert row[:8] == ["here:7#1", "working", "0", "3", "65", "13.0", "0", "2"]
         assert total == ["1", "workers,", "13.0", "done/s"]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from queue_db import State
-from queue_db.cli.commands import MaskedJSONFormatter
+from queue_db.cli.logs import MaskedJSONFormatter
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -159,7 +159,7 @@ def test_verbose_logs_every_job(ask, queue):
         (("--handler", "os:getcwd", "--timeout", "5"), "belong to --exec"),
         (("--handler", "getcwd"), "must be MODULE:NAME"),
         (("--handler", "no.such.module:work"), "No module named"),
-        (("--handler", "{}:missing"), "there is no missing"),
+        (("--handler", "{}:missing"), "has no attribute missing"),
         (("--handler", "{}_broken:work"), "ZeroDivisionError"),
         (("--handler", "{}:number"), "must be a function"),
         (("--exec", "no-such-program-here"), "no program 'no-such-program-here'"),
@@ -256,3 +256,14 @@ def test_processes_that_work_have_a_number_when_they_import_the_module(url, queu
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert sorted((tmp_path / "imported").read_text().split()) == numbers
+
+
+@SQLITE
+def test_the_number_of_a_process_is_gone_after_the_command(ask, queue, monkeypatch):
+    """It is set for the modules that the command imports, in whatever process the command runs."""
+    monkeypatch.delenv("QUEUE_DB_PROCESS", raising=False)
+    ask("work", queue.name, "--exec", "true", "--until-empty")
+    assert "QUEUE_DB_PROCESS" not in os.environ
+    monkeypatch.setenv("QUEUE_DB_PROCESS", "9")
+    ask("work", queue.name, "--exec", "true", "--until-empty")
+    assert os.environ["QUEUE_DB_PROCESS"] == "9"

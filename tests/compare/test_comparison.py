@@ -131,14 +131,14 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            ((), "which database? Give --url, or set QUEUE_DB_URL"),
+            ((), "no database given: use --url or set QUEUE_DB_URL"),
             (("--url", "sqlite:///x.db", "--strategies", "fastest"), "unknown strategy 'fastest'; known: "),
             (("--url", "sqlite:///x.db", "--strategies", ","), "give at least one name"),
             (("--url", "sqlite:///x.db", "--batch", "many"), "--batch 'many': must be whole numbers"),
             (("--url", "sqlite:///x.db", "--clone", "1"), "clone=1.0: must be 0 to less than 1"),
             (("--url", "postgresql://me:hushhush@127.0.0.1:1/x"), "cannot open postgresql+psycopg2://me:***@127.0.0.1:1/x"),
             (("--load", "nothing.json"), "cannot read nothing.json"),
-            (("--url", "sqlite:///x.db", "--with", "no_such_module"), "--with no_such_module: importing it failed"),
+            (("--url", "sqlite:///x.db", "--with", "no_such_module"), "--with no_such_module: importing no_such_module failed"),
         ],
     )
     def test_says_what_is_wrong(

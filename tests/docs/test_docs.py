@@ -49,7 +49,6 @@ def environment() -> dict[str, str]:
 def run_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Callable[..., None]:
     """Run a page's blocks in order, in one namespace and one folder, as a reader would type them; ``url``: in that database."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("QUEUE_DB_PROCESS", raising=False)  # the command line sets it where it runs within this process
     module = types.ModuleType("__readme__")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # dataclasses look there
 

@@ -1,0 +1,87 @@
+"""The progress of ``queue-db compare`` on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from queue_db.cli import output
+
+if TYPE_CHECKING:
+    from queue_db.compare.results import Row
+
+
+class ComparisonProgress:
+    """A progress bar on a terminal; one line per row elsewhere."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task: Any = None
+        self._label = ""
+        self._server = ""
+
+    def bench(self, server: str, rows: int, runs: int) -> None:
+        """A database begins."""
+        self._server = server
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(server, total=runs, label="")
+        if self._progress.disable:
+            output.note(f"{server}: {rows} rows, {runs} runs")
+
+    def run(self, name: str, batch: int, number: int, jobs: int) -> None:
+        """A run begins."""
+        self._label = f"{_title(name, batch)}, {jobs:,} jobs"
+        self._progress.update(self._task, label=self._label)
+
+    def progress(self, left: int, seconds: float) -> None:
+        """Show how many jobs have left the queue after ``seconds``."""
+        rate = left / seconds if seconds > 0 else 0.0
+        self._progress.update(self._task, label=f"{self._label}: {left:,}, {rate:,.0f}/s")
+
+    def ran(self) -> None:
+        """A run has ended."""
+        self._progress.advance(self._task)
+
+    def done(self, row: Row, skipped: int) -> None:
+        """A row has ended; ``skipped`` of its runs did not take place."""
+        self._progress.advance(self._task, skipped)
+        line = f"{_title(row.name, row.batch)}: {_result(row)}"
+        if self._progress.disable:
+            output.note(f"{self._server}: {line}")
+        else:
+            self._progress.console.print(line, markup=False, highlight=False)
+
+
+def _result(row: Row) -> str:
+    if row.refused is not None:
+        return f"not supported: {row.refused}"
+    if row.failed is not None:
+        return f"failed: {row.failed.strip()}"
+    if row.rate is None:
+        return "did not finish"
+    return f"{row.rate.median:,.0f} jobs/s, repeated executions {row.repeats:,}, errors {sum(row.faults.values()):,}"
+
+
+def _title(name: str, batch: int) -> str:
+    return name if batch == 1 else f"{name} ×{batch}"
+
+
+@contextmanager
+def show_progress() -> Iterator[ComparisonProgress]:
+    """Show the progress while the ``with`` block runs."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("remaining"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[label]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield ComparisonProgress(progress)

@@ -1,0 +1,63 @@
+"""The log of ``queue-db work``: text or JSON on standard error, without passwords."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from queue_db.cli import output
+from queue_db.database.masking import mask, secrets_in
+from queue_db.errors import ArgumentError
+from queue_db.instrumentation.logging import JSONFormatter
+
+
+class MaskedFormatter(logging.Formatter):
+    """Log lines as text, with the secrets of a URL masked, in tracebacks too."""
+
+    def __init__(self, url: str | None) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(threadName)s: %(message)s")
+        self._secrets = secrets_in(url)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return output.shown(mask(super().format(record), self._secrets), newlines=True)
+
+
+class MaskedJSONFormatter(JSONFormatter):
+    """Log lines as JSON objects, with the secrets of a URL masked in every field."""
+
+    def __init__(self, url: str | None) -> None:
+        super().__init__()
+        self._secrets = secrets_in(url)
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        return {name: self._masked(value) for name, value in super().fields(record).items()}
+
+    def _masked(self, value: object) -> object:
+        return value if isinstance(value, int | float) else mask(str(value), self._secrets)
+
+
+@contextmanager
+def log_to_stderr(url: str | None, log_format: str, *, verbose: bool) -> Iterator[None]:
+    """Write all log records, those of handlers included, to standard error during the ``with`` block.
+
+    :raises ArgumentError: an unknown format.
+    """
+    formatters: dict[str, type[logging.Formatter]] = {"text": MaskedFormatter, "json": MaskedJSONFormatter}
+    if log_format not in formatters:
+        raise ArgumentError(f"--log-format {log_format!r}: must be one of {', '.join(formatters)}")
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatters[log_format](url))
+    # stamina logs every retry; the worker logs the error that remains.
+    levels = {"": logging.INFO, "queue_db": logging.DEBUG if verbose else logging.INFO, "stamina": logging.ERROR}
+    before = {name: logging.getLogger(name).level for name in levels}
+    logging.getLogger().addHandler(handler)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,0 +1,90 @@
+"""The options that several commands share, and the database that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from queue_db.cli import output
+from queue_db.database.database import URL_VARIABLE, parse_url
+from queue_db.database.migrate import repair
+from queue_db.db import QueueDB
+from queue_db.dialects import dialect_for
+from queue_db.errors import ConfigurationError, SchemaOutOfDateError
+from queue_db.store.schema import HEAD
+
+#: The heading of the database options in ``--help``.
+DATABASE_PANEL = "Database"
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking for confirmation.")]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
+QueueOption = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue.")]
+KindOption = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonOptions:
+    """Where the jobs are and how results are printed; :func:`queue_db.cli.commands.command` turns each field into an option."""
+
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar=URL_VARIABLE,
+            show_envvar=True,
+            metavar="URL",
+            rich_help_panel=DATABASE_PANEL,
+            help="Database URL, for example sqlite:///queue.db or postgresql://user:password@host/name. "
+            "Other users of the machine can read a command's arguments, but not its environment.",
+        ),
+    ] = None
+    table: Annotated[
+        str, typer.Option("--table", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Name of the jobs table.")
+    ] = "jobs"
+    schema: Annotated[
+        str | None,
+        typer.Option("--schema", metavar="NAME", rich_help_panel=DATABASE_PANEL, help="Database schema of the tables."),
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of text.")] = False
+
+    @contextmanager
+    def open(self, *, create: bool = False, **settings: Any) -> Iterator[QueueDB]:
+        """Open the database; it is closed at the end of the ``with`` block.
+
+        :param create: create a missing SQLite file.
+        :param settings: further arguments of :class:`queue_db.QueueDB`.
+        :raises ConfigurationError: no URL, or an unusable one.
+        :raises SchemaOutOfDateError: the SQLite file does not exist.
+        :raises StorageError: the server does not answer or refuses the login.
+        """
+        url = self.required_url()
+        parsed = None if create else parse_url(url)
+        if parsed is not None and (missing := dialect_for(parsed.get_backend_name()).missing(parsed)):
+            raise SchemaOutOfDateError(
+                f"{missing} does not exist: is --url right? To create it: {repair(parsed, self.table, self.schema)}",
+                found=None,
+                required=HEAD,
+            )
+        with QueueDB(url, table=self.table, schema=self.schema, **settings) as db:
+            yield db
+
+    def required_url(self) -> str:
+        """Return the URL.
+
+        :raises ConfigurationError: none was given.
+        """
+        if not self.url:
+            raise ConfigurationError(f"no database given: use --url or set {URL_VARIABLE}")
+        return self.url
+
+    def print(self, record: Mapping[str, Any], text: object) -> None:
+        """Print one result: ``record`` with ``--json``, ``text`` without."""
+        if self.as_json:
+            output.record(record)
+        else:
+            output.line(text)
