@@ -63,10 +63,10 @@ _DESCRIBED: list[str] = []
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--grid",
-        choices=("cut", "full"),
+        choices=("cut", "full", "rest"),
         default="cut",
-        help="full: the whole conformance suite on every database with every strategy and removal, not only with those that"
-        " a class depends on (tests/conformance/grid.py)",
+        help="cut: each class of the conformance suite with the strategies and removals that it depends on"
+        " (tests/conformance/grid.py); full: with all of them; rest: with those that cut leaves out",
     )
     parser.addoption(
         "--compare-report",

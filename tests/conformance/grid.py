@@ -103,10 +103,10 @@ def axes_of(subject: str) -> Axes:
 
 
 def parametrize(metafunc: pytest.Metafunc, cells: Sequence[Combination], chosen: Choice = on_its_axes) -> None:
-    """Run a test that uses ``combination`` on those of ``cells`` that its class depends on, or with ``--grid full`` on all."""
+    """Run a test that uses ``combination`` on those of ``cells`` that its class depends on, or as ``--grid`` says."""
     if "combination" not in metafunc.fixturenames:
         return
     axes = axes_of(subject_of(metafunc))
-    full = metafunc.config.getoption("--grid") == "full"
-    params: list[Any] = [cell for cell in cells if full or chosen(axes, cell)]
+    part = metafunc.config.getoption("--grid")
+    params: list[Any] = [cell for cell in cells if part == "full" or chosen(axes, cell) is (part == "cut")]
     metafunc.parametrize("combination", params, ids=str, scope="session")
