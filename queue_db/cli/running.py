@@ -11,8 +11,9 @@ from contextlib import contextmanager
 
 from queue_db.cli import statuses
 from queue_db.db import process_name
-from queue_db.worker import Processes, Summary, Worker
-from queue_db.worker.tether import NUMBER, VARIABLE, Tied
+from queue_db.worker import Summary, Supervisor, Worker
+from queue_db.worker.child_process import PARENT_PIPE, PROCESS_NUMBER
+from queue_db.worker.supervisor import SupervisorLink
 
 log = logging.getLogger("queue_db.worker")
 
@@ -23,24 +24,24 @@ def process_number(processes: int) -> Iterator[None]:
 
     It is 1 in the only process, the number from the supervisor in one of several, and absent in the supervisor.
     """
-    if VARIABLE in os.environ:  # a supervisor has set the number
+    if PARENT_PIPE in os.environ:  # a supervisor has set the number
         yield
         return
-    before = os.environ.pop(NUMBER, None)
+    before = os.environ.pop(PROCESS_NUMBER, None)
     if processes == 1:
-        os.environ[NUMBER] = "1"
+        os.environ[PROCESS_NUMBER] = "1"
     try:
         yield
     finally:
-        os.environ.pop(NUMBER, None)
+        os.environ.pop(PROCESS_NUMBER, None)
         if before is not None:
-            os.environ[NUMBER] = before
+            os.environ[PROCESS_NUMBER] = before
 
 
 def run(worker: Worker, processes: int, *, until_empty: bool) -> Summary | int:
     """Run the worker; return its summary, or the exit status of the supervised processes."""
     worker.handlers.require(worker.names)
-    supervisor = Tied.of(os.environ)
+    supervisor = SupervisorLink.from_environment(os.environ)
     if supervisor is not None:
         return _run_supervised(worker, supervisor, until_empty=until_empty)
     if processes == 1:
@@ -52,14 +53,14 @@ def _supervise(worker: Worker, processes: int) -> int:
     worker.db.check()
     command = [sys.executable, "-m", "queue_db", *sys.argv[1:]]
 
-    def died(name: str) -> None:
+    def return_jobs(name: str) -> None:
         log.info("returned %d jobs of %s to their queues", worker.db.rescue(name), name)
 
-    status = Processes(command, processes, environment=os.environ, died=died).run()
+    status = Supervisor(command, processes, environment=os.environ, return_jobs=return_jobs).run()
     return statuses.INTERRUPTED if status == -signal.SIGINT else status
 
 
-def _run_supervised(worker: Worker, supervisor: Tied, *, until_empty: bool) -> Summary:
+def _run_supervised(worker: Worker, supervisor: SupervisorLink, *, until_empty: bool) -> Summary:
     def supervisor_died() -> None:
         log.warning("the supervisor is gone: no more claims, up to %g s for running jobs", worker.grace)
         worker.stop()
@@ -67,7 +68,7 @@ def _run_supervised(worker: Worker, supervisor: Tied, *, until_empty: bool) -> S
     # A configured worker name may belong to several processes; the jobs of such a worker are not returned when one dies.
     name = worker.db.worker if worker.db.worker == process_name() else ""
     supervisor.watch(supervisor_died)
-    summary = worker.run(until_empty=until_empty, started=lambda: supervisor.started(name))
+    summary = worker.run(until_empty=until_empty, started=lambda: supervisor.report_started(name))
     if not summary.stuck:  # otherwise the supervisor starts a replacement
-        supervisor.ended()
+        supervisor.report_ended()
     return summary

@@ -22,7 +22,7 @@ from queue_db.cli.running import process_number, run
 from queue_db.database.database import URL_VARIABLE
 from queue_db.errors import ArgumentError
 from queue_db.worker import Program, Summary, Worker
-from queue_db.worker.tether import VARIABLE
+from queue_db.worker.child_process import PARENT_PIPE
 
 _HANDLER = "Handler"
 _WORKER = "Worker"
@@ -82,7 +82,7 @@ class HandlerOptions:
             arguments.seconds("timeout", self.timeout, zero=False)
         if self.exec_ is None:
             return load("--handler", str(self.handler))
-        environment = {name: value for name, value in os.environ.items() if name not in (URL_VARIABLE, VARIABLE)}
+        environment = {name: value for name, value in os.environ.items() if name not in (URL_VARIABLE, PARENT_PIPE)}
         if self.pass_url and common.url:
             environment[URL_VARIABLE] = common.url
         return Program(

@@ -1,10 +1,10 @@
 """The worker: claims jobs, calls their handlers, keeps the leases, and stops in good order."""
 
 from queue_db.worker.handlers import Handler, Stoppable
-from queue_db.worker.processes import Processes
 from queue_db.worker.program import Program
 from queue_db.worker.run import Summary
 from queue_db.worker.snapshot import JobSnapshot
+from queue_db.worker.supervisor import Supervisor
 from queue_db.worker.worker import Worker
 
-__all__ = ["Handler", "JobSnapshot", "Processes", "Program", "Stoppable", "Summary", "Worker"]
+__all__ = ["Handler", "JobSnapshot", "Program", "Stoppable", "Summary", "Supervisor", "Worker"]

@@ -15,7 +15,7 @@ from queue_db.errors import ArgumentError, ConfigurationError, PayloadError, Unk
 from queue_db.leased_job import LeasedJob
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.verbs.payload_schema import Schema
-from queue_db.worker.child import Reference, reference_of
+from queue_db.worker.process_main import Reference, reference_of
 
 #: Where functions are called.
 EXECUTORS = ("thread", "process")

@@ -1,4 +1,4 @@
-"""A handler that runs a program for each job: the payload on its standard input, the rest in its environment."""
+"""A handler that runs a program for each job: the payload on its standard input, the other fields in its environment."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from typing import IO, BinaryIO, cast
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Outcome, Retry
+from queue_db.worker.child_process import ChildProcess
 
-# The meanings of sysexits.h, as mail systems use them.
-EX_DATAERR = 65  #: the data is wrong: trying again is pointless
-EX_TEMPFAIL = 75  #: not now: try again
+#: The exit status of sysexits.h for wrong data: no other attempt can succeed.
+EX_DATAERR = 65
 
 #: How much of the end of standard error becomes the job's last error, bytes.
 TAIL = 2000
 
-# Seconds: from SIGTERM to SIGKILL; and how long to wait for the end of standard error, which a grandchild may hold open.
-_TERMINATE = 2.0
-_LAST_WORDS = 0.5
+# How long to wait for the end of standard error, seconds: a grandchild may keep it open.
+_STDERR_END = 0.5
 
 
 class Program:
-    """Runs ``command`` once for each job; exit status 0 completes it, 65 gives it up, any other (75: asked for) fails the attempt.
+    """Runs ``command`` once for each job. Exit status 0 completes the job, 65 makes it dead, any other (75 by convention) fails the
+    attempt.
 
     The program reads the payload as JSON from standard input and finds ``QUEUE_DB_QUEUE``, ``QUEUE_DB_JOB_ID``, ``_KIND``,
-    ``_FENCE`` (as of the start: every extension of the lease raises it) and ``_ATTEMPT`` in its environment. The end of what it
-    writes to standard error becomes the job's last error. It runs in a session of its own: Ctrl-C reaches the worker only.
+    ``_FENCE`` (as of the start: every extension of the lease raises it) and ``_ATTEMPT`` in its environment. The end of its
+    standard error becomes the job's last error. It runs in a session of its own: Ctrl-C reaches the worker only.
 
     :param command: split as a shell does, but run without one, unless ``shell``.
-    :param environment: the program's, without the job's variables.
-    :param timeout: seconds after which it is ended and the attempt has failed.
-    :param stdout: where its standard output goes; default: the worker's own.
-    :param stderr: where its standard error is copied to.
+    :param environment: of the program, without the job's variables.
+    :param timeout: seconds after which the program is stopped and the attempt fails.
+    :param stdout: the program's standard output; default: that of the worker.
+    :param stderr: gets a copy of the program's standard error.
     :raises ArgumentError: the command cannot be split, or is empty.
     :raises ConfigurationError: there is no such program.
     """
@@ -63,7 +63,7 @@ class Program:
         self._arguments = ["/bin/sh", "-c", command] if shell else _split(command)
         if shutil.which(self._arguments[0], path=self._environment.get("PATH", os.defpath)) is None:
             raise ConfigurationError(f"there is no program {self._arguments[0]!r} to run")
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: set[ChildProcess] = set()
         self._stopped = False
         self._lock = threading.Lock()
 
@@ -72,19 +72,19 @@ class Program:
         with tempfile.TemporaryFile() as payload:
             payload.write(job.payload_text.encode("utf-8", "surrogatepass"))
             payload.seek(0)
-            return self._follow(self._start(job, payload))
+            return self._outcome(self._start(job, payload))
 
     def stop(self) -> None:
-        """End the programs that run."""
+        """Stop the programs that run."""
         with self._lock:
             self._stopped = True
             running = list(self._running)
         for process in running:
-            _signal(process, signal.SIGTERM)  # all of them before the first is waited for
+            process.signal_group(signal.SIGTERM)  # to all before the wait for the first
         for process in running:
-            _end(process)
+            process.stop()
 
-    def _start(self, job: LeasedJob, payload: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start(self, job: LeasedJob, payload: IO[bytes]) -> ChildProcess:
         variables = {
             "QUEUE_DB_QUEUE": job.queue,
             "QUEUE_DB_JOB_ID": str(job.id),
@@ -92,45 +92,39 @@ class Program:
             "QUEUE_DB_JOB_FENCE": job.fence,
             "QUEUE_DB_JOB_ATTEMPT": str(job.attempts),
         }
-        process = subprocess.Popen(  # noqa: S603 - running the operator's command is the purpose
-            self._arguments,
-            stdin=payload,
-            stdout=self._stdout,
-            stderr=subprocess.PIPE,
-            env=self._environment | variables,
-            start_new_session=True,
-        )
+        environment = self._environment | variables
+        process = ChildProcess(self._arguments, environment=environment, stdin=payload, stdout=self._stdout, stderr=subprocess.PIPE)
         with self._lock:
             self._running.add(process)
             stopped = self._stopped
         if stopped:
-            _end(process)
+            process.stop()
         return process
 
-    def _follow(self, process: subprocess.Popen[bytes]) -> Outcome:
+    def _outcome(self, process: ChildProcess) -> Outcome:
+        """Wait for the exit of a program."""
         tail = bytearray()
         reader = threading.Thread(target=self._copy, args=(process, tail), daemon=True)
         reader.start()
-        late = False
         try:
-            process.wait(self._timeout)
-        except subprocess.TimeoutExpired:
-            late = True
-            _end(process)
+            in_time = process.wait(self._timeout)
+            if not in_time:
+                process.stop()
         finally:
             with self._lock:
                 self._running.discard(process)
-        reader.join(_LAST_WORDS)
-        said = bytes(tail[-TAIL:]).decode("utf-8", "replace").strip()
-        reason = _reason(process.returncode) + (f": {said}" if said else "")
-        if late:
-            return Retry(f"ended after {self._timeout:g} s, {reason}")
-        if process.returncode == 0:
+        reader.join(_STDERR_END)
+        last_words = bytes(tail[-TAIL:]).decode("utf-8", "replace").strip()
+        reason = process.exit_text + (f": {last_words}" if last_words else "")
+        if not in_time:
+            return Retry(f"timed out after {self._timeout:g} s, {reason}")
+        status = process.poll()
+        if status == 0:
             return None
-        return Dead(reason) if process.returncode == EX_DATAERR else Retry(reason)
+        return Dead(reason) if status == EX_DATAERR else Retry(reason)
 
-    def _copy(self, process: subprocess.Popen[bytes], tail: bytearray) -> None:
-        # The pipe is this thread's alone: a grandchild may keep it open after the program has ended.
+    def _copy(self, process: ChildProcess, tail: bytearray) -> None:
+        # Only this thread uses the pipe: a grandchild may keep it open after the exit of the program.
         with cast("io.BufferedReader", process.stderr) as pipe:
             while chunk := pipe.read1(65536):
                 tail += chunk
@@ -149,28 +143,3 @@ def _split(command: str) -> list[str]:
     if not words:
         raise ArgumentError("the command is empty")
     return words
-
-
-def _reason(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    with suppress(ValueError):
-        return f"killed by {signal.Signals(-status).name}"
-    return f"killed by signal {-status}"
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    # To the whole session: a shell's children too. Only while the program is not reaped, when the number is still its own.
-    if process.poll() is None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    _signal(process, signal.SIGTERM)
-    try:
-        process.wait(_TERMINATE)
-    except subprocess.TimeoutExpired:
-        _signal(process, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_TERMINATE)

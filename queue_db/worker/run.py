@@ -24,7 +24,6 @@ from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.verbs.deaths import Death
 from queue_db.worker.acknowledger import Acknowledger, Done, LeaseLost, Unknown
 from queue_db.worker.alone import Alone
-from queue_db.worker.children import Children
 from queue_db.worker.claimer import Claimer
 from queue_db.worker.events import Happening, JobEvent
 from queue_db.worker.executors import Assignment, Loop, Threads
@@ -34,6 +33,7 @@ from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, mender,
 from queue_db.worker.logs import about
 from queue_db.worker.outages import Activity, outages_of
 from queue_db.worker.presence import About, Presence, watcher
+from queue_db.worker.process_pool import ProcessPool
 from queue_db.worker.progress import TELL_EVERY, Progress
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, is_hangup, stacks
 from queue_db.worker.taken_away import LOOK_EVERY, TakenAway
@@ -133,7 +133,7 @@ class Run:
         self._helpers: list[threading.Thread] = []
         self._functions: Threads | None = None
         self._coroutines: Loop | None = None
-        self._children = Children()
+        self._processes = ProcessPool()
 
     # --- the thread in Worker.run() ---------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Run:
                 if isinstance(function, Stoppable):
                     function.stop()
         # Before their jobs are given back: others must not begin while they are still at it.
-        self._children.close()
+        self._processes.close()
         if jobs:
             self._release(jobs)
         for executor in (self._functions, self._coroutines):
@@ -485,7 +485,7 @@ class Run:
         """The handler with all that goes around it, made once."""
         made = self._around.get(handling)
         if made is None:
-            function = None if handling.apart is None else partial(self._children.call, handling)
+            function = None if handling.apart is None else partial(self._processes.call, handling)
             made = handling.wrapped(self._worker.wrappers, function)
             self._around[handling] = made
         return made
@@ -509,7 +509,7 @@ class Run:
         job.lost.set()
         if self._coroutines is not None:
             self._coroutines.cancel(job)
-        self._children.cancel(job)
+        self._processes.cancel(job)
 
     def _lose(self, job: LeasedJob) -> None:
         """The lease of a job is lost. In the thread that extends leases, or that claims: neither waits for hooks and logs."""

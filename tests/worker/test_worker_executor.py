@@ -15,8 +15,8 @@ from queue_db import ArgumentError, JobNotFoundError, State
 from queue_db.backoff import constant
 from queue_db.testing import drain
 from queue_db.worker import JobSnapshot, Worker
-from queue_db.worker.child import Call
-from queue_db.worker.children import Children
+from queue_db.worker.process_main import Call
+from queue_db.worker.process_pool import ProcessPool
 from tests.worker import in_processes
 from tests.worker.in_processes import PATIENCE, Meeting
 
@@ -150,7 +150,7 @@ def test_a_result_that_cannot_be_pickled_is_no_reason_to_do_the_work_again(queue
     job_id = queue.enqueue("n")
     assert worker.run(until_empty=True).completed == 1
     assert db.finished(job_id).result is None
-    assert log.has("the result cannot be brought back")
+    assert log.has("the result cannot be pickled")
 
 
 @SQLITE
@@ -173,8 +173,8 @@ def test_what_cannot_be_sent_fails_its_attempt(queue):
 
 
 @SQLITE
-@pytest.mark.parametrize(("how", "told"), [("die", "status 3"), ("kill", "signal 9 (SIGKILL)")])
-def test_a_process_that_dies_fails_its_own_attempt_and_no_other(queue, meeting, running, log, how, told):
+@pytest.mark.parametrize(("how", "exit_text"), [("die", "exit status 3"), ("kill", "killed by SIGKILL")])
+def test_a_process_that_dies_fails_its_own_attempt_and_no_other(queue, meeting, running, log, how, exit_text):
     worker = apart(queue, in_processes.meets, concurrency=2, handling={"backoff": constant(0)})
     unlucky, lucky = queue.enqueue_many([("n", {"port": meeting.port}), ("n", {"port": meeting.port})])
     with running(worker):
@@ -188,7 +188,7 @@ def test_a_process_that_dies_fails_its_own_attempt_and_no_other(queue, meeting, 
     assert (worker.summary.failed, worker.summary.completed, worker.summary.lost) == (1, 2, 0)
     errors = [*queue.db.errors(unlucky), *queue.db.errors(lucky)]
     assert [(error.error_class, error.message) for error in errors] == [
-        ("HandlerProcessError", f"the process of this handler ended with {told}")
+        ("HandlerProcessError", f"the process of this handler died: {exit_text}")
     ]
 
 
@@ -252,14 +252,14 @@ def test_a_lease_that_is_lost_when_its_process_has_just_answered_ends_no_other_j
     queue.enqueue_many([("done", None)] * 2)
     late, other = queue.claim(2)
     handling = apart(queue, in_processes.returns_by_kind).handlers.of(late)
-    children = Children()
-    child = children._take(late)
+    pool = ProcessPool()
+    process = pool._borrow(late)
     message = pickle.dumps(Call(handling.apart, pickle.dumps(JobSnapshot.of(late))))
-    assert child.call(message, handling, late)
-    children.cancel(late)
-    children._put_back(late, child)
-    assert children.call(handling, other) == "fine"
-    children.close()
+    assert process.call(message, handling, late)
+    pool.cancel(late)
+    pool._put_back(late, process)
+    assert pool.call(handling, other) == "fine"
+    pool.close()
 
 
 @SQLITE

@@ -80,7 +80,7 @@ def test_only_the_end_of_standard_error_is_kept_and_all_of_it_is_copied(queue, t
 def test_a_program_that_runs_too_long_is_ended_with_its_children(queue):
     _, job = one(queue, shell("echo begun >&2; sleep 1000 & wait", timeout=0.3))
     assert job.state is State.SCHEDULED
-    assert job.last_error == "ended after 0.3 s, killed by SIGTERM: begun"
+    assert job.last_error == "timed out after 0.3 s, killed by SIGTERM: begun"
 
 
 def test_a_grandchild_that_stays_does_not_hold_the_job(queue, tmp_path: Path):

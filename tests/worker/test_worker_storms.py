@@ -56,7 +56,7 @@ def test_a_worker_that_slept_through_its_lease_changes_nothing(queue, open_db, u
 
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_processes_that_cannot_start_are_not_started_again_and_again(url, tmp_path):
-    (tmp_path / "broken.py").write_text("from os import environ\nif 'QUEUE_DB_ONE_OF' in environ: 1 / 0\n")
+    (tmp_path / "broken.py").write_text("from os import environ\nif 'QUEUE_DB_PARENT_PIPE' in environ: 1 / 0\n")
     (tmp_path / "good.py").write_text(
         "import broken\nfrom queue_db import QueueDB\nfrom queue_db.worker import Worker\n"
         f"worker = Worker(QueueDB({url!r}), 'mail')\nworker.handles(None)(print)\n"

@@ -1,7 +1,7 @@
-"""The process of a handler, seen from inside: what it is sent, what it answers, and when it ends.
+"""The main program of a handler's process: it receives calls, runs the handlers, and sends back their results.
 
-The parent (:mod:`queue_db.worker.children`) starts it as a fresh interpreter and is at the other end of a pipe. The envelopes are
-made of plain values, so that they can always be opened; what a user's classes are needed for is pickled inside of them.
+The parent (:mod:`queue_db.worker.process_pool`) starts it as a fresh interpreter and has the other end of a pipe. Messages consist
+of plain values, so that each can be unpickled; what needs the classes of users is pickled inside of them.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import Said
+from queue_db.worker.child_process import ParentPipe
 
 
 class Reference(NamedTuple):
-    """Where a function is found."""
+    """The name by which another process imports a function."""
 
     module: str
     name: str
 
 
 class Call(NamedTuple):
-    """Call this function. None instead of it: end."""
+    """Call this function. None in place of a call: end."""
 
     function: Reference
     job: bytes  #: a pickled JobSnapshot
@@ -46,22 +45,22 @@ class Begun(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """Something was logged."""
+    """A log record."""
 
-    record: bytes  #: pickled: the attributes of the record, with its text and its traceback written out
+    record: bytes  #: pickled: the attributes of the record, its message and traceback as text
 
 
 class Returned(NamedTuple):
-    """It has returned."""
+    """The function has returned."""
 
-    outcome: bytes  #: pickled; of None if it cannot be …
-    problem: str  #: … for this reason
+    outcome: bytes  #: pickled; None if the result cannot be pickled
+    problem: str  #: why it cannot; empty: it can
 
 
 class Raised(NamedTuple):
-    """It has raised, or could not be called."""
+    """The function has raised, or could not be called."""
 
-    error: bytes | None  #: pickled; None: that cannot be done
+    error: bytes | None  #: pickled; None: it cannot be pickled
     name: str  #: of its class
     text: str
     trace: str
@@ -71,9 +70,9 @@ Answer = Begun | Said | Logged | Returned | Raised
 
 
 def reference_of(function: Any) -> Reference:
-    """Where another process finds this function.
+    """The name by which another process can import this function.
 
-    :raises ArgumentError: nowhere.
+    :raises ArgumentError: there is none.
     """
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     fix = "define it at the top of a module that can be imported"
@@ -92,90 +91,92 @@ def reference_of(function: Any) -> Reference:
     return Reference(module, name)
 
 
-def main(pipe: int, level: int) -> None:
-    """Answer calls from the pipe of this number until the parent says that it is enough, or is dead.
+def main(level: int) -> None:
+    """Call functions for the parent until it asks for the end or dies.
 
-    :param level: what is logged below it goes nowhere.
+    :param level: records below this level are not sent to the parent.
     """
-    child = _Child(Connection(pipe))
-    logging.getLogger().addHandler(_ToTheParent(child.say))
+    parent = ParentPipe.from_environment(os.environ)
+    if parent is None:
+        raise ConfigurationError("the process of a handler has no pipe to its worker")
+    process = _HandlerMain(parent)
+    logging.getLogger().addHandler(_ParentLogHandler(process.send))
     logging.getLogger().setLevel(level)
-    child.run()
+    process.run()
 
 
-class _Child:
-    def __init__(self, parent: Connection) -> None:
+class _HandlerMain:
+    def __init__(self, parent: ParentPipe) -> None:
         self._parent = parent
-        self._saying = threading.Lock()  # a handler's threads may all say how far it is
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._ending = threading.Event()
         self._working = False
         self._main = threading.get_ident()
 
     def run(self) -> None:
-        # Ctrl-C and a service manager's SIGTERM may reach everybody: the parent decides. Not ignored, or programs that the handler
+        # Ctrl-C, or a service manager that signals every process: the parent decides. Not ignored, or the programs that a handler
         # starts would ignore them too.
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._heed)
-        threading.Thread(target=self._listen, name="queue_db parent", daemon=True).start()
+            signal.signal(number, self._on_signal)
+        self._parent.listen(self._received, _parent_died)
         while (call := self._calls.get()) is not None:
             self._working = True
             if self._ending.is_set():
                 return
-            answer = _answer(call, self.say)
+            answer = _answer(call, self.send)
             self._working = False
             if self._ending.is_set():
                 return
-            self.say(answer)
+            self.send(answer)
 
-    def _heed(self, number: int, frame: object) -> None:
+    def send(self, answer: Answer) -> None:
+        """Send an answer to the parent, from any thread."""
+        self._parent.send(pickle.dumps(answer))
+
+    def _on_signal(self, number: int, frame: object) -> None:
         if self._ending.is_set() and self._working:
             raise SystemExit
 
-    def _listen(self) -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                call: Call | None = pickle.loads(self._parent.recv_bytes())  # noqa: S301 - from our parent
-                if call is None:
-                    self._ending.set()
-                self._calls.put(call)
-                if self._ending.is_set():
-                    # The handler sees SystemExit, also in a call that waits.
-                    signal.pthread_kill(self._main, signal.SIGTERM)
-        # The parent is dead: nothing that is done from here on counts.
-        os.killpg(0, signal.SIGKILL)
-
-    def say(self, answer: Answer) -> None:
-        """Send it. From any thread."""
-        with self._saying:
-            self._parent.send_bytes(pickle.dumps(answer))
+    def _received(self, message: bytes) -> None:
+        call: Call | None = pickle.loads(message)  # noqa: S301 - from our parent
+        if call is None:
+            self._ending.set()
+        self._calls.put(call)
+        if self._ending.is_set():
+            # The handler sees SystemExit, also in a call that blocks.
+            signal.pthread_kill(self._main, signal.SIGTERM)
 
 
-class _ToTheParent(logging.Handler):
-    """Where logging is set up is where records are written."""
+def _parent_died() -> None:
+    # The results of this process do not count any more. The group includes what its handler has started.
+    os.killpg(0, signal.SIGKILL)
 
-    def __init__(self, say: Callable[[Answer], None]) -> None:
+
+class _ParentLogHandler(logging.Handler):
+    """Sends log records to the parent: logging is configured there."""
+
+    def __init__(self, send: Callable[[Answer], None]) -> None:
         super().__init__()
-        self._say = say
+        self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            written = vars(record) | {"msg": record.getMessage(), "args": (), "exc_info": None}
+            fields = vars(record) | {"msg": record.getMessage(), "args": (), "exc_info": None}
             if record.exc_info:
-                written["exc_text"] = logging.Formatter().formatException(record.exc_info)
-            self._say(Logged(pickle.dumps(written)))
-        except Exception:  # noqa: BLE001 - what was given as extra cannot be pickled, or the parent is dead
+                fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
+            self._send(Logged(pickle.dumps(fields)))
+        except Exception:  # noqa: BLE001 - a value in ``extra`` cannot be pickled
             self.handleError(record)
 
 
-def _answer(call: Call, say: Callable[[Answer], None]) -> Answer:
+def _answer(call: Call, send: Callable[[Answer], None]) -> Answer:
     try:
         job = pickle.loads(call.job)  # noqa: S301 - from our parent
         module: Any = importlib.import_module(call.function.module)
         function = reduce(getattr, call.function.name.split("."), module)
-        say(Begun())
-        outcome = function(replace(job, tell=say))
-    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's
+        send(Begun())
+        outcome = function(replace(job, tell=send))
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only
         return _raised(error)
     try:
         pickled = pickle.dumps(outcome)
@@ -186,7 +187,7 @@ def _answer(call: Call, say: Callable[[Answer], None]) -> Answer:
 
 
 def _raised(error: BaseException) -> Raised:
-    within = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without our own frame
+    within = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without the frame of _answer
     trace = "".join(traceback.format_exception(type(error), error, within))
     pickled: bytes | None
     try:

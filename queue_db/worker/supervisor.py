@@ -1,0 +1,214 @@
+"""The supervisor of ``--processes``: starts worker processes, forwards signals, replaces those that die and returns their jobs."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+from queue_db import arguments
+from queue_db.worker.child_process import PROCESS_NUMBER, ParentPipe, PipedProcess
+from queue_db.worker.pauses import Pause
+from queue_db.worker.signals import STOPS, wanted
+
+log = logging.getLogger("queue_db.worker")
+
+#: Seconds until a process that died is replaced: first, longest. Not longer: a job that ends its process at each attempt takes one
+#: process after the other, and all other jobs wait meanwhile.
+RESTART = (0.1, 5.0)
+
+#: The same after a process that could not start, although others did.
+RESTART_AFTER_FAILED_START = (1.0, 30.0)
+
+#: A process that lives for so many seconds makes the pause before its replacement short again.
+STABLE_AFTER = 10.0
+
+#: How long the end waits until the jobs of processes that died are returned, seconds.
+RETURN_JOBS = 10.0
+
+# Seconds between two checks of the processes. A signal ends the wait.
+_CHECK = 0.2
+
+_FORWARDED = (*STOPS, "SIGTSTP", "SIGCONT", "SIGUSR1")
+
+# What a process reports: that it claims from now on, under this name; and that it has ended with no job in hand.
+_STARTED = b"started "
+_ENDED = b"ended"
+
+
+class SupervisorLink(ParentPipe):
+    """The pipe of a worker process to its supervisor."""
+
+    def report_started(self, worker: str) -> None:
+        """Jobs are claimed from now on.
+
+        :param worker: the name under which they are claimed; empty: other processes may have the same name.
+        """
+        self.send(_STARTED + worker.encode())
+
+    def report_ended(self) -> None:
+        """The process ends and has no job in hand."""
+        self.send(_ENDED)
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        """Call ``gone`` from another thread when the supervisor is dead."""
+        self.listen(lambda message: None, gone)
+
+
+class _WorkerProcess(PipedProcess):
+    """A worker process and what it has reported."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        super().__init__(command, environment=environment)
+        self.started_at = time.monotonic()
+        self.claimed = False
+        self.ended = False
+        self.worker = ""
+
+    def read_reports(self) -> None:
+        for message in self.received():
+            if message == _ENDED:
+                self.ended = True
+            elif message.startswith(_STARTED):
+                self.claimed, self.worker = True, message.removeprefix(_STARTED).decode()
+
+
+@dataclass
+class _Slot:
+    """One of the ``count`` processes; over time several fill it."""
+
+    number: int
+    process: _WorkerProcess
+    pause: Pause = field(default_factory=lambda: Pause(*RESTART))
+    pause_after_failed_start: Pause = field(default_factory=lambda: Pause(*RESTART_AFTER_FAILED_START))
+    #: When a process that died is replaced; None: the process has not exited.
+    restart_at: float | None = None
+    #: Returns the jobs of the last process. Its replacement starts afterwards and finds them: with ``--until-empty`` it ends when
+    #: nothing is due.
+    returning: threading.Thread | None = None
+    #: The exit status of the last process, which is not replaced.
+    exit_status: int | None = None
+
+
+class Supervisor:
+    """Runs ``command`` as ``count`` processes until they end or a signal stops them.
+
+    SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT and SIGUSR1 are forwarded. A process that dies after its first claim is replaced,
+    whatever its exit status, and ``return_jobs`` is called with its worker name. A process that has reported its end is not
+    replaced. If a process exits before its first claim and no process has ever claimed, all are stopped. When the supervisor dies,
+    the processes stop as after SIGTERM.
+
+    :param environment: of the processes.
+    :param return_jobs: returns the jobs that the worker of this name had in hand.
+    """
+
+    def __init__(
+        self, command: Sequence[str], count: int, *, environment: Mapping[str, str], return_jobs: Callable[[str], None]
+    ) -> None:
+        self._command = list(command)
+        self._count = arguments.whole("processes", count, 1, 256)
+        self._environment = dict(environment)
+        self._return_jobs = return_jobs
+        self._signals: SimpleQueue[int] = SimpleQueue()
+        self._slots: list[_Slot] = []
+        self._stopping: int | None = None
+        self._failed: int | None = None
+        self._any_claimed = False
+
+    def run(self) -> int:
+        """Run until all have ended; return the exit status: 0, that of a process that could not start, or -2 after SIGINT."""
+        with self._signals_queued():
+            self._slots = [_Slot(number, self._start(number)) for number in range(1, self._count + 1)]
+            while running := [slot for slot in self._slots if slot.exit_status is None]:
+                with suppress(Empty):
+                    self._forward(self._signals.get(timeout=_CHECK))
+                for slot in running:
+                    self._check(slot)
+        until = time.monotonic() + RETURN_JOBS
+        for slot in self._slots:
+            if slot.returning is not None:
+                slot.returning.join(max(0.0, until - time.monotonic()))
+        if self._failed is not None:
+            return self._failed
+        return -signal.SIGINT if self._stopping == signal.SIGINT else 0
+
+    @contextmanager
+    def _signals_queued(self) -> Iterator[None]:
+        before = {number: signal.signal(number, lambda number, frame: self._signals.put(number)) for number in wanted(_FORWARDED)}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, signal.SIG_DFL if old is None else old)
+
+    def _start(self, number: int) -> _WorkerProcess:
+        process = _WorkerProcess(self._command, self._environment | {PROCESS_NUMBER: str(number)})
+        log.info("started process %d of %d: pid %d", number, self._count, process.pid)
+        return process
+
+    def _forward(self, number: int) -> None:
+        if number in wanted(STOPS):
+            self._stopping = number
+        for slot in self._slots:
+            slot.process.send_signal(number)
+
+    def _check(self, slot: _Slot) -> None:
+        if slot.restart_at is not None:
+            self._restart(slot, slot.restart_at)
+            return
+        process = slot.process
+        status = process.poll()
+        process.read_reports()  # after the poll: all that a process has reported before its exit is there
+        self._any_claimed = self._any_claimed or process.claimed
+        if status is None:
+            return
+        process.pipe.close()
+        if (process.ended and status >= 0) or (status == 0 and not process.claimed):
+            slot.exit_status = status
+            return
+        if process.worker:
+            slot.returning = self._start_returning(process)
+        if self._stopping is not None:
+            slot.exit_status = status
+        elif status < 0 or self._any_claimed:
+            self._schedule_restart(slot)
+        else:
+            message = "process %d (pid %d) exited before its first claim (%s): it cannot start, so all are stopped"
+            log.error(message, slot.number, process.pid, process.exit_text)
+            slot.exit_status = self._failed = status
+            self._forward(signal.SIGTERM)
+
+    def _schedule_restart(self, slot: _Slot) -> None:
+        process, now = slot.process, time.monotonic()
+        if process.claimed:
+            slot.pause_after_failed_start.reset()
+        if now - process.started_at >= STABLE_AFTER:
+            slot.pause.reset()
+        wait = (slot.pause if process.claimed else slot.pause_after_failed_start).next()
+        message = "process %d (pid %d) died (%s); its replacement starts in %.1f s"
+        log.warning(message, slot.number, process.pid, process.exit_text, wait)
+        slot.restart_at = now + wait
+
+    def _restart(self, slot: _Slot, restart_at: float) -> None:
+        if self._stopping is not None:
+            slot.exit_status = 0
+        elif time.monotonic() >= restart_at and not (slot.returning and slot.returning.is_alive()):
+            slot.process, slot.restart_at = self._start(slot.number), None
+
+    def _start_returning(self, process: _WorkerProcess) -> threading.Thread:
+        def return_jobs() -> None:
+            try:
+                self._return_jobs(process.worker)
+            except Exception as error:  # noqa: BLE001 - their leases expire
+                message = "the jobs of process %d could not be returned and come back when their leases expire: %s"
+                log.warning(message, process.pid, error)
+
+        # In a thread: the database may be down, and signals must be forwarded meanwhile.
+        thread = threading.Thread(target=return_jobs, name=f"queue_db jobs of process {process.pid}", daemon=True)
+        thread.start()
+        return thread
