@@ -16,11 +16,11 @@ from queue_db.leased_job import LeasedJob
 from queue_db.notifications import cancelled_in
 from queue_db.queue import MAX_CLAIM
 from queue_db.store.schema import QUEUE_LENGTH
-from queue_db.worker.bell import Bell
 from queue_db.worker.controls import Allowance
 from queue_db.worker.outages import outages_of
 from queue_db.worker.pauses import Idle, Pause
 from queue_db.worker.turns import Turns
+from queue_db.worker.wakeup import Wakeup
 
 log = logging.getLogger("queue_db.worker")
 
@@ -131,7 +131,7 @@ class Claimer:
         self._poll = poll
         self._trouble = Pause(*trouble)
         self._outage = outages_of(db.url).activity()
-        self.bell = Bell(lambda: db.database.listen(db.hints.channel), trouble)
+        self.wakeup = Wakeup(lambda: db.database.listen(db.hints.channel), trouble)
         # Where the last claim won all it asked for, the next one will most likely win too.
         self._promising: set[str] = set()
         self._turns = Turns(list(shares.queues), shares.weights)
@@ -152,7 +152,7 @@ class Claimer:
     def run(self, *, until_empty: bool) -> None:
         """Claim until :meth:`stop`; ``until_empty``: or until nothing is due and nothing in hand."""
         self._until_empty = until_empty
-        self._db.hints.add(self.bell.ring)
+        self._db.hints.add(self.wakeup.set)
         try:
             while not self.stopping.is_set():
                 try:
@@ -164,8 +164,8 @@ class Claimer:
                     self.stopping.wait(wait)
         finally:
             self._outage.ended()
-            self._db.hints.remove(self.bell.ring)
-            self.bell.close()
+            self._db.hints.remove(self.wakeup.set)
+            self.wakeup.close()
 
     def leave(self) -> None:
         """Nothing is in hand any more: let others use what this worker was allowed."""
@@ -182,13 +182,13 @@ class Claimer:
     def stop(self) -> None:
         """Claim no more. From any thread."""
         self.stopping.set()
-        self.bell.ring()
+        self.wakeup.set()
 
     def freed(self) -> None:
         """A slot is free. From any thread, after each job: it must cost nothing while nobody waits for it."""
         if self._hungry and self._room():
             self._hungry = False
-            self.bell.ring()
+            self.wakeup.set()
 
     # --- one round --------------------------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Claimer:
         return min([self._idle.next(), self._allowance.wait(), *(wait for wait in waits.values() if wait is not None)])
 
     def _hear(self, seconds: float) -> None:
-        named = self.bell.wait(seconds)
+        named = self.wakeup.wait(seconds)
         self._heard_at = time.monotonic()
         if cancelled := cancelled_in(named):
             self._cancelled(cancelled)

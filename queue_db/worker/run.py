@@ -229,7 +229,7 @@ class Run:
         (self._worker.quiet if on else self._worker.resume)()
         # Service managers send SIGCONT after SIGTERM.
         if not self._claimer.stopping.is_set():
-            self._claimer.bell.ring()
+            self._claimer.wakeup.set()
             log.info("quiet: no more claims until SIGCONT" if on else "claiming again")
 
     def leave(self) -> None:

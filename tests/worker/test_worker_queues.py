@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event, text
 
 from queue_db.worker import Worker
-from queue_db.worker.bell import Bell
 from queue_db.worker.pauses import Idle
+from queue_db.worker.wakeup import Wakeup
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
@@ -118,30 +118,30 @@ def test_a_job_below_the_mark_wakes_an_idle_worker(db, queue, running):
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_ring_in_the_midst_of_waking_up_does_not_silence_the_bell(kind):
-    bell = Bell(lambda: None, (0.1, 1.0))
-    real = bell._reader
+def test_a_set_in_the_midst_of_waking_up_does_not_disable_later_ones(kind):
+    wakeup = Wakeup(lambda: None, (0.1, 1.0))
+    real = wakeup._reader
 
     class Reader:
-        """Rung again just before what lies there is taken."""
+        """Set again just before the byte is read."""
 
         def fileno(self):
             return real.fileno()
 
         def recv(self, size):
-            bell.ring("second")
+            wakeup.set("second")
             return real.recv(size)
 
         def close(self):
             real.close()
 
-    bell._reader = Reader()
-    bell.ring("first")
-    assert bell.wait(PATIENCE) == {"first", "second"}
-    bell.ring("third")
-    assert select.select([real], [], [], 0)[0], "nobody hears the bell any more"
-    assert bell.wait(0) >= {"third"}
-    bell.close()
+    wakeup._reader = Reader()
+    wakeup.set("first")
+    assert wakeup.wait(PATIENCE) == {"first", "second"}
+    wakeup.set("third")
+    assert select.select([real], [], [], 0)[0], "later calls of set() do not wake it"
+    assert wakeup.wait(0) >= {"third"}
+    wakeup.close()
 
 
 @pytest.fixture

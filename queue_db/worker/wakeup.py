@@ -1,0 +1,111 @@
+"""The wait of an idle worker: ended by other threads of its process, by the database's notifications, or by the timeout."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_db.dialects import Listener
+from queue_db.errors import QueueDBError
+from queue_db.worker.pauses import Pause
+
+log = logging.getLogger("queue_db.worker")
+
+
+class Wakeup:
+    """One thread waits, any thread wakes it.
+
+    :param listen: opens the connection that receives the database's notifications; None where the database has none.
+    :param retry: seconds between two tries to open it: first, longest.
+    """
+
+    def __init__(self, listen: Callable[[], Listener | None], retry: tuple[float, float]) -> None:
+        self._listen = listen
+        self._listener: Listener | None = None
+        self._unsupported = False
+        self._listen_again_at = 0.0
+        self._retry = Pause(*retry)
+        self._names: deque[str] = deque()
+        self._is_set = False
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def set(self, name: str | None = None) -> None:
+        """End the wait, or the next one.
+
+        :param name: of a queue that has a new job, or a cancelled job; :meth:`wait` returns it.
+        """
+        if name is not None:
+            self._names.append(name)
+        if not self._is_set:
+            self._is_set = True
+            try:
+                self._writer.send(b"\0")
+            except OSError:
+                return  # the buffer is full, so the wait ends; or the socket is closed, and no thread waits
+
+    def wait(self, seconds: float) -> set[str]:
+        """Wait until :meth:`set` or a notification, at most so many seconds; return the names that came.
+
+        Returns at once after it has begun to listen: earlier notifications are lost, so the caller must query.
+        """
+        listener = self._listener
+        if listener is None and self._opened():
+            return set()
+        ready: list[Any] = []
+        sources: list[Any] = [self._reader] if listener is None else [self._reader, listener]
+        try:
+            ready, _, _ = select.select(sources, [], [], max(0.0, seconds))
+        except (OSError, ValueError) as error:
+            self._broken(error)
+        if self._reader in ready:
+            # In this order: a set() between the two statements ends this wait. In the other order its byte would be read here, and
+            # all later calls would find the flag and send none.
+            with suppress(OSError):
+                self._reader.recv(4096)
+            self._is_set = False
+        names: set[str] = set()
+        while self._names:
+            names.add(self._names.popleft())
+        if listener is not None and listener in ready:
+            try:
+                names |= listener.heard()
+            except QueueDBError as error:
+                self._broken(error)
+        return names
+
+    def close(self) -> None:
+        """Close the connection and the sockets."""
+        if self._listener is not None:
+            self._listener.close()
+        self._reader.close()
+        self._writer.close()
+
+    def _opened(self) -> bool:
+        if self._unsupported or monotonic() < self._listen_again_at:
+            return False
+        try:
+            self._listener = self._listen()
+        except (QueueDBError, SQLAlchemyError) as error:
+            self._broken(error)
+            return False
+        self._unsupported = self._listener is None
+        self._retry.reset()
+        return not self._unsupported
+
+    def _broken(self, error: Exception) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        wait = self._retry.next()
+        self._listen_again_at = monotonic() + wait
+        log.debug("cannot listen to notifications, the worker polls; next try in %.1f s: %s", wait, error)
