@@ -18,7 +18,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.queue import Queue
 from queue_db.store import history
-from queue_db.worker.held import Held
+from queue_db.worker.in_flight import InFlight
 from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
@@ -39,7 +39,7 @@ class Alone:
     def __init__(
         self,
         db: QueueDB,
-        held: Held,
+        in_flight: InFlight,
         *,
         busy: Callable[[], bool],
         stopping: Event,
@@ -47,7 +47,7 @@ class Alone:
         trouble: tuple[float, float],
     ) -> None:
         self._db = db
-        self._held = held
+        self._in_flight = in_flight
         self._busy = busy
         self._stopping = stopping
         self._meanwhile = meanwhile
@@ -87,7 +87,7 @@ class Alone:
     def _wait_for(self, suspects: Sequence[LeasedJob]) -> bool:
         """Wait until these alone are in hand; False: the worker stops."""
         while not self._stopping.is_set():
-            if not self._busy() and all(job in suspects for job in self._held.jobs()):
+            if not self._busy() and all(job in suspects for job in self._in_flight.jobs()):
                 return True
             self._meanwhile()
             self._stopping.wait(_LOOK)
@@ -96,7 +96,7 @@ class Alone:
     def _counts(self, job: LeasedJob) -> bool:
         """Count the attempt that begins; False: the lease is lost, or the worker stops."""
         trouble = Pause(*self._trouble)
-        while self._held.holds(job):
+        while job in self._in_flight:
             try:
                 return _queue_of(job).recount([job], by=1) == [Verdict.APPLIED]
             except QueueDBError as error:

@@ -9,7 +9,7 @@ from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Said, Verdict
 from queue_db.verbs import progress
-from queue_db.worker.held import Held
+from queue_db.worker.in_flight import InFlight
 
 log = logging.getLogger("queue_db.worker")
 
@@ -23,14 +23,14 @@ class Progress:
     Any thread says; one, the keeper's, tells. The methods of a dict are atomic, which is all that is needed.
     """
 
-    def __init__(self, db: QueueDB, held: Held) -> None:
+    def __init__(self, db: QueueDB, in_flight: InFlight) -> None:
         self._db = db
-        self._held = held
+        self._in_flight = in_flight
         self._said: dict[LeasedJob, Said] = {}
 
     def say(self, job: LeasedJob, said: Said) -> Verdict:
         """Keep it, unless the job is not this worker's any more."""
-        if not self._held.holds(job):
+        if job not in self._in_flight:
             return Verdict.LOST
         self._said[job] = said
         return Verdict.APPLIED
@@ -38,7 +38,7 @@ class Progress:
     def tell(self) -> float:
         """A chore: write what is new, in one statement. What the database does not take now is written the next time."""
         fresh = {job: self._said.pop(job) for job in list(self._said)}
-        fresh = {job: said for job, said in fresh.items() if self._held.holds(job)}
+        fresh = {job: said for job, said in fresh.items() if job in self._in_flight}
         if fresh:
             try:
                 progress.tell(self._db.database, self._db.store, fresh, attempts=1)

@@ -28,7 +28,8 @@ from queue_db.worker.claimer import Claimer
 from queue_db.worker.events import Happening, JobEvent
 from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handling, Stoppable, late
-from queue_db.worker.held import Heartbeat, Held
+from queue_db.worker.heartbeat import Heartbeat
+from queue_db.worker.in_flight import InFlight
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, mender, purger, scheduler, sweeper
 from queue_db.worker.logs import about
 from queue_db.worker.outages import Activity, outages_of
@@ -96,15 +97,15 @@ class Run:
         self._lock = lock
         self._at_most_once = worker.mode == "at_most_once"
         self._names = worker.names
-        self.held = Held(worker.shares.queues)
-        self._progress = Progress(worker.db, self.held)
+        self.in_flight = InFlight(worker.shares.queues)
+        self._progress = Progress(worker.db, self.in_flight)
         self._times: dict[LeasedJob, tuple[float, Handling]] = {}
         self._around: dict[Handling, Handler] = {}
         # How handlers ended, while that is being reported.
         self._ends: dict[LeasedJob, Done] = {}
         self._unknown: set[str] = set()
         self._activities: list[Activity] = []
-        self._taken_away = TakenAway(worker.db, self.held, self._lose, looks=not self._at_most_once)
+        self._taken_away = TakenAway(worker.db, self.in_flight, self._lose, looks=not self._at_most_once)
         self._acknowledger = Acknowledger(self._told, TROUBLE, self._activity())
         self._claimer = Claimer(
             worker.db,
@@ -113,15 +114,15 @@ class Run:
             at_most_once=self._at_most_once,
             poll=worker.poll,
             trouble=TROUBLE,
-            in_hand=self.held.in_use,
+            in_hand=self.in_flight.in_use,
             take=self._take,
-            idle=lambda: not self.held and not self._acknowledger,
+            idle=lambda: not self.in_flight and not self._acknowledger,
             quiet=worker.hushed,
             cancelled=self._taken_away.heard,
         )
         self._alone = Alone(
             worker.db,
-            self.held,
+            self.in_flight,
             busy=lambda: bool(self._acknowledger),
             stopping=self._claimer.stopping,
             meanwhile=self._claimer.keep_allowance,
@@ -150,7 +151,7 @@ class Run:
         chores: list[tuple[float, Chore]] = [(0.0, self._presence.tell)]
         if not self._at_most_once:
             # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
-            beat = Heartbeat(self.held, worker.lease, self._lose, self._activity()).beat
+            beat = Heartbeat(self.in_flight, worker.lease, self._lose, self._activity()).beat
             looks = [(worker.lease / 3, beat), (LOOK_EVERY, self._taken_away.look)]
             self._helpers.append(self._thread("heartbeat", keep, looks, self._ended))
             chores.append((TELL_EVERY, self._progress.tell))
@@ -193,9 +194,9 @@ class Run:
         """Until the claimer has ended, no handler runs and all is reported, or the grace time of a stop is over."""
         deadline = math.inf
         ending = False
-        while not ending or self.held or self._acknowledger:
+        while not ending or self.in_flight or self._acknowledger:
             # Nobody says when the last result is reported: it takes a moment, or as long as the database is away.
-            longest = _REPORTED if ending and not self.held else _SIGNALS
+            longest = _REPORTED if ending and not self.in_flight else _SIGNALS
             try:
                 mail = self._mail.get(timeout=max(0.0, min(longest, deadline - time.monotonic())))
             except Empty:
@@ -236,7 +237,7 @@ class Run:
         """Give back what is still held, report what is finished, end the threads."""
         self._claiming.join(_CLAIMS)
         self._left.set()
-        jobs = [job for job in self.held.jobs() if self.held.give_up(job)]
+        jobs = [job for job in self.in_flight.jobs() if self.in_flight.abandon(job)]
         if jobs:
             for job in jobs:
                 self._warn(job)
@@ -283,7 +284,7 @@ class Run:
     def _give_back_unstarted(self) -> None:
         """So that others need not wait for the handlers before them here."""
         if self._functions is not None:
-            jobs = [job for job in self._functions.unstarted() if self.held.drop(job)]
+            jobs = [job for job in self._functions.unstarted() if self.in_flight.remove(job)]
             if jobs:
                 self._release(jobs)
 
@@ -320,20 +321,20 @@ class Run:
         state = "stopping" if self._claimer.stopping.is_set() else "quiet" if worker.hushed.is_set() else "working"
         with self._lock:
             counted = {name: number for name, number in asdict(worker.summary).items() if name not in ("signal", "stuck")}
-        return About(state, len(self.held), counted, self.stuck)
+        return About(state, len(self.in_flight), counted, self.stuck)
 
     @property
     def stuck(self) -> int:
         """Slots of handlers that have not come back although their jobs were taken from them."""
-        return self.held.stuck(STUCK_AFTER)
+        return self.in_flight.stuck(STUCK_AFTER)
 
     # --- the claimer's thread ---------------------------------------------------------------------------------------
 
     def _take(self, queue: str, jobs: list[LeasedJob]) -> None:
-        self.held.add(queue, jobs)
+        self.in_flight.add(queue, jobs)
         if self._left.is_set():
             # The claim took longer than the stop waited for it.
-            self._release([job for job in jobs if self.held.drop(job)])
+            self._release([job for job in jobs if self.in_flight.remove(job)])
             return
         functions: list[Assignment] = []
         coroutines: list[Assignment] = []
@@ -369,7 +370,7 @@ class Run:
 
     def _drop_suspect(self, job: LeasedJob) -> None:
         """Give back a job that was held back and does not begin: its lease is lost, or the worker stops."""
-        if not self.held.drop(job):
+        if not self.in_flight.remove(job):
             self._gone(job)
             return
         # To be given back takes an attempt off, and this one has none on.
@@ -441,7 +442,7 @@ class Run:
         if outcome is not None and outcome is job.misfit:
             outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
         ticket = self._acknowledger.expect()
-        if self.held.drop(job):
+        if self.in_flight.remove(job):
             done = Done(job, handling, outcome, ticket, seconds, self._worker.keeps(handling), reason)
             verb = job.settled_by  # of the handler: what is reported now may be another
             if self._at_most_once:
@@ -455,12 +456,12 @@ class Run:
                 log.warning(message, job, what, type(outcome).__name__, text_of(outcome), exc_info=outcome, extra=said)
         else:
             self._acknowledger.forget(ticket)
-            self.held.gone(job)
+            self.in_flight.returned(job)
             if began is not None:
                 message = "%r: the handler ended after the lease was given up; the result does not count"
                 log.warning(message, job, extra=about(job, seconds=seconds))
         self._claimer.freed()
-        if self._claimer.stopping.is_set() and not self.held:
+        if self._claimer.stopping.is_set() and not self.in_flight:
             self._mail.put(Ended(self))
 
     def _ended_at_most_once(self, done: Done) -> None:
@@ -499,7 +500,7 @@ class Run:
 
     def _gone(self, job: LeasedJob) -> None:
         """Its handler is not called any more."""
-        self.held.gone(job)
+        self.in_flight.returned(job)
         self._claimer.freed()
 
     # --- the helpers' threads ---------------------------------------------------------------------------------------
@@ -518,7 +519,7 @@ class Run:
     def _end_early(self, job: LeasedJob, handling: Handling | None, outcome: object) -> bool:
         """Give up a job whose handler runs on, and report that; False: it has ended otherwise before."""
         ticket = self._acknowledger.expect()
-        if not self.held.give_up(job):
+        if not self.in_flight.abandon(job):
             self._acknowledger.forget(ticket)
             return False
         self._warn(job)

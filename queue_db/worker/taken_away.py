@@ -17,7 +17,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.store import settle
-from queue_db.worker.held import Held
+from queue_db.worker.in_flight import InFlight
 
 log = logging.getLogger("queue_db.worker")
 
@@ -36,10 +36,10 @@ class TakenAway:
     :param looks: whether there is anything to see: jobs that are deleted when they are claimed belong to nobody else.
     """
 
-    def __init__(self, db: QueueDB, held: Held, lost: Callable[[LeasedJob], None], *, looks: bool) -> None:
+    def __init__(self, db: QueueDB, in_flight: InFlight, lost: Callable[[LeasedJob], None], *, looks: bool) -> None:
         self._looks = looks
         self._db = db
-        self._held = held
+        self._in_flight = in_flight
         self._lost = lost
         self._looked_at = 0.0
         self._looked = threading.Condition()
@@ -48,7 +48,7 @@ class TakenAway:
         """Look at all jobs in hand; return how many seconds to wait for the next look."""
         began = time.monotonic()
         try:
-            self._check(self._held.jobs())
+            self._check(self._in_flight.jobs())
         except QueueDBError as error:
             log.debug("could not look whether the jobs in hand are still there: %s", error)
             return LOOK_AGAIN
@@ -61,7 +61,7 @@ class TakenAway:
         """Look at these jobs, which were cancelled somewhere."""
         if not self._looks:
             return
-        jobs = [job for job in self._held.jobs() if job.id in ids]
+        jobs = [job for job in self._in_flight.jobs() if job.id in ids]
         try:
             self._check(jobs)
         except QueueDBError as error:
@@ -69,14 +69,14 @@ class TakenAway:
 
     def known(self, job: LeasedJob) -> bool:
         """Whether a job that is held was known to be this worker's a moment ago."""
-        since = self._held.since(job)
+        since = self._in_flight.since(job)
         if since is None:
             return False
         return not self._looks or time.monotonic() - max(since, self._looked_at) < KNOWN_FOR
 
     def wait_for(self, job: LeasedJob) -> bool:
         """Wait until the job is :meth:`known` to be this worker's; False: it is not held any more."""
-        while self._held.holds(job):
+        while job in self._in_flight:
             if self.known(job):
                 return True
             with self._looked:

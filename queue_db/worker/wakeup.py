@@ -7,6 +7,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -53,7 +54,7 @@ class Wakeup:
             except OSError:
                 return  # the buffer is full, so the wait ends; or the socket is closed, and no thread waits
 
-    def wait(self, seconds: float) -> set[str]:
+    def wait(self, seconds: float) -> AbstractSet[str]:
         """Wait until :meth:`set` or a notification, at most so many seconds; return the names that came.
 
         Returns at once after it has begun to listen: earlier notifications are lost, so the caller must query.

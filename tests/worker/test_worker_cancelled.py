@@ -9,7 +9,7 @@ from queue_db import Verdict
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker, taken_away
 from queue_db.worker.events import Happening
-from queue_db.worker.held import Held
+from queue_db.worker.in_flight import InFlight
 from queue_db.worker.taken_away import TakenAway
 from tests.worker.serving import serving
 
@@ -205,23 +205,23 @@ def test_only_a_cancel_of_a_job_that_runs_notifies(queue, db):
 
 @pytest.fixture
 def looking(queue):
-    """A look at jobs in hand, without a worker: what is held, the look, and what was lost."""
-    held, lost = Held([queue.name]), []
+    """A look at jobs in hand, without a worker: the jobs in flight, the look, and what was lost."""
+    in_flight, lost = InFlight([queue.name]), []
 
     def lose(job):
-        assert held.give_up(job)
+        assert in_flight.abandon(job)
         lost.append(job)
 
-    return held, TakenAway(queue.db, held, lose, looks=True), lost
+    return in_flight, TakenAway(queue.db, in_flight, lose, looks=True), lost
 
 
 def test_a_look_finds_what_others_took_and_nothing_else(queue, open_db, looking):
-    held, look, lost = looking
+    in_flight, look, lost = looking
     others = open_db().queue(queue.name)
     keys = ("extended", "cancelled", "replaced", "again", "settled", "busy")
     queue.enqueue_many([(key, None, {"unique_key": key}) for key in keys])
     jobs = {job.kind: job for job in queue.claim(10)}
-    held.add(queue.name, list(jobs.values()))
+    in_flight.add(queue.name, list(jobs.values()))
     look.look()
     assert lost == []
     assert jobs["extended"].extend(100)
@@ -235,10 +235,10 @@ def test_a_look_finds_what_others_took_and_nothing_else(queue, open_db, looking)
     with Busy(jobs["busy"]):
         look.look()
     assert {job.kind for job in lost} == {"cancelled", "replaced", "again"}
-    assert not any(map(held.holds, lost))
+    assert not any(job in in_flight for job in lost)
     look.look()
     assert lost[-1] is jobs["busy"], "when the verb has ended without ending the lease, the next look finds it"
-    assert {job.kind for job in held.jobs()} == {"extended", "settled"}
+    assert {job.kind for job in in_flight.jobs()} == {"extended", "settled"}
 
 
 class Busy:
@@ -265,10 +265,10 @@ class Busy:
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_job_that_was_not_looked_at_for_long_waits_for_a_look(queue, looking, monkeypatch):
     """The database did not answer, or the thread that looks was late."""
-    held, look, lost = looking
+    in_flight, look, lost = looking
     queue.enqueue_many([("n", None)] * 2)
     jobs = queue.claim(2)
-    held.add(queue.name, jobs)
+    in_flight.add(queue.name, jobs)
     assert all(map(look.known, jobs))
     monkeypatch.setattr(taken_away, "KNOWN_FOR", 0.0)
     assert not any(map(look.known, jobs))
@@ -289,14 +289,14 @@ def test_a_job_that_was_not_looked_at_for_long_waits_for_a_look(queue, looking, 
 
 def test_a_look_is_one_statement_for_all_queues_and_none_without_jobs(db, name):
     queues = [db.queue(f"{name}-{number}") for number in range(3)]
-    held = Held([queue.name for queue in queues])
-    look = TakenAway(db, held, print, looks=True)
+    in_flight = InFlight([queue.name for queue in queues])
+    look = TakenAway(db, in_flight, print, looks=True)
     with counted_statements(db.database.engine) as statements:
         look.look()
     assert statements == []
     for queue in queues:
         queue.enqueue_many([("n", None)] * 5)
-        held.add(queue.name, queue.claim(5))
+        in_flight.add(queue.name, queue.claim(5))
     with counted_statements(db.database.engine) as statements:
         look.look()
     assert len(statements) == 1

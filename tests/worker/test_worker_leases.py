@@ -9,7 +9,8 @@ from sqlalchemy import select, update
 
 from queue_db import State, TransientStorageError
 from queue_db.db import QueueDB
-from queue_db.worker.held import Heartbeat, Held
+from queue_db.worker.heartbeat import Heartbeat
+from queue_db.worker.in_flight import InFlight
 from queue_db.worker.keeper import keep
 from tests.worker.serving import serving
 
@@ -125,29 +126,29 @@ def test_a_chore_that_fails_does_not_stop_the_heartbeat(kind):
 
 @pytest.mark.parametrize("kind", ["sqlite"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_handler_that_comes_back_while_its_job_is_given_up_frees_its_slot(queue, moment):
+def test_a_handler_that_returns_while_its_job_is_abandoned_frees_its_slot(queue, moment):
     """Whoever wins: the slot must not be in use for ever."""
     queue.enqueue("n")
     jobs = queue.claim()
-    held = Held([queue.name])
-    held.add(queue.name, jobs)
-    drop = held.drop
+    in_flight = InFlight([queue.name])
+    in_flight.add(queue.name, jobs)
+    remove = in_flight.remove
 
     def handler_ends():
-        if not drop(jobs[0]):
-            held.gone(jobs[0])
+        if not remove(jobs[0]):
+            in_flight.returned(jobs[0])
 
-    def dropped(job):
+    def removed(job):
         if moment == "before":
             handler_ends()
-        won = drop(job)
+        won = remove(job)
         if moment == "after":
             handler_ends()
         return won
 
-    held.drop = dropped
-    assert held.give_up(jobs[0]) == (moment == "after")
-    assert held.in_use(None) == held.in_use(queue.name) == 0
+    in_flight.remove = removed
+    assert in_flight.abandon(jobs[0]) == (moment == "after")
+    assert in_flight.in_use(None) == in_flight.in_use(queue.name) == 0
 
 
 @contextmanager
@@ -227,13 +228,13 @@ def test_the_heartbeat_steps_over_a_locked_job(db, open_db, name, differs):
     """Neither its fellows nor other queues lose their leases by it, and nor does it."""
     differs("one writer")
     queues = [db.queue(f"{name}-{number}") for number in range(2)]
-    held, lost = Held([queue.name for queue in queues]), []
+    in_flight, lost = InFlight([queue.name for queue in queues]), []
     for queue in queues:
         queue.enqueue_many([("n", None)] * 2)
-        held.add(queue.name, queue.claim(2, lease=60))
-    (stuck, fellow), others = (held.jobs()[:2], held.jobs()[2:])
-    versions = {job: job.version for job in held.jobs()}
-    heartbeat = Heartbeat(held, 60, lost.append)
+        in_flight.add(queue.name, queue.claim(2, lease=60))
+    (stuck, fellow), others = (in_flight.jobs()[:2], in_flight.jobs()[2:])
+    versions = {job: job.version for job in in_flight.jobs()}
+    heartbeat = Heartbeat(in_flight, 60, lost.append)
     jobs = db.store.tables.jobs
     with locked(open_db().queue(name), jobs, jobs.c.id, stuck.id):
         assert heartbeat.beat() <= 1.0, "it is not tried again soon"
@@ -251,12 +252,12 @@ def test_the_heartbeat_steps_over_a_locked_job(db, open_db, name, differs):
 def test_a_handler_that_settles_its_job_does_not_hold_up_the_heartbeat(db, name):
     """Its verb may wait for a lock in the database, and holds the job meanwhile."""
     queue = db.queue(name)
-    held = Held([name])
+    in_flight = InFlight([name])
     queue.enqueue_many([("n", None)] * 2)
-    held.add(name, queue.claim(2, lease=60))
-    settled, fellow = held.jobs()
+    in_flight.add(name, queue.claim(2, lease=60))
+    settled, fellow = in_flight.jobs()
     versions = settled.version, fellow.version
-    heartbeat = Heartbeat(held, 60, lambda job: None)
+    heartbeat = Heartbeat(in_flight, 60, lambda job: None)
     at_it, go = threading.Event(), threading.Event()
 
     def verb():
@@ -279,15 +280,15 @@ def test_a_handler_that_settles_its_job_does_not_hold_up_the_heartbeat(db, name)
 @pytest.mark.parametrize("error", [TransientStorageError("away"), RuntimeError("a mistake")])
 def test_one_queue_that_fails_does_not_end_the_beat_of_the_others(db, name, monkeypatch, error):
     first, second = db.queue(f"{name}-1"), db.queue(f"{name}-2")
-    held = Held([first.name, second.name])
+    in_flight = InFlight([first.name, second.name])
     for queue in (first, second):
         queue.enqueue("n")
-        held.add(queue.name, queue.claim(lease=60))
+        in_flight.add(queue.name, queue.claim(lease=60))
 
     def broken(jobs, seconds):
         raise error
 
     monkeypatch.setattr(first, "extend_unlocked", broken)
-    versions = [job.version for job in held.jobs()]
-    assert Heartbeat(held, 60, lambda job: None).beat() <= 1.0
-    assert [job.version for job in held.jobs()] == [versions[0], versions[1] + 1]
+    versions = [job.version for job in in_flight.jobs()]
+    assert Heartbeat(in_flight, 60, lambda job: None).beat() <= 1.0
+    assert [job.version for job in in_flight.jobs()] == [versions[0], versions[1] + 1]

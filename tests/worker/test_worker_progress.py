@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 from queue_db import ArgumentError, Verdict
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
-from queue_db.worker.held import Held
+from queue_db.worker.in_flight import InFlight
 from queue_db.worker.progress import Progress
 from tests.worker import in_processes
 from tests.worker.in_processes import Meeting
@@ -112,9 +112,9 @@ def test_a_new_content_has_no_progress(queue):
     assert shown(queue, job_id) == (None, None)
 
 
-def held(*queues):
+def in_hand(*queues):
     """Jobs as a worker holds them, three of each queue."""
-    made = Held([queue.name for queue in queues])
+    made = InFlight([queue.name for queue in queues])
     said = Progress(queues[0].db, made)
     jobs = []
     for queue in queues:
@@ -128,7 +128,7 @@ def held(*queues):
 
 
 def test_in_a_worker_it_costs_one_statement_for_all_jobs(queue, db):
-    _, said, jobs = held(queue, db.queue(f"{queue.name}-other"))
+    _, said, jobs = in_hand(queue, db.queue(f"{queue.name}-other"))
     with counted_statements(db.database.engine) as seen:
         for number in range(100):
             assert all(job.progress(number / 100, f"page {number} of {place}") for place, job in enumerate(jobs))
@@ -143,11 +143,11 @@ def test_in_a_worker_it_costs_one_statement_for_all_jobs(queue, db):
 
 
 def test_a_job_that_was_dropped_is_not_told_of(queue):
-    kept, said, (first, second, third) = held(queue)
+    in_flight, said, (first, second, third) = in_hand(queue)
     assert first.progress(0.5)
     assert second.progress(0.5)
-    kept.drop(first)
-    assert second.release(), "settled by its handler, and held still"
+    in_flight.remove(first)
+    assert second.release(), "settled by its handler, and still in flight"
     assert first.progress(0.6) is Verdict.LOST
     with counted_statements(queue.db.database.engine) as seen:
         said.tell()
@@ -158,7 +158,7 @@ def test_a_job_that_was_dropped_is_not_told_of(queue):
 
 
 def test_a_job_that_was_lost_meanwhile_is_not_changed(queue, open_db):
-    _, said, (stolen, other, _) = held(queue)
+    _, said, (stolen, other, _) = in_hand(queue)
     assert stolen.progress(0.5)
     assert other.progress(0.5)
     thief = open_db()
@@ -175,7 +175,7 @@ def test_a_job_that_was_lost_meanwhile_is_not_changed(queue, open_db):
 
 def test_it_does_not_get_lost_between_two_heartbeats(queue):
     """Both at the same moment, again and again: the fence must be that of the moment."""
-    _, said, (job, *_) = held(queue)
+    _, said, (job, *_) = in_hand(queue)
     barrier = threading.Barrier(2)
 
     def beat():
@@ -200,7 +200,7 @@ def test_it_does_not_get_lost_between_two_heartbeats(queue):
 
 @SQLITE
 def test_what_the_database_did_not_take_is_told_the_next_time(queue):
-    _, said, (job, *_) = held(queue)
+    _, said, (job, *_) = in_hand(queue)
     engine = queue.db.database.engine
 
     def refuse(_connection, _cursor, statement, *_):
