@@ -31,13 +31,13 @@ from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, mender, purger, scheduler, sweeper
+from queue_db.worker.lease_check import CHECK_EVERY, LeaseCheck
 from queue_db.worker.logs import about
 from queue_db.worker.outages import Activity, outages_of
 from queue_db.worker.presence import About, Presence, watcher
 from queue_db.worker.process_pool import ProcessPool
 from queue_db.worker.progress import TELL_EVERY, Progress
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, is_hangup, stacks
-from queue_db.worker.taken_away import LOOK_EVERY, TakenAway
 
 if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
@@ -105,7 +105,7 @@ class Run:
         self._ends: dict[LeasedJob, Done] = {}
         self._unknown: set[str] = set()
         self._activities: list[Activity] = []
-        self._taken_away = TakenAway(worker.db, self.in_flight, self._lose, looks=not self._at_most_once)
+        self._lease_check = LeaseCheck(worker.db, self.in_flight, self._lose, enabled=not self._at_most_once)
         self._acknowledger = Acknowledger(self._told, TROUBLE, self._activity())
         self._claimer = Claimer(
             worker.db,
@@ -118,7 +118,7 @@ class Run:
             take=self._take,
             idle=lambda: not self.in_flight and not self._acknowledger,
             quiet=worker.hushed,
-            cancelled=self._taken_away.heard,
+            cancelled=self._lease_check.check_cancelled,
         )
         self._alone = Alone(
             worker.db,
@@ -152,7 +152,7 @@ class Run:
         if not self._at_most_once:
             # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
             beat = Heartbeat(self.in_flight, worker.lease, self._lose, self._activity()).beat
-            looks = [(worker.lease / 3, beat), (LOOK_EVERY, self._taken_away.look)]
+            looks = [(worker.lease / 3, beat), (CHECK_EVERY, self._lease_check.check)]
             self._helpers.append(self._thread("heartbeat", keep, looks, self._ended))
             chores.append((TELL_EVERY, self._progress.tell))
         if worker.exit_when_stuck is not None:
@@ -395,7 +395,7 @@ class Run:
         outcome: object
         began: float | None = None
         try:
-            if not self._taken_away.wait_for(job):
+            if not self._lease_check.wait_until_valid(job):
                 self._gone(job)  # lost while it waited here
                 return
             if handling.timeout is not None and handling.watched:
@@ -413,7 +413,7 @@ class Run:
         began: float | None = None
         clock: asyncio.Timeout | None = None
         try:
-            if not self._taken_away.known(job) and not await asyncio.to_thread(self._taken_away.wait_for, job):
+            if not self._lease_check.valid(job) and not await asyncio.to_thread(self._lease_check.wait_until_valid, job):
                 self._gone(job)
                 return
             began = self._begun(job)

@@ -7,10 +7,10 @@ import pytest
 
 from queue_db import Verdict
 from queue_db.testing import counted_statements
-from queue_db.worker import Worker, taken_away
+from queue_db.worker import Worker, lease_check
 from queue_db.worker.events import Happening
 from queue_db.worker.in_flight import InFlight
-from queue_db.worker.taken_away import TakenAway
+from queue_db.worker.lease_check import LeaseCheck
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
@@ -72,13 +72,13 @@ def test_a_handler_that_runs_hears_that_its_job_was_cancelled(queue, open_db, ru
 
 
 @pytest.fixture
-def never_looks(monkeypatch):
-    """By itself a worker looks after an hour."""
-    monkeypatch.setattr("queue_db.worker.run.LOOK_EVERY", 3600.0)
-    monkeypatch.setattr(taken_away, "KNOWN_FOR", 7200.0)
+def never_checks(monkeypatch):
+    """Without a notification a worker checks after an hour."""
+    monkeypatch.setattr("queue_db.worker.run.CHECK_EVERY", 3600.0)
+    monkeypatch.setattr(lease_check, "VALID_FOR", 7200.0)
 
 
-@pytest.mark.usefixtures("never_looks")
+@pytest.mark.usefixtures("never_checks")
 @pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_a_cancel_is_told_at_once(queue, open_db, running, kind, elsewhere):
@@ -100,7 +100,7 @@ def test_a_cancel_is_told_at_once(queue, open_db, running, kind, elsewhere):
             assert heard.acquire(timeout=PATIENCE)
 
 
-@pytest.mark.usefixtures("never_looks")
+@pytest.mark.usefixtures("never_checks")
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_notifications_of_others_do_no_harm(queue, db, open_db, running, caplog):
     """Nothing is logged and claims do not pause."""
@@ -123,7 +123,7 @@ def test_notifications_of_others_do_no_harm(queue, db, open_db, running, caplog)
     assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["before its first step", "while it waits for a look"])
+@pytest.mark.parametrize("waits", [False, True], ids=["before its first step", "while it waits for a check"])
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_coroutines_that_are_cancelled_before_their_handlers_leave_their_slots(queue, open_db, running, monkeypatch, waits):
     """Else the slots would be gone for good: the jobs after them need all three at once."""
@@ -146,13 +146,13 @@ def test_coroutines_that_are_cancelled_before_their_handlers_leave_their_slots(q
         queue.enqueue("n", "blocks the loop")
         assert blocked.wait(PATIENCE)
         if waits:
-            monkeypatch.setattr(taken_away, "KNOWN_FOR", 0.0)
+            monkeypatch.setattr(lease_check, "VALID_FOR", 0.0)
             go.set()
         ids = queue.enqueue_many([("n", "never begins")] * 2)
         wait_until(lambda: others.stats().running == 2 + (not waits))
         assert all(others.cancel(job_id) for job_id in ids)
         wait_until(lambda: worker.summary.lost == 2)
-        monkeypatch.setattr(taken_away, "KNOWN_FOR", 3600.0)
+        monkeypatch.setattr(lease_check, "VALID_FOR", 3600.0)
         go.set()
         queue.enqueue_many([("n", "meets")] * 3)
         wait_until(lambda: worker.summary.completed == 4)
@@ -204,25 +204,25 @@ def test_only_a_cancel_of_a_job_that_runs_notifies(queue, db):
 
 
 @pytest.fixture
-def looking(queue):
-    """A look at jobs in hand, without a worker: the jobs in flight, the look, and what was lost."""
+def checking(queue):
+    """A lease check without a worker: the jobs in flight, the check, and the lost jobs."""
     in_flight, lost = InFlight([queue.name]), []
 
     def lose(job):
         assert in_flight.abandon(job)
         lost.append(job)
 
-    return in_flight, TakenAway(queue.db, in_flight, lose, looks=True), lost
+    return in_flight, LeaseCheck(queue.db, in_flight, lose, enabled=True), lost
 
 
-def test_a_look_finds_what_others_took_and_nothing_else(queue, open_db, looking):
-    in_flight, look, lost = looking
+def test_a_check_finds_what_others_took_and_nothing_else(queue, open_db, checking):
+    in_flight, check, lost = checking
     others = open_db().queue(queue.name)
     keys = ("extended", "cancelled", "replaced", "again", "settled", "busy")
     queue.enqueue_many([(key, None, {"unique_key": key}) for key in keys])
     jobs = {job.kind: job for job in queue.claim(10)}
     in_flight.add(queue.name, list(jobs.values()))
-    look.look()
+    check.check()
     assert lost == []
     assert jobs["extended"].extend(100)
     for key in ("cancelled", "busy"):
@@ -233,11 +233,11 @@ def test_a_look_finds_what_others_took_and_nothing_else(queue, open_db, looking)
     assert "again" in {job.kind for job in others.claim(10)}
     assert jobs["settled"].complete()
     with Busy(jobs["busy"]):
-        look.look()
+        check.check()
     assert {job.kind for job in lost} == {"cancelled", "replaced", "again"}
     assert not any(job in in_flight for job in lost)
-    look.look()
-    assert lost[-1] is jobs["busy"], "when the verb has ended without ending the lease, the next look finds it"
+    check.check()
+    assert lost[-1] is jobs["busy"], "when the verb has ended without ending the lease, the next check finds it"
     assert {job.kind for job in in_flight.jobs()} == {"extended", "settled"}
 
 
@@ -263,47 +263,47 @@ class Busy:
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_job_that_was_not_looked_at_for_long_waits_for_a_look(queue, looking, monkeypatch):
-    """The database did not answer, or the thread that looks was late."""
-    in_flight, look, lost = looking
+def test_a_job_that_was_not_checked_for_long_waits_for_a_check(queue, checking, monkeypatch):
+    """The database did not answer, or the thread that checks was late."""
+    in_flight, check, lost = checking
     queue.enqueue_many([("n", None)] * 2)
     jobs = queue.claim(2)
     in_flight.add(queue.name, jobs)
-    assert all(map(look.known, jobs))
-    monkeypatch.setattr(taken_away, "KNOWN_FOR", 0.0)
-    assert not any(map(look.known, jobs))
+    assert all(map(check.valid, jobs))
+    monkeypatch.setattr(lease_check, "VALID_FOR", 0.0)
+    assert not any(map(check.valid, jobs))
     answers = {}
-    threads = [threading.Thread(target=lambda job=job: answers.update({job.id: look.wait_for(job)})) for job in jobs]
+    threads = [threading.Thread(target=lambda job=job: answers.update({job.id: check.wait_until_valid(job)})) for job in jobs]
     for thread in threads:
         thread.start()
     assert answers == {}
     assert queue.cancel(jobs[0].id)
-    look.look()
+    check.check()
     threads[0].join(PATIENCE)
-    monkeypatch.setattr(taken_away, "KNOWN_FOR", 3600.0)
-    look.look()
+    monkeypatch.setattr(lease_check, "VALID_FOR", 3600.0)
+    check.check()
     threads[1].join(PATIENCE)
     assert answers == {jobs[0].id: False, jobs[1].id: True}
     assert lost == [jobs[0]]
 
 
-def test_a_look_is_one_statement_for_all_queues_and_none_without_jobs(db, name):
+def test_a_check_is_one_statement_for_all_queues_and_none_without_jobs(db, name):
     queues = [db.queue(f"{name}-{number}") for number in range(3)]
     in_flight = InFlight([queue.name for queue in queues])
-    look = TakenAway(db, in_flight, print, looks=True)
+    check = LeaseCheck(db, in_flight, print, enabled=True)
     with counted_statements(db.database.engine) as statements:
-        look.look()
+        check.check()
     assert statements == []
     for queue in queues:
         queue.enqueue_many([("n", None)] * 5)
         in_flight.add(queue.name, queue.claim(5))
     with counted_statements(db.database.engine) as statements:
-        look.look()
+        check.check()
     assert len(statements) == 1
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_jobs_that_are_deleted_when_they_are_claimed_are_not_looked_for(queue):
+def test_jobs_that_are_deleted_when_they_are_claimed_are_not_checked(queue):
     queue.enqueue_many([("n", None)] * 20)
     worker = Worker(queue.db, queue.name, mode="at_most_once")
     worker.handles(None)(lambda job: None)
