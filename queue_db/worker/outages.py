@@ -38,7 +38,7 @@ class Outages:
         self._lock = threading.Lock()
         self._outages: dict[object, _Outage] = {}
         # When a failure of a kind was logged last.
-        self._hiccups: WeakKeyDictionary[Activity, dict[object, float]] = WeakKeyDictionary()
+        self._rare_failures: WeakKeyDictionary[Activity, dict[object, float]] = WeakKeyDictionary()
 
     def activity(self) -> Activity:
         """One more thread that may fail."""
@@ -68,12 +68,12 @@ class Outages:
         else:
             log.debug("%s failed, trying again in %.1f s: %s", what, wait, error, extra=extra)
 
-    def hiccup(self, activity: Activity, what: str, error: BaseException) -> None:
+    def failed_rarely(self, activity: Activity, what: str, error: BaseException) -> None:
         """Log a failure of something that is done rarely: whether the database is back is seen by others before."""
         now = self._clock()
         kind = _kind_of(error)
         with self._lock:
-            logged_at = self._hiccups.setdefault(activity, {})
+            logged_at = self._rare_failures.setdefault(activity, {})
             known = _outage_of(activity, error) in self._outages or now - logged_at.get(kind, -REPEAT) < REPEAT
             if not known:
                 logged_at[kind] = now
@@ -109,9 +109,9 @@ class Activity:
         self._fails = True
         self._outages.failed(self, what, error, wait, extra)
 
-    def hiccup(self, what: str, error: BaseException) -> None:
+    def failed_rarely(self, what: str, error: BaseException) -> None:
         """Log that ``what`` failed, unless the database is away or that was said less than a minute ago."""
-        self._outages.hiccup(self, what, error)
+        self._outages.failed_rarely(self, what, error)
 
     def worked(self) -> None:
         """It worked. After each statement: it must cost nothing while all is well."""

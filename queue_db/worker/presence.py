@@ -17,7 +17,7 @@ from typing import NamedTuple
 from queue_db.db import QueueDB, names_process, process_name
 from queue_db.errors import QueueDBError
 from queue_db.store import presence
-from queue_db.worker.keeper import Chore
+from queue_db.worker.maintenance import PeriodicTask
 
 log = logging.getLogger("queue_db.worker")
 
@@ -77,7 +77,7 @@ class Presence:
         self._place = place()
 
     def tell(self) -> float:
-        """A chore: say what it does."""
+        """A periodic task: say what it does."""
         state, in_hand, counters, stuck = About(*self._about())
         values = {
             "host": self._place or socket.gethostname()[:100],
@@ -134,7 +134,7 @@ def seen_here(db: QueueDB, within: float) -> list[float]:
     return [seconds for seconds in silent if seconds <= within]
 
 
-def watcher(own: Presence) -> Chore:
+def watcher(own: Presence) -> PeriodicTask:
     """Looks for the dead now and then."""
 
     def look() -> float:

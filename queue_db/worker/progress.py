@@ -20,7 +20,7 @@ TELL_EVERY = 1.0
 class Progress:
     """What was said last of each job, until it is written.
 
-    Any thread says; one, the keeper's, tells. The methods of a dict are atomic, which is all that is needed.
+    Any thread says; one, the maintenance thread, tells. The methods of a dict are atomic, which is all that is needed.
     """
 
     def __init__(self, db: QueueDB, in_flight: InFlight) -> None:
@@ -36,7 +36,7 @@ class Progress:
         return Verdict.APPLIED
 
     def tell(self) -> float:
-        """A chore: write what is new, in one statement. What the database does not take now is written the next time."""
+        """A periodic task: write what is new, in one statement. What the database does not take now is written the next time."""
         fresh = {job: self._said.pop(job) for job in list(self._said)}
         fresh = {job: said for job, said in fresh.items() if job in self._in_flight}
         if fresh:

@@ -30,9 +30,18 @@ from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
-from queue_db.worker.keeper import FORGET_EVERY, Chore, forgetter, keep, mender, purger, scheduler, sweeper
 from queue_db.worker.lease_check import CHECK_EVERY, LeaseCheck
 from queue_db.worker.logs import about
+from queue_db.worker.maintenance import (
+    PRUNE_EVERY,
+    PeriodicTask,
+    enqueue_scheduled,
+    prune_dead,
+    prune_expired,
+    repair_groups,
+    run_periodically,
+    sweep_completed,
+)
 from queue_db.worker.outages import Activity, outages_of
 from queue_db.worker.presence import About, Presence, watcher
 from queue_db.worker.process_pool import ProcessPool
@@ -148,21 +157,21 @@ class Run:
         if any(one.asynchronous for one in handlings):
             self._coroutines = Loop(self._await, self._never_began, self._names)
         self._reporting = self._thread("acknowledger", self._acknowledger.run)
-        chores: list[tuple[float, Chore]] = [(0.0, self._presence.tell)]
+        tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._presence.tell)]
         if not self._at_most_once:
-            # A thread and a connection of its own: the other chores may wait for locks, longer than a lease lasts.
+            # A thread and a connection of its own: the other tasks may wait for locks, longer than a lease lasts.
             beat = Heartbeat(self.in_flight, worker.lease, self._lose, self._activity()).beat
             looks = [(worker.lease / 3, beat), (CHECK_EVERY, self._lease_check.check)]
-            self._helpers.append(self._thread("heartbeat", keep, looks, self._ended))
-            chores.append((TELL_EVERY, self._progress.tell))
+            self._helpers.append(self._thread("heartbeat", run_periodically, looks, self._ended))
+            tasks.append((TELL_EVERY, self._progress.tell))
         if worker.exit_when_stuck is not None:
-            chores.append((0.0, self._look_at_stuck))
-        self._helpers.append(self._thread("keeper", keep, chores, self._ended))
+            tasks.append((0.0, self._look_at_stuck))
+        self._helpers.append(self._thread("maintenance", run_periodically, tasks, self._ended))
         # Threads of their own for what may wait for locks, again and again: the others must not wait with it.
         if worker.schedules:
-            ticks = [(0.0, scheduler(worker.db, TROUBLE, self._activity()))]
-            self._helpers.append(self._thread("scheduler", keep, ticks, self._ended))
-        self._helpers.append(self._thread("housekeeper", keep, self._housekeeping(), self._ended))
+            ticks = [(0.0, enqueue_scheduled(worker.db, TROUBLE, self._activity()))]
+            self._helpers.append(self._thread("scheduler", run_periodically, ticks, self._ended))
+        self._helpers.append(self._thread("cleanup", run_periodically, self._cleanup(), self._ended))
         if any(one.watched for one in handlings):
             self._helpers.append(self._thread("timeouts", self._watch_times))
         if started is not None:
@@ -176,19 +185,19 @@ class Run:
             worker.lease,
         )
 
-    def _housekeeping(self) -> list[tuple[float, Chore]]:
+    def _cleanup(self) -> list[tuple[float, PeriodicTask]]:
         """What must be done some time, and may take its time."""
         worker = self._worker
-        chores: list[tuple[float, Chore]] = [
+        tasks: list[tuple[float, PeriodicTask]] = [
             (0.0, watcher(self._presence)),
-            (FORGET_EVERY * random.random(), forgetter(worker.db, self._activity())),
-            (FORGET_EVERY * random.random(), mender(worker.db, worker.shares.queues, self._activity())),
+            (PRUNE_EVERY * random.random(), prune_expired(worker.db, self._activity())),
+            (PRUNE_EVERY * random.random(), repair_groups(worker.db, worker.shares.queues, self._activity())),
         ]
         if worker.dead_for is not None or worker.dead_at_most is not None:
-            chores.append((0.0, purger(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most, self._activity())))
+            tasks.append((0.0, prune_dead(worker.db, worker.shares.queues, worker.dead_for, worker.dead_at_most, self._activity())))
         if worker.db.removal.marks:
-            chores.append((0.0, sweeper(worker.db, self._activity())))
-        return chores
+            tasks.append((0.0, sweep_completed(worker.db, self._activity())))
+        return tasks
 
     def watch(self) -> None:
         """Until the claimer has ended, no handler runs and all is reported, or the grace time of a stop is over."""
@@ -542,7 +551,7 @@ class Run:
                     log.warning(message, job, handling.timeout, extra=about(job, Happening.FAILED, handling.timeout))
 
     def _look_at_stuck(self) -> float:
-        """A chore: end the run when too many handlers hang."""
+        """A periodic task: end the run when too many handlers hang."""
         stuck, most = self.stuck, self._worker.exit_when_stuck
         if most is not None and stuck >= most and not self._claimer.stopping.is_set():
             message = "%d handlers have not come back after their timeouts or lost leases, and exit_when_stuck is %d: stopping"

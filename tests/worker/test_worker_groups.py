@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from queue_db import Dead, Retry, Snooze
-from queue_db.worker import keeper
+from queue_db.worker import maintenance
 from tests.worker.serving import serving
 
 GROUPS, EACH = 7, 12
@@ -102,7 +102,7 @@ def test_a_worker_mends_the_groups_of_its_queues(queue):
     with queue.db.database.engine.begin() as connection:
         connection.execute(jobs.delete().where(jobs.c.id == first))
     assert queue.claim() == []
-    keeper.mender(queue.db, [queue.name])()
+    maintenance.repair_groups(queue.db, [queue.name])()
     assert [job.payload for job in queue.claim()] == [1]
 
 

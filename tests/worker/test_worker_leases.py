@@ -11,7 +11,7 @@ from queue_db import State, TransientStorageError
 from queue_db.db import QueueDB
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
-from queue_db.worker.keeper import keep
+from queue_db.worker.maintenance import run_periodically
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
@@ -105,7 +105,7 @@ def test_a_job_comes_back_when_its_worker_is_gone(queue, open_db):
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_chore_that_fails_does_not_stop_the_heartbeat(kind):
+def test_a_task_that_fails_does_not_stop_the_heartbeat(kind):
     ended, beats = threading.Event(), []
 
     def heartbeat():
@@ -117,7 +117,7 @@ def test_a_chore_that_fails_does_not_stop_the_heartbeat(kind):
     def broken():
         raise RuntimeError("a mistake")
 
-    thread = threading.Thread(target=keep, args=([(0.0, broken), (0.001, heartbeat)], ended))
+    thread = threading.Thread(target=run_periodically, args=([(0.0, broken), (0.001, heartbeat)], ended))
     thread.start()
     thread.join(PATIENCE)
     assert not thread.is_alive()
@@ -198,8 +198,8 @@ def test_a_locked_schedule_stops_no_heartbeat_and_no_other_schedule(fresh_url, n
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_no_chore_stops_the_heartbeat(queue, running, monkeypatch):
-    """Whatever the other chores wait for."""
+def test_no_task_stops_the_heartbeat(queue, running, monkeypatch):
+    """Whatever the other tasks wait for."""
     beats, waiting, go = threading.Semaphore(0), threading.Event(), threading.Event()
     beat = Heartbeat.beat
 

@@ -258,7 +258,7 @@ class Tombstone:
 
 @pytest.mark.parametrize("removal", ["delete_mark", Tombstone()], ids=["ours", "third party"])
 def test_marked_jobs_are_swept_at_once_and_then_regularly(open_db, name, running, monkeypatch, removal):
-    monkeypatch.setattr("queue_db.worker.keeper.SWEEP_EVERY", 0.02)
+    monkeypatch.setattr("queue_db.worker.maintenance.SWEEP_EVERY", 0.02)
     db = open_db(removal=removal)
     queue = db.queue(name)
     ids = queue.enqueue_many([("n", number) for number in range(3)])

@@ -46,7 +46,7 @@ def test_all_threads_together_log_an_outage_once_then_every_minute_then_its_end(
     for _ in range(100):
         claiming.failed("claiming", AWAY, 3.0)
         beating.failed("extending", AWAY, 3.0)
-        outages.activity().hiccup("sweeping", AWAY)
+        outages.activity().failed_rarely("sweeping", AWAY)
     assert log.taken() == [("WARNING", "claiming failed, trying again: the server is away")]
     for minute in (1, 2):
         now[0] += REPEAT
@@ -101,7 +101,7 @@ def test_a_permanent_error_is_hidden_neither_by_an_outage_nor_by_another_failure
     no_right, busy = PermanentStorageError("no right", sqlstate="42501"), TransientStorageError("a lock timeout", sqlstate="55P03")
     claiming.failed("claiming", AWAY, 3.0)
     for error in (busy, no_right, no_right):
-        sweeping.hiccup("sweeping", error)
+        sweeping.failed_rarely("sweeping", error)
         looking.failed("looking", error, 3.0)
     assert [line for _, line in log.taken()] == [
         "claiming failed, trying again: the server is away",
@@ -117,9 +117,9 @@ def test_a_permanent_error_is_hidden_neither_by_an_outage_nor_by_another_failure
 def test_what_is_done_rarely_is_logged_once_a_minute_while_it_fails_alone(log, outages, now):
     sweeping = outages.activity()
     for _ in range(3):
-        sweeping.hiccup("sweeping", AWAY)
+        sweeping.failed_rarely("sweeping", AWAY)
     now[0] += REPEAT
-    sweeping.hiccup("sweeping", AWAY)
+    sweeping.failed_rarely("sweeping", AWAY)
     assert log.taken() == [("WARNING", "sweeping failed: the server is away")] * 2
 
 

@@ -46,7 +46,7 @@ def test_a_worker_is_there_while_it_runs(queue, db, open_db, running, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_chore_that_hangs_delays_neither_schedules_nor_progress_nor_presence(queue, db, open_db, running, monkeypatch):
+def test_a_task_that_hangs_delays_neither_schedules_nor_progress_nor_presence(queue, db, open_db, running, monkeypatch):
     """As one does that waits for locks."""
     monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
     hangs, ticked, go = threading.Event(), threading.Event(), threading.Event()
@@ -61,8 +61,8 @@ def test_a_chore_that_hangs_delays_neither_schedules_nor_progress_nor_presence(q
             ticked.set()
         return 0.02
 
-    monkeypatch.setattr("queue_db.worker.run.purger", lambda *_: hung)
-    monkeypatch.setattr("queue_db.worker.run.scheduler", lambda *_: tick)
+    monkeypatch.setattr("queue_db.worker.run.prune_dead", lambda *_: hung)
+    monkeypatch.setattr("queue_db.worker.run.enqueue_scheduled", lambda *_: tick)
     others = open_db()
 
     def handler(job):

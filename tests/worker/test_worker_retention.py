@@ -7,7 +7,7 @@ import pytest
 from queue_db import ArgumentError, JobNotFoundError
 from queue_db.testing import drain
 from queue_db.worker import Worker
-from queue_db.worker.keeper import PURGE_AGAIN, PURGE_LIMIT, purger
+from queue_db.worker.maintenance import PRUNE_DEAD_AGAIN, PRUNE_DEAD_LIMIT, prune_dead
 
 PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -67,14 +67,14 @@ def test_those_that_died_at_the_same_moment_go_by_their_ids(timed, clock):
 def test_a_worker_deletes_what_has_been_dead_for_long_and_what_is_too_much(timed, clock, log):
     ids = bury(timed, *"abcdef")
     other = bury(timed.db.queue(f"{timed.name}-other"), "n")
-    purger(timed.db, [timed.name], None, None)()
+    prune_dead(timed.db, [timed.name], None, None)()
     assert left(timed) == ids
-    purger(timed.db, [timed.name], 5.5, None)()
+    prune_dead(timed.db, [timed.name], 5.5, None)()
     assert left(timed) == ids[2:]
-    purger(timed.db, [timed.name], None, 3)()
+    prune_dead(timed.db, [timed.name], None, 3)()
     assert left(timed) == ids[3:]
     clock.advance(10)
-    purger(timed.db, [timed.name], 13.5, 1)()
+    prune_dead(timed.db, [timed.name], 13.5, 1)()
     assert left(timed) == ids[5:]
     assert left(timed.db.queue(f"{timed.name}-other")) == other, "the queue is not this worker's"
     assert log.has(f"deleted 2 dead jobs of '{timed.name}'")
@@ -82,12 +82,12 @@ def test_a_worker_deletes_what_has_been_dead_for_long_and_what_is_too_much(timed
 
 @SQLITE
 def test_many_dead_jobs_are_deleted_a_part_at_a_time(queue):
-    queue.enqueue_many([("n", None)] * (PURGE_LIMIT + 1))
-    assert all(queue.bury_many(queue.claim(PURGE_LIMIT + 1), "no"))
-    chore = purger(queue.db, [queue.name], None, 0)
-    assert chore() == PURGE_AGAIN, "so that leases are extended in between"
+    queue.enqueue_many([("n", None)] * (PRUNE_DEAD_LIMIT + 1))
+    assert all(queue.bury_many(queue.claim(PRUNE_DEAD_LIMIT + 1), "no"))
+    task = prune_dead(queue.db, [queue.name], None, 0)
+    assert task() == PRUNE_DEAD_AGAIN, "so that leases are extended in between"
     assert len(left(queue)) == 1
-    assert chore() > PURGE_AGAIN
+    assert task() > PRUNE_DEAD_AGAIN
     assert left(queue) == []
 
 
