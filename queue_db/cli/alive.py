@@ -10,7 +10,7 @@ from queue_db import arguments
 from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
-from queue_db.worker.presence import seen_here
+from queue_db.worker.registration import seen_here
 
 app = typer.Typer(rich_help_panel=panels.WORKERS)
 

@@ -12,7 +12,7 @@ from queue_db.db import QueueDB
 from queue_db.model import Controls
 from queue_db.store import controls
 from queue_db.worker.pauses import Pause
-from queue_db.worker.presence import own_name
+from queue_db.worker.registration import own_name
 
 #: Seconds between two looks at what is said about the queues.
 REFRESH = 1.0

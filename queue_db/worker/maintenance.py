@@ -105,7 +105,7 @@ def prune_expired(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
 def prune_dead(
     db: QueueDB, queues: Collection[str], dead_for: float | None, dead_at_most: int | None, outage: Activity | None = None
 ) -> PeriodicTask:
-    """Deletes jobs of these queues that have been dead for longer than ``dead_for`` seconds, and the oldest above ``dead_at_most``."""
+    """Deletes jobs of these queues that died more than ``dead_for`` seconds ago, and the oldest above ``dead_at_most``."""
 
     def prune() -> float:
         more = False
@@ -127,7 +127,7 @@ def prune_dead(
 
 
 def sweep_completed(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Deletes jobs that are marked as completed. The first run is at the start: a worker that runs a second each minute sweeps too."""
+    """Deletes jobs that are marked as completed, first at the start: a worker that runs a second each minute sweeps too."""
     pause = Pause(SWEEP_EVERY, SWEEP_EVERY)
 
     def sweep() -> float:

@@ -43,9 +43,9 @@ from queue_db.worker.maintenance import (
     sweep_completed,
 )
 from queue_db.worker.outages import Activity, outages_of
-from queue_db.worker.presence import About, Presence, watcher
 from queue_db.worker.process_pool import ProcessPool
 from queue_db.worker.progress import TELL_EVERY, Progress
+from queue_db.worker.registration import Registration, Status, rescue_dead
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, is_hangup, stacks
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Run:
             meanwhile=self._claimer.keep_allowance,
             trouble=TROUBLE,
         )
-        self._presence = Presence(worker.db, worker.shares.queues, self._about)
+        self._registration = Registration(worker.db, worker.shares.queues, self._status)
         self._left = threading.Event()
         self._ended = threading.Event()
         self._helpers: list[threading.Thread] = []
@@ -157,7 +157,7 @@ class Run:
         if any(one.asynchronous for one in handlings):
             self._coroutines = Loop(self._await, self._never_began, self._names)
         self._reporting = self._thread("acknowledger", self._acknowledger.run)
-        tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._presence.tell)]
+        tasks: list[tuple[float, PeriodicTask]] = [(0.0, self._registration.report)]
         if not self._at_most_once:
             # A thread and a connection of its own: the other tasks may wait for locks, longer than a lease lasts.
             beat = Heartbeat(self.in_flight, worker.lease, self._lose, self._activity()).beat
@@ -189,7 +189,7 @@ class Run:
         """What must be done some time, and may take its time."""
         worker = self._worker
         tasks: list[tuple[float, PeriodicTask]] = [
-            (0.0, watcher(self._presence)),
+            (0.0, rescue_dead(self._registration)),
             (PRUNE_EVERY * random.random(), prune_expired(worker.db, self._activity())),
             (PRUNE_EVERY * random.random(), repair_groups(worker.db, worker.shares.queues, self._activity())),
         ]
@@ -269,7 +269,7 @@ class Run:
             helper.join(1.0)
         for activity in self._activities:
             activity.ended()
-        self._presence.leave()
+        self._registration.deregister()
         self._worker.db.deaths.remove(self._dead)
 
     def _activity(self) -> Activity:
@@ -324,13 +324,13 @@ class Run:
                     self._tell(JobEvent(what, job))
         log.info("released %d unfinished jobs", given)
 
-    def _about(self) -> About:
+    def _status(self) -> Status:
         """What people may see of it."""
         worker = self._worker
         state = "stopping" if self._claimer.stopping.is_set() else "quiet" if worker.hushed.is_set() else "working"
         with self._lock:
             counted = {name: number for name, number in asdict(worker.summary).items() if name not in ("signal", "stuck")}
-        return About(state, len(self.in_flight), counted, self.stuck)
+        return Status(state, len(self.in_flight), counted, self.stuck)
 
     @property
     def stuck(self) -> int:

@@ -8,15 +8,15 @@ import pytest
 
 from queue_db.db import QueueDB
 from queue_db.store import presence as stored
-from queue_db.worker.presence import place
+from queue_db.worker.registration import host_identity
 
 PATIENCE = 30.0
 
 PROGRAM = """
 import sys
 from queue_db import QueueDB
-from queue_db.worker.presence import Presence
-Presence(QueueDB(sys.argv[1]), {}, lambda: ("working", 0, {})).tell()
+from queue_db.worker.registration import Registration
+Registration(QueueDB(sys.argv[1]), {}, lambda: ("working", 0, {})).report()
 print("told", flush=True)
 sys.stdin.read()
 """
@@ -39,7 +39,7 @@ def test_workers_of_this_machine_that_live_and_report_are_alive(ask_at, fresh_ur
             workers = db.store.tables.workers
             with db.database.begin() as connection:
                 earlier = workers.c.seen_at - 100_000_000
-                connection.execute(workers.update().where(workers.c.host == place()).values(seen_at=earlier))
+                connection.execute(workers.update().where(workers.c.host == host_identity()).values(seen_at=earlier))
             assert ask_at(fresh_url, "alive", "--json", status=1).record == {"workers": 0, "silent": None}
             ask_at(fresh_url, "alive", "--within", 3600)
         finally:

@@ -90,7 +90,7 @@ def enqueue_all(queue, reasons):
 
 
 def test_log_events_counters_and_the_dead_table_agree(queue, db, running, records, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
+    monkeypatch.setattr("queue_db.worker.registration.REPORT_EVERY", 0.02)
     worker = Worker(db, queue.name, concurrency=3, unknown="dead")
     reasons = dies(worker)
     expected = Counter(reasons.values()) + Counter(["rejected", "failed"])

@@ -27,7 +27,7 @@ def wait_for(what):
 def hanging(queue, monkeypatch):
     """A worker with two slots whose handlers hang, past their timeouts."""
     monkeypatch.setattr("queue_db.worker.run.STUCK_AFTER", 0.0)
-    monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
+    monkeypatch.setattr("queue_db.worker.registration.REPORT_EVERY", 0.02)
     go = threading.Event()
 
     def make(**options):

@@ -11,7 +11,7 @@ import pytest
 from queue_db import State
 from queue_db.db import process_name
 from queue_db.store import presence as stored
-from queue_db.worker.presence import Presence, place
+from queue_db.worker.registration import Registration, host_identity
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
@@ -22,7 +22,7 @@ def mine(db, queue):
 
 
 def test_a_worker_is_there_while_it_runs(queue, db, open_db, running, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
+    monkeypatch.setattr("queue_db.worker.registration.REPORT_EVERY", 0.02)
     started, go = threading.Event(), threading.Event()
 
     def handler(job):
@@ -48,7 +48,7 @@ def test_a_worker_is_there_while_it_runs(queue, db, open_db, running, monkeypatc
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_task_that_hangs_delays_neither_schedules_nor_progress_nor_presence(queue, db, open_db, running, monkeypatch):
     """As one does that waits for locks."""
-    monkeypatch.setattr("queue_db.worker.presence.TELL_EVERY", 0.02)
+    monkeypatch.setattr("queue_db.worker.registration.REPORT_EVERY", 0.02)
     hangs, ticked, go = threading.Event(), threading.Event(), threading.Event()
 
     def hung() -> float:
@@ -93,17 +93,17 @@ def test_what_a_dead_process_of_this_machine_had_is_given_back(queue, db, url, r
     """With a lease of an hour, and no parent that sees it die."""
     job_id = queue.enqueue("n")
     program = (
-        "import sys, time; from queue_db import QueueDB; from queue_db.worker.presence import Presence\n"
+        "import sys, time; from queue_db import QueueDB; from queue_db.worker.registration import Registration\n"
         f"db = QueueDB({url!r}); (job,) = db.queue({queue.name!r}).claim(lease=3600)\n"
-        f"Presence(db, {{{queue.name!r}: 1}}, lambda: ('working', 1, {{}})).tell()\n"
+        f"Registration(db, {{{queue.name!r}: 1}}, lambda: ('working', 1, {{}})).report()\n"
         "print('ready', flush=True); time.sleep(1000)"
     )
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "ready\n"
         done = threading.Event()
-        own = Presence(db, {queue.name: 1}, lambda: ("working", 0, {}))
-        own.look_for_dead()
+        own = Registration(db, {queue.name: 1}, lambda: ("working", 0, {}))
+        own.rescue_dead()
         assert queue.get(job_id).state is State.RUNNING, "a living process was robbed"
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE)
@@ -123,14 +123,14 @@ def test_those_of_other_machines_and_of_chosen_names_are_left_alone(queue, db, o
     dead = 2**22 + 1  # no process has such a number
     rows = {
         f"{process_name().rpartition(':')[0]}:{dead}-0123abcd": "another-machine/1234/5",
-        "the-mail-worker": place(),
+        "the-mail-worker": host_identity(),
     }
     for name, host in rows.items():
         values = {"host": host, "pid": dead, "queues": "{}", "state": "working", "in_hand": 1, "counters": "{}"}
         with queue.transaction() as connection:
             stored.tell(connection, db.store, f"{name}#1", values)
-    own = Presence(db, {}, lambda: ("working", 0, {}))
-    assert own.look_for_dead() == 0
+    own = Registration(db, {}, lambda: ("working", 0, {}))
+    assert own.rescue_dead() == 0
     assert {worker.name for worker in db.workers()} >= {f"{name}#1" for name in rows}
     assert queue.get(job_id).state is State.RUNNING
     for name in rows:
