@@ -1,7 +1,7 @@
-"""Databases for the suite: every test that asks for ``kind``, ``url``, ``db`` or ``queue`` runs on all four.
+"""Databases of the suite: every test that uses ``kind``, ``url``, ``db`` or ``queue`` runs on all four.
 
-Servers are started once for each run (``tests/servers``); tests share one migrated database per kind and keep apart by the names
-of their queues. ``fresh_url`` gives a database of its own.
+Each test process starts its servers once (``tests/servers``). Tests share one migrated database per kind and use different queue
+names. ``fresh_url`` is a separate database.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def server_of(kind: str, *options: str) -> Server:
 
 @pytest.fixture(scope="session")
 def shared_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The URL of the database of a kind that all tests share, migrated."""
+    """The URL of the migrated database of a kind that all tests of this process share."""
     urls: dict[str, str] = {}
 
     def url_of(kind: str) -> str:
@@ -144,13 +144,13 @@ def shared_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str
 
 @pytest.fixture
 def url(kind: str, shared_urls: Callable[[str], str]) -> str:
-    """A migrated database, shared with other tests: use queue names of your own."""
+    """A migrated database, shared with other tests: use unique queue names."""
     return shared_urls(kind)
 
 
 @pytest.fixture
 def fresh_url(kind: str, tmp_path: Path) -> Iterator[str]:
-    """An empty database of one's own, not migrated."""
+    """A separate, empty database, not migrated."""
     if kind == "sqlite":
         yield f"sqlite:///{tmp_path}/fresh.db"
         return
@@ -168,7 +168,7 @@ def name() -> str:
 
 @pytest.fixture
 def open_db(url: str) -> Iterator[Callable[..., QueueDB]]:
-    """Open the shared database, as often as wanted: ``open_db(strategy="skip_locked")``; closed after the test."""
+    """Open the shared database, any number of times: ``open_db(strategy="skip_locked")``; closed after the test."""
     opened: list[QueueDB] = []
 
     def open_it(**options: object) -> QueueDB:
@@ -219,7 +219,7 @@ def differs(kind: str) -> Callable[[str], None]:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     described = [server.describe() for server in _SERVERS.values()]
-    if hasattr(session.config, "workeroutput"):  # one of several test processes: its parent prints the summary
+    if hasattr(session.config, "workeroutput"):  # one of several test processes: the controller prints the summary
         session.config.workeroutput["servers"] = described
     else:
         _DESCRIBED.extend(described)

@@ -1,4 +1,4 @@
-"""Databases that stay open from test to test."""
+"""QueueDB objects that stay open from test to test."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from queue_db.testing import SettableClock
 
 
 class Handles:
-    """Databases that stay open from test to test: to open one and to prepare its statements is most of what a short test takes."""
+    """QueueDB objects that stay open: opening one and preparing its statements is most of the time of a short test."""
 
     def __init__(self) -> None:
         self.clock = SettableClock()
         self._opened: dict[tuple[str, str, bool], QueueDB] = {}
 
     def get(self, url: str, worker: str, *, settable: bool = False) -> QueueDB:
-        """The handle of that worker; ``settable``: by the clock of the tests and not by the database's."""
+        """The object of that worker; ``settable``: on the clock of the tests instead of that of the database."""
         key = (url, worker, settable)
         if key not in self._opened:
             self._opened[key] = QueueDB(url, worker=worker, clock=self.clock if settable else None)

@@ -3,16 +3,16 @@
 DIFFERENCES: dict[str, tuple[frozenset[str], str]] = {
     "one writer": (
         frozenset({"sqlite"}),
-        "one connection holds the whole file while it writes, so two claims cannot be under way at once",
+        "one connection locks the whole file while it writes, so two claims cannot run at once",
     ),
-    "no SKIP LOCKED": (frozenset({"sqlite"}), "there are no row locks to step over; the strategy is refused at open"),
+    "no SKIP LOCKED": (frozenset({"sqlite"}), "there are no row locks; the strategy is refused at open"),
     "one statement claims": (
         frozenset({"sqlite", "postgresql"}),
-        "the claim looks and takes in one statement, so nothing can happen in between",
+        "the claim reads and updates in one statement, so nothing can happen in between",
     ),
     "one snapshot": (
         frozenset({"sqlite"}),
-        "a transaction that has read an old snapshot cannot write at all; the others keep out while one writes",
+        "a transaction that has read an old snapshot cannot write; while one writes, others cannot",
     ),
     "taken out in two steps": (
         frozenset({"sqlite", "mysql", "mariadb"}),

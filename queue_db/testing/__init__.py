@@ -1,6 +1,6 @@
-"""For users' tests and for ours: handlers run in line, a clock that is set, a count of statements.
+"""Helpers for tests: run handlers in the calling thread, set the clock, count statements.
 
-Fixtures for pytest are in :mod:`.fixtures`, the conformance suite for dialects and strategies in :mod:`.suite`.
+Fixtures for pytest are in :mod:`.fixtures`, the conformance suite for dialects and strategies is in :mod:`.suite`.
 """
 
 from queue_db.testing.clock import SettableClock

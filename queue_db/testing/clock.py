@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told otherwise, so that no test sleeps for a lease, a delay or a backoff."""
+"""A clock that a test sets, so that no test sleeps for a lease, a delay or a backoff."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from queue_db.model import from_micros, to_micros
 
 
 class SettableClock:
-    """Time for ``QueueDB(…, clock=clock)``: microseconds since 1970, from the moment it was made unless ``start`` says more.
+    """A clock for ``QueueDB(…, clock=clock)``: it starts at ``start`` or now, and moves only by :meth:`advance` and :meth:`set`.
 
-    Several QueueDB objects of one test share one clock, as processes share the database's. Safe to share between threads.
+    The QueueDB objects of a test share one clock, as processes share the clock of the database. Thread-safe.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -19,23 +19,29 @@ class SettableClock:
         self._micros = to_micros(start or datetime.now(UTC))
 
     def __call__(self) -> int:
-        """The time, microseconds since 1970."""
+        """The time in microseconds since 1970."""
         with self._lock:
             return self._micros
 
     def now(self) -> datetime:
-        """The time as an aware datetime, UTC."""
+        """The time as an aware datetime in UTC."""
         return from_micros(self())
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Backward is for :meth:`set`: leases and delays only ever end."""
+        """Move the clock forward.
+
+        :raises ValueError: ``seconds`` is negative; use :meth:`set`.
+        """
         if seconds < 0:
-            raise ValueError(f"advance({seconds}): time goes forward; use set() to put the clock elsewhere")
+            raise ValueError(f"advance({seconds}): must not be negative; set() moves the clock back")
         with self._lock:
             self._micros += round(seconds * 1_000_000)
 
     def set(self, moment: datetime) -> None:
-        """Put the clock to ``moment`` (aware datetime)."""
+        """Set the clock to ``moment``, an aware datetime.
+
+        :raises ValueError: ``moment`` has no time zone.
+        """
         if moment.tzinfo is None:
             raise ValueError(f"set({moment!r}): give the datetime a time zone")
         with self._lock:

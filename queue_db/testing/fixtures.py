@@ -1,4 +1,4 @@
-"""Fixtures for pytest: say ``pytest_plugins = ["queue_db.testing.fixtures"]`` in your ``conftest.py``."""
+"""Fixtures for pytest: write ``pytest_plugins = ["queue_db.testing.fixtures"]`` in your ``conftest.py``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from queue_db.testing.clock import SettableClock
 
 @pytest.fixture
 def queue_clock() -> SettableClock:
-    """The clock of :func:`queue_database`: it stands still until ``queue_clock.advance(seconds)``."""
+    """The clock of :func:`queue_database`: it moves only by ``queue_clock.advance(seconds)``."""
     return SettableClock()
 
 
 @pytest.fixture
 def queue_database(tmp_path: Path, queue_clock: SettableClock) -> Iterator[QueueDB]:
-    """Fresh queues in a file of SQLite, by a clock that is set."""
+    """A new, migrated SQLite database that runs on ``queue_clock``."""
     with QueueDB(f"sqlite:///{tmp_path}/queue.db", clock=queue_clock) as db:
         db.migrate()
         yield db

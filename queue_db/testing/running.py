@@ -1,4 +1,4 @@
-"""Run a worker's handlers in a test: in the calling thread, one job after the other, with no thread and no wait."""
+"""Run the handlers of a worker in a test: in the calling thread, one job after the other, without waiting."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from queue_db.worker import Worker
 from queue_db.worker.acknowledger import Done, Unknown, settle
 from queue_db.worker.handlers import Handling
 
-#: More jobs than this in one go are most likely a handler that enqueues itself.
+#: More jobs than this in one call probably mean that a handler enqueues its own kind.
 MOST = 10_000
 
 
 def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
-    """Do what is due in the worker's queues, also what its handlers add, and return the jobs in the order in which they were done.
+    """Run all due jobs of the worker's queues, including those that its handlers enqueue; return them in the order of execution.
 
-    What is due later stays: set the clock forward (:class:`~queue_db.testing.SettableClock`).
+    Jobs that are due later stay: advance the clock (:class:`~queue_db.testing.SettableClock`).
 
-    :param raises: raise what a handler raises, after its attempt was counted as failed; or go on.
-    :raises RuntimeError: there was no end of jobs.
+    :param raises: True: raise the exception of a handler, after its job was failed; False: go on.
+    :raises RuntimeError: more than 10,000 jobs ran.
     :raises ConfigurationError: the worker has no handlers.
     """
     worker.handlers.require(worker.names)
@@ -43,16 +43,16 @@ def drain(worker: Worker, *, raises: bool = True) -> list[LeasedJob]:
 
 @contextmanager
 def inline(worker: Worker, *, raises: bool = True) -> Iterator[None]:
-    """Within the block a job that is enqueued through the worker's database object is done before ``enqueue`` returns.
+    """Inside the block a job that is enqueued through the worker's QueueDB object runs before ``enqueue`` returns.
 
-    One that is enqueued with ``using=`` waits for the next that is not, or for :func:`drain`: nobody knows when it is committed.
+    A job that is enqueued with ``using=`` runs with the next one that is not, or with :func:`drain`: its commit is not seen here.
     """
     busy = False
 
     def ring(queue: str) -> None:
         nonlocal busy
         if busy or queue not in worker.shares.queues:
-            return  # the handler that runs enqueues: what it adds is done after it
+            return  # called from a running handler: the jobs that it adds run after it
         busy = True
         try:
             drain(worker, raises=raises)

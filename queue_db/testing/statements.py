@@ -1,4 +1,4 @@
-"""Count what goes to the database: round trips are a queue's price, so tests pin them."""
+"""Count the statements that are sent to the database: round trips are the cost of a queue, so tests pin their number."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NOT_COUNTED = ("BEGIN", "COMMIT", "ROLLBACK", "PREPARE ", "DEALLOCATE ")
 
 @contextmanager
 def counted_statements(engine: Engine) -> Iterator[list[str]]:
-    """The texts of the statements that run on ``engine`` inside the block: ``len()`` is their number.
+    """The texts of the statements that run on ``engine`` inside the block; ``len()`` is their number.
 
-    BEGIN, COMMIT and ROLLBACK do not appear, nor what a connection does once: PREPARE.
+    Not counted: BEGIN, COMMIT, ROLLBACK, and PREPARE, which each connection sends once.
     """
     seen: list[str] = []
 

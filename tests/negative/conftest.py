@@ -1,4 +1,4 @@
-"""A stage for checks of the other suites, which run once as they are and once with a part of the library taken away."""
+"""Fixtures that run a check of another suite twice: on the library as it is, and with a part of it removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queue_db.testing import SettableClock
 
 @dataclass(frozen=True)
 class Stage:
-    """Two processes with one clock on an empty queue."""
+    """Two QueueDB objects with one clock on an empty queue."""
 
     clock: SettableClock
     queue: Queue
@@ -23,7 +23,7 @@ class Stage:
 
 @pytest.fixture
 def stage(open_db: Callable[..., QueueDB]) -> Callable[..., Stage]:
-    """Make one; ``options`` are those of QueueDB."""
+    """Open a stage; ``options`` are those of QueueDB."""
 
     def make(**options: object) -> Stage:
         clock = SettableClock()

@@ -1,6 +1,6 @@
-"""Negative controls: take a guarantee away, and the check that stands for it must fail.
+"""Negative controls: without a guarantee the check for it must fail.
 
-Each control first runs the check on the library as it is, so that it fails for what was taken away and for nothing else.
+Each control first runs the check on the library as it is, so that it fails for the removed part and for nothing else.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SERVERS_WITHOUT_RETURNING = pytest.mark.parametrize("kind", ["mysql", "mariadb"]
 
 
 def never(_reason: str) -> None:
-    """In place of the fixture ``differs``: the kinds are chosen here."""
+    """Instead of the fixture ``differs``: the kinds are chosen here."""
 
 
 def machine(pool: QueueDB, examples: int = 500) -> None:
-    """The state machine, quickly and always the same."""
+    """Run the state machine with few examples, the same in each run."""
     run_state_machine_as_test(
         lambda: QueueMachine(pool, ["head"]),
         settings=settings(
@@ -46,7 +46,7 @@ def machine(pool: QueueDB, examples: int = 500) -> None:
             deadline=None,
             derandomize=True,
             database=None,
-            phases=[Phase.generate],  # that it fails is enough; nobody reads the shortest way
+            phases=[Phase.generate],  # that it fails is enough: do not search the shortest example
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -57,7 +57,7 @@ def match_by_id(_dialect: object, jobs: Table, pairs: Sequence[tuple[int, int]])
 
 
 class TestWithoutTheVersionCheck:
-    """Rows are found by their ids alone."""
+    """Rows are matched by their ids alone."""
 
     def test_a_settle_after_a_takeover_is_noticed(self, stage: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
         def check(on: Stage) -> None:
@@ -70,7 +70,7 @@ class TestWithoutTheVersionCheck:
             check(broken)
 
     @SERVERS_WITHOUT_RETURNING
-    def test_a_claim_with_an_old_look_is_noticed(self, kind: str, stage: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_claim_with_an_old_read_is_noticed(self, kind: str, stage: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
         def check(on: Stage) -> None:
             test_claim_loses.test_claim_loses_between_its_look_and_its_update(kind, never, on.clock, on.queue, on.rival, "claim")
 
@@ -98,7 +98,7 @@ class TestWithoutTheVersionCheck:
 
 @dataclass(frozen=True)
 class DeleteByIdAlone(Delete):
-    """An acknowledgement that anybody may give."""
+    """A completion without a fence."""
 
     def remove(self, connection: Connection, store: Store, pairs: Sequence[tuple[int, int]]) -> set[int]:
         jobs = store.tables.jobs
@@ -107,7 +107,7 @@ class DeleteByIdAlone(Delete):
 
 
 class TestWithoutTheFenceOfComplete:
-    """Completion deletes whoever has the job now."""
+    """A completion deletes the job whatever its lease."""
 
     def test_a_late_completion_is_noticed(self, stage: StageOf) -> None:
         def check(on: Stage) -> None:
@@ -129,7 +129,7 @@ def extend_without_a_new_version(
 
 
 class TestWithoutTheNewVersionOfExtend:
-    """A heartbeat that leaves the version as it is."""
+    """A heartbeat that does not change the version."""
 
     def test_the_same_pair_for_two_leases_is_noticed(self, stage: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
         def check(on: Stage) -> None:
@@ -160,7 +160,7 @@ class TestWithoutTheNewVersionOfExtend:
 
 
 class TestWithoutTheCountAtClaim:
-    """Attempts are not counted when they begin."""
+    """Attempts are not counted at the claim."""
 
     @pytest.fixture
     @staticmethod
@@ -176,9 +176,9 @@ class TestWithoutTheCountAtClaim:
 
         return take_away
 
-    def test_a_job_that_kills_its_workers_for_ever_is_noticed(self, stage: StageOf, uncounted: Callable[[], None]) -> None:
+    def test_a_job_that_kills_its_workers_endlessly_is_noticed(self, stage: StageOf, uncounted: Callable[[], None]) -> None:
         def check(on: Stage) -> None:
-            leases.TestVanishedWorkers().test_attempts_count_although_nobody_reported(on.queue, on.clock)
+            leases.TestVanishedWorkers().test_attempts_count_without_a_verdict(on.queue, on.clock)
 
         check(stage())
         uncounted()
@@ -193,7 +193,7 @@ class TestWithoutTheCountAtClaim:
 
 
 class TestWithoutTheUniqueIndex:
-    """Only the look before the insert keeps a second job of a key out."""
+    """Only the query before the insert prevents a second job with a key."""
 
     @SERVERS_WITHOUT_RETURNING
     def test_a_key_that_came_between_is_noticed(self, kind: str, fresh_url: str) -> None:
@@ -213,7 +213,7 @@ class TestWithoutTheUniqueIndex:
 
 
 class TestWithIdsTakenForConsecutive:
-    """A server that numbers rows 1, 3, 5 …"""
+    """A server that assigns the ids 1, 3, 5 …"""
 
     @SERVERS_WITHOUT_RETURNING
     def test_ids_of_other_jobs_are_noticed(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,12 +235,12 @@ class TestWithIdsTakenForConsecutive:
 
 
 class TestWithoutTheOrder:
-    """Claims take what they find."""
+    """Claims take jobs in any order."""
 
     @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
     def test_a_batch_out_of_order_is_noticed(self, kind: str, stage: StageOf) -> None:
         class Disorderly:
-            """Takes the last ones of the window first."""
+            """Takes the last jobs of the window first."""
 
             name = "disorderly"
             needs = frozenset[Any]()
@@ -252,7 +252,7 @@ class TestWithoutTheOrder:
                 pass
 
         def check(on: Stage) -> None:
-            claiming.TestOrder().test_single_claims_pass_over_no_more_than_the_window(on.queue, on.clock, displacement=0)
+            claiming.TestOrder().test_single_claims_skip_no_more_than_the_window(on.queue, on.clock, displacement=0)
 
         check(stage(strategy="skip_locked" if kind == "postgresql" else "pessimistic"))
         with pytest.raises(AssertionError):
@@ -260,7 +260,7 @@ class TestWithoutTheOrder:
 
 
 class TestWithoutTheSlackOfTheMarks:
-    """A process that remembers the time of its last claim as the beginning of the queue."""
+    """A process that takes the time of its last claim as the low-water mark."""
 
     def test_a_job_of_a_slower_producer_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         @settings(derandomize=True, database=None, deadline=None, phases=[Phase.generate], max_examples=300)

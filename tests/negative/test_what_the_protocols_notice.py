@@ -1,4 +1,4 @@
-"""Negative controls of staged loads and of streams: take a guarantee away, and the check that stands for it must fail."""
+"""Negative controls of staged loads and of streams: without a guarantee the check for it must fail."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.streams import (
 )
 from tests.streams.test_stream_machine import run_quickly
 
-#: How a check fails: by an assertion, or because an error that must come does not.
+#: How a check fails: an assertion, or an expected error that is not raised.
 NOTICED = (AssertionError, pytest.fail.Exception)
 
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"])
 
-#: So many examples of the machine are enough for it to come upon each of these.
+#: Enough examples for the state machine to find each of these.
 EXAMPLES = 100
 
 
@@ -50,7 +50,7 @@ def theirs(handles: Handles, url: str, clock: SettableClock) -> QueueDB:
 
 @pytest.fixture
 def noticed() -> Callable[[Callable[[str], object], Callable[[], object]], None]:
-    """Run a check on the library as it is, and again on a broken one, each time with a queue of its own."""
+    """Run a check on the library as it is, and again on a broken one, each on a new queue."""
 
     def run(check: Callable[[str], object], take_away: Callable[[], object]) -> None:
         check(f"whole-{uuid.uuid4().hex[:12]}")
@@ -114,7 +114,7 @@ class TestPublications:
 
 
 def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The claim commits, and then its record."""
+    """The claim commits before its record."""
     parts = streams._parts
 
     def commit_before(connection: Connection, *rest: Any) -> Any:
@@ -159,7 +159,7 @@ def break_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_the_version_of_keyed_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever version a job with a key has by now is taken for the one that is held."""
+    """The current version of a job with a key is taken for the leased one."""
 
     def keyed(connection: Connection, store: Store, mine: ColumnElement[bool]) -> Iterator[Sequence[tuple[int, int]]]:
         jobs, held = store.tables.jobs, store.tables.held
@@ -171,7 +171,7 @@ def break_the_version_of_keyed_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is released goes on under the token of the last claim."""
+    """A released job keeps the token of the last claim."""
     release = streams._release
 
     def keep(connection: Connection, store: Store, row: Row[Any]) -> int:
@@ -186,12 +186,12 @@ def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_the_count_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is released counts as an attempt."""
+    """A release counts as an attempt."""
     monkeypatch.setattr(streams, "case", lambda *whens, else_: whens[0][1] + 1)
 
 
 def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> None:
-    """What was due a moment ago is taken, whatever has become of it."""
+    """A claim takes jobs that were due at its read, whatever their state is now."""
 
     def take_out(
         _dialect: object,
@@ -317,6 +317,6 @@ def test_the_machine_notices(
     kind: str, ours: QueueDB, clock: SettableClock, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     broken(monkeypatch)
-    # Some of them end in a row that the database does not take.
+    # Some of them end in a row that the database refuses.
     with pytest.raises((*NOTICED, StorageError)):
         run_quickly(ours, clock, EXAMPLES)

@@ -1,11 +1,11 @@
-"""Real database servers for the suite, private to it and gone after it.
+"""Private database servers for the suite; they end with the process that started them.
 
     server = provide("postgresql")       # or "mysql", "mariadb"; a new server for every call
     url = server.create_database()       # an SQLAlchemy URL; the password in it is random
-    server.kill(); server.start()        # a crash, and the recovery on the same port with the same data
-    server.remove()                      # or leave it to the end of the process
+    server.kill(); server.start()        # a crash, and a recovery on the same port with the same data
+    server.remove()                      # or at the end of the process
 
-Where a server comes from, and how to bring one's own, is told by `lookup`. `proxy` breaks connections on purpose.
+`lookup` documents where a server comes from and how to use your own. `proxy` breaks connections on purpose.
 """
 
 from sqlalchemy import make_url
@@ -18,5 +18,5 @@ __all__ = ["NotPrivate", "Server", "ServerFailed", "ServerMissing", "over_tls", 
 
 
 def over_tls(url: str) -> str:
-    """The same with TLS, on which MySQL insists before it judges a password that it has not seen yet."""
+    """The same URL with TLS, which MySQL requires for a password that it has not cached yet."""
     return make_url(url).difference_update_query(["ssl_disabled"]).render_as_string(hide_password=False)

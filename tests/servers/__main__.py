@@ -1,9 +1,9 @@
-"""Start private servers, for trying things out.
+"""Start private servers, for experiments.
 
 python -m tests.servers start postgresql [mysql] [mariadb]
     Print a URL of a fresh database on each, and keep them until Ctrl-C or SIGTERM.
 python -m tests.servers compare sqlite [postgresql] [mysql] [mariadb] [-- OPTION …]
-    Run ``queue-db compare`` with these options on each that can be had here; sqlite is a file in a temporary folder.
+    Run ``queue-db compare`` with these options on each server that can be started here; sqlite is a file in a temporary folder.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.servers.lookup import PROGRAMS
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says."""
+    """Run the command line; return the exit status."""
     command, rest = arguments[:1], arguments[1:]
     kinds, _, options = _cut(rest, "--")
     known = PROGRAMS.keys() | ({"sqlite"} if command == ["compare"] else set())
@@ -62,17 +62,17 @@ def _compare(kinds: list[str], options: list[str]) -> int:
             try:
                 servers.append(provide(kind))
             except (ServerMissing, ServerFailed) as error:
-                # What cannot be had here is said and left out.
+                # A server that cannot be started here is reported and left out.
                 print(f"{kind}: {str(error).splitlines()[0]}", file=sys.stderr)
                 continue
             urls.append(servers[-1].create_database())
         command = [sys.executable, "-m", "queue_db", "compare", *options]
-        # The variable takes several, and keeps the passwords out of the list of processes.
+        # The variable takes several URLs, and keeps the passwords out of the process list.
         return subprocess.run(command, env=os.environ | {"QUEUE_DB_URL": " ".join(urls)}, check=False).returncode
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:
-    sys.exit(0)  # not the signal's own end: what was started is removed on the way out
+    sys.exit(0)  # a normal exit, so that the servers are removed
 
 
 if __name__ == "__main__":

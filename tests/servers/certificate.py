@@ -1,4 +1,4 @@
-"""A certificate of its own for a server that does not make one by itself."""
+"""A self-signed certificate for a server that does not create one."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 
 def write(certificate: Path, key: Path) -> None:
-    """Write a new key and a certificate for localhost that it has signed itself, both PEM, valid for a year."""
+    """Write a new key and a self-signed certificate for localhost, both PEM, valid for one year."""
     own_key = ec.generate_private_key(ec.SECP256R1())
     localhost = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)

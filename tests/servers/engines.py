@@ -1,4 +1,4 @@
-"""How each kind of server makes a data folder, and the command line that runs it."""
+"""The data folder and the command line of each kind of server."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ USER = "tester"
 
 
 class Engine(ABC):
-    """The programs of one server, and how to use them."""
+    """The programs of one kind of server."""
 
     kind: ClassVar[str]
     driver: ClassVar[str]
@@ -24,7 +24,7 @@ class Engine(ABC):
 
     @abstractmethod
     def make_data(self, folder: Path, password: str) -> None:
-        """Make folder/data, and see to it that the user gets this password."""
+        """Create folder/data; the user gets this password."""
 
     @abstractmethod
     def command(self, folder: Path, port: int, *, durable: bool) -> list[str]:
@@ -39,7 +39,7 @@ class PostgreSQL(Engine):
 
     kind = "postgresql"
     driver = "postgresql+psycopg2"
-    stop_signal = signal.SIGINT  # "fast": does not wait for clients to leave
+    stop_signal = signal.SIGINT  # "fast": does not wait for clients to disconnect
 
     def __init__(self, source: str, programs: Path) -> None:
         super().__init__(source)
@@ -81,7 +81,7 @@ _DURABLE = ("--innodb-flush-log-at-trx-commit=1",)
 
 
 class _MySQLFamily(Engine):
-    """What MySQL and MariaDB have in common: one program, a template data folder, and a first statement file."""
+    """The common part of MySQL and MariaDB: one program, a template data folder, and a file of first statements."""
 
     #: The log is written once a second, and nothing waits for the disk.
     _not_durable: ClassVar[list[str]]
@@ -97,7 +97,7 @@ class _MySQLFamily(Engine):
     def make_data(self, folder: Path, password: str) -> None:
         data = folder / "data"
         folders.from_template(self.kind, self._program, self._base, data, lambda: self._initialize(folder, data))
-        # The template knows no password. The server runs this file before it lets the first client in.
+        # The template has no password. The server runs this file before it accepts the first client.
         (folder / "first.sql").write_text(
             f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{password}';\n"
             f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n"
@@ -106,7 +106,7 @@ class _MySQLFamily(Engine):
 
     @abstractmethod
     def _initialize(self, folder: Path, data: Path) -> None:
-        """Make the data folder that is kept as the template."""
+        """Create the data folder that is kept as the template."""
 
     def command(self, folder: Path, port: int, *, durable: bool) -> list[str]:
         first = folder / "first.sql"
@@ -117,7 +117,7 @@ class _MySQLFamily(Engine):
             f"--port={port}",
             "--bind-address=127.0.0.1",
             f"--socket={folder}/s",
-            # A server that starts deletes what it takes for its own leftovers there: in a shared folder, tables of another one.
+            # At its start a server deletes leftover tables in this folder: in a shared one, those of another server.
             f"--tmpdir={folder}",
             f"--pid-file={folder}/data/pid",
             "--skip-name-resolve",
@@ -135,7 +135,7 @@ class MySQL(_MySQLFamily):
 
     kind = "mysql"
     driver = "mysql+pymysql"
-    # Packages compile in a folder for server-side files that need not exist here; a small redo log copies faster.
+    # Packages are built with a folder for server-side files that may not exist here; a small redo log copies faster.
     _not_durable: ClassVar[list[str]] = [
         "--innodb-flush-log-at-trx-commit=0",
         "--innodb-doublewrite=OFF",
@@ -167,7 +167,7 @@ class MariaDB(_MySQLFamily):
         self._tables = share
 
     def _initialize(self, folder: Path, data: Path) -> None:
-        # What mariadb-install-db does, without its shell script: that one cannot start a program of an unpacked tree.
+        # As mariadb-install-db does; its shell script cannot start a program of an unpacked tree.
         data.mkdir()
         processes.hand_over(data)
         script = ["CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"]
@@ -190,7 +190,7 @@ class MariaDB(_MySQLFamily):
 
     def make_data(self, folder: Path, password: str) -> None:
         super().make_data(folder, password)
-        # Before 11.4 it speaks no TLS without a certificate; PostgreSQL's tests do without, and MySQL makes one by itself.
+        # Before 11.4 MariaDB has no TLS without a certificate. MySQL creates one by itself, and the tests of PostgreSQL need none.
         certificate.write(folder / "cert.pem", folder / "key.pem")
         for file in ("cert.pem", "key.pem"):
             processes.hand_over(folder / file)
@@ -201,7 +201,7 @@ class MariaDB(_MySQLFamily):
 
 
 def _run(command: list[str], folder: Path, text: str = "") -> None:
-    """Run a program to its end as the servers' account."""
+    """Run a program as the account of the servers and wait for its end."""
     try:
         done = subprocess.run(
             command,

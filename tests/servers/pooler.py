@@ -19,7 +19,7 @@ _START_LIMIT = 30.0
 
 
 class PgBouncer:
-    """One that gives each transaction any of a few sessions; ended at the end of the block.
+    """A pooler that runs each transaction in any of a few sessions; it ends with the block.
 
     :param url: of the server behind it, with a password.
     :param settings: more lines of its configuration.
@@ -52,11 +52,11 @@ class PgBouncer:
         self._wait()
 
     def url(self, url: str) -> str:
-        """Return the same URL, but through this pooler."""
+        """Return the same URL through this pooler."""
         return make_url(url).set(host="127.0.0.1", port=self.port).render_as_string(hide_password=False)
 
     def close(self) -> None:
-        """End it."""
+        """End the pooler."""
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

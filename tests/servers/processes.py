@@ -1,4 +1,4 @@
-"""Processes and the account they run as: the few questions that the servers ask the operating system."""
+"""Processes, and the account that the servers run as."""
 
 import os
 import pwd
@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-# How long killed processes may take to be gone, seconds.
+# Seconds in which killed processes must end.
 _GONE = 10.0
 
 
 def account() -> dict[str, Any]:
-    """Return what makes `subprocess` leave root behind (database servers refuse to run as root)."""
+    """Return the arguments with which `subprocess` drops root: database servers refuse to run as root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -21,7 +21,7 @@ def account() -> dict[str, Any]:
 
 
 def hand_over(folder: Path) -> None:
-    """Give a folder and all in it to the account that the servers run as."""
+    """Change the owner of a folder and its contents to the account of the servers."""
     to = account()
     if to:
         for path in (folder, *folder.rglob("*")):
@@ -29,7 +29,7 @@ def hand_over(folder: Path) -> None:
 
 
 def usable(path: Path) -> bool:
-    """Tell whether the servers' account reaches and may use a file or folder."""
+    """Whether the account of the servers can use a file or folder."""
     path = path.resolve()
     if not account():
         return os.access(path, os.X_OK)
@@ -37,7 +37,7 @@ def usable(path: Path) -> bool:
 
 
 def start_time(pid: int) -> str:
-    """Return when a process started, in the system's own unit, or "". With the pid it names one for good."""
+    """Return when a process started, in ticks of the system, or "". With the pid it identifies one process."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if after_name[0] == "Z" else after_name[19]
@@ -49,15 +49,15 @@ def start_time(pid: int) -> str:
 
 
 def kill_at_once(pid: int) -> None:
-    """Kill a server and its children as a power cut would, with no time for any of them to react."""
+    """Kill a server and its children as a power failure would: none of them can react."""
     try:
-        os.kill(pid, signal.SIGSTOP)  # so that it neither starts another child nor sees one end
+        os.kill(pid, signal.SIGSTOP)  # so that it starts no other child and sees none end
         victims = {victim: start_time(victim) for victim in (pid, *_children(pid))}
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
     except ProcessLookupError:
         return
-    # A server that is started again refuses while one of these still has the shared memory.
+    # A restarted server fails while one of these still has the shared memory.
     limit = time.monotonic() + _GONE
     while any(start_time(victim) == started != "" for victim, started in victims.items()) and time.monotonic() < limit:
         time.sleep(0.005)
@@ -70,7 +70,7 @@ def _children(pid: int) -> list[int]:
             try:
                 pairs.append((entry.name, (entry / "stat").read_text().rpartition(")")[2].split()[1]))
             except OSError:
-                continue  # it ended while we looked
+                continue  # it ended in the meantime
     else:
         listed = subprocess.run(["ps", "-ax", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
         pairs = [(words[0], words[1]) for words in map(str.split, listed.splitlines())]

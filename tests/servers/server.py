@@ -1,4 +1,4 @@
-"""A database server as the tests see it: somebody else's, or one that the suite starts, kills and removes."""
+"""A database server of the tests: one that runs already, or one that the suite starts, kills and removes."""
 
 import atexit
 import contextlib
@@ -23,7 +23,7 @@ STOP_LIMIT = 20.0
 
 
 class Server:
-    """A server that somebody else runs: databases may be made on it, and no more."""
+    """A server that runs already: the tests create databases on it, and nothing else."""
 
     def __init__(self, kind: str, source: str, url: URL) -> None:
         self.kind = kind
@@ -36,13 +36,13 @@ class Server:
     def url(self, database: str | None = None) -> str:
         """Return the SQLAlchemy URL of a database, or of the server's own first one."""
         url = self._url if database is None else self._url.set(database=database)
-        return self._told(url).render_as_string(hide_password=False)
+        return self._client_url(url).render_as_string(hide_password=False)
 
-    def _told(self, url: URL) -> URL:
+    def _client_url(self, url: URL) -> URL:
         return url
 
     def create_database(self) -> str:
-        """Create a database of its own for a test and return its URL."""
+        """Create a database and return its URL."""
         name = f"queue_db_{secrets.token_hex(6)}"
         wishes = "TEMPLATE template0" if self.kind == "postgresql" else "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
         self._ask(f"CREATE DATABASE {name} {wishes}")
@@ -50,7 +50,7 @@ class Server:
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Drop a database that `create_database` made, whoever is still connected to it."""
+        """Drop a database that `create_database` made, even with open connections."""
         name = make_url(url).database
         if name not in self._databases:
             raise ValueError(f"{name} is not a database that this server's create_database() made.")
@@ -58,33 +58,36 @@ class Server:
         self._databases.discard(name)
 
     def describe(self) -> str:
-        """Return one line for people: what it is, where it comes from, and how long it took."""
+        """Return one line: kind, version, source, and seconds to start."""
         return f"{self.kind} {self.version} from {self.source}, ready in {self._ready_in:.1f} s"
 
     @property
     def pid(self) -> int:
         """Return the process id of the server."""
-        raise NotPrivate(f"{self.kind} from {self.source} was not started by the tests: it has no pid here.")
+        raise NotPrivate(f"{self.kind} from {self.source} was not started by the tests: its pid is unknown.")
 
     def start(self) -> None:
         """Start the server again after `stop` or `kill`: same port, same data."""
         raise NotPrivate(f"{self.kind} from {self.source} was not started by the tests, so they do not start it.")
 
     def stop(self) -> None:
-        """Stop the server in good order, and keep its data."""
+        """Shut the server down and keep its data."""
         raise NotPrivate(f"{self.kind} from {self.source} was not started by the tests, so they do not stop it.")
 
     def kill(self) -> None:
-        """Kill the server with all its processes at once (SIGKILL), and keep its data."""
+        """Kill all processes of the server at once (SIGKILL) and keep its data."""
         raise NotPrivate(f"{self.kind} from {self.source} was not started by the tests, so they do not kill it.")
 
     def remove(self) -> None:
-        """Drop the databases that were made here and not dropped."""
+        """Drop the databases that were created here and not dropped."""
         for name in sorted(self._databases):
             self.drop_database(self.url(name))
 
     def check(self) -> None:
-        """Ask for the version; raise if the server does not answer."""
+        """Read the version.
+
+        :raises ServerFailed: the server does not answer.
+        """
         started = time.monotonic()
         try:
             self._learn_version()
@@ -99,7 +102,7 @@ class Server:
         self.version = found.group() if found else answer
 
     def _ask(self, statement: str) -> str:
-        """Run one statement outside any transaction and return the first value of its answer, if it has one."""
+        """Run one statement in autocommit mode and return the first value of its result, or an empty text."""
         engine = create_engine(self._url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 10})
         with engine.connect() as connection:
             result = connection.exec_driver_sql(statement)
@@ -107,7 +110,7 @@ class Server:
 
 
 class PrivateServer(Server):
-    """A server that the suite started: a process, a folder, a port on loopback and a password of its own."""
+    """A server that the suite started: a process with its own folder, port on loopback, and password."""
 
     def __init__(self, engine: Engine, options: Sequence[str] = (), *, durable: bool = True) -> None:
         started = time.monotonic()
@@ -132,9 +135,9 @@ class PrivateServer(Server):
             raise
         self._ready_in = time.monotonic() - started
 
-    def _told(self, url: URL) -> URL:
-        # To prepare TLS takes PyMySQL 40 ms for each connection, a third of what a test takes. MySQL lets a password in without
-        # it once it has seen it with it, and it has when the server started.
+    def _client_url(self, url: URL) -> URL:
+        # TLS takes PyMySQL 40 ms for each connection, a third of a test. MySQL accepts a password without TLS once it has seen it
+        # with TLS, and it has when the server started.
         return url if self.kind == "postgresql" else url.update_query_dict({"ssl_disabled": "true"})
 
     @property
@@ -145,7 +148,7 @@ class PrivateServer(Server):
         return self._process.pid
 
     def start(self) -> None:
-        """Start the server again after `stop` or `kill`: same port, same data. Return when it answers."""
+        """Start the server again after `stop` or `kill` on the same port and data. Return when it answers."""
         if self._process is not None:
             return None
         with (self._folder / "log").open("ab") as log:
@@ -156,7 +159,7 @@ class PrivateServer(Server):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # so that Ctrl-C reaches the tests, and the server only through them
+                start_new_session=True,  # Ctrl-C goes to the tests only, which then end the server
                 **processes.account(),
             )
         folders.note_process(self._folder, self._process.pid)
@@ -170,12 +173,12 @@ class PrivateServer(Server):
                     time.sleep(0.03)
                     continue
                 self.kill()
-                how = f"gave no answer within {START_LIMIT:.0f} s ({error})" if ended is None else f"ended with {ended}"
-                told = f"{self.kind} from {self.source} {how}. The end of its log:\n{self.log()}"
-                raise ServerFailed(told) from error
+                how = f"did not answer within {START_LIMIT:.0f} s ({error})" if ended is None else f"ended with {ended}"
+                message = f"{self.kind} from {self.source} {how}. The end of its log:\n{self.log()}"
+                raise ServerFailed(message) from error
 
     def stop(self) -> None:
-        """Stop the server in good order, and keep its data."""
+        """Shut the server down and keep its data."""
         if self._process is None:
             return
         self._process.send_signal(self._engine.stop_signal)
@@ -186,7 +189,7 @@ class PrivateServer(Server):
             self.kill()
 
     def kill(self) -> None:
-        """Kill the server with all its processes at once (SIGKILL), and keep its data."""
+        """Kill all processes of the server at once (SIGKILL) and keep its data."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -195,7 +198,7 @@ class PrivateServer(Server):
         self._process = None
 
     def remove(self) -> None:
-        """End the server for good and remove its folder: nobody needs the data any more, so it is killed."""
+        """Kill the server and remove its folder."""
         self.kill()
         self._databases.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -215,16 +218,15 @@ _owner = os.getpid()
 @atexit.register
 def _remove_all() -> None:
     if os.getpid() != _owner:
-        return  # a forked child: the servers are its parent's
+        return  # a forked child: its parent owns the servers
     for server in _open_servers:
-        with contextlib.suppress(SQLAlchemyError):  # somebody else's server that is gone: nothing to tidy up there
+        with contextlib.suppress(SQLAlchemyError):  # a server that ran already and is gone
             server.remove()
     folders.remove_owner_folder()
 
 
 def _free_port() -> int:
-    # Below the range from which the system takes ports for outgoing connections: none of those can sit on the port
-    # between kill() and start().
+    # Below the range of ports for outgoing connections, so that none of those takes the port between kill() and start().
     for _ in range(100):
         port = 20_000 + secrets.randbelow(12_000)
         with socket.socket() as probe:

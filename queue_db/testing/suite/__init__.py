@@ -1,4 +1,4 @@
-"""What every database, strategy and removal must do, as plain pytest tests that run against yours.
+"""The behaviour that every dialect, strategy and removal must have, as plain pytest tests that you run against yours.
 
 In a test module of your own::
 
@@ -17,11 +17,11 @@ In a test module of your own::
             db.close()
 
 ``open_db(**options)`` opens a QueueDB of the combination under test on one migrated database; ``options`` are those of QueueDB
-and come first. Override ``most_statements`` and ``displacement`` where your combination is better or looser than their defaults.
-Tests keep apart by the names of their queues and tidy up after themselves; they leave two more tables of their own behind.
+and override the combination's. Override the fixtures ``most_statements`` and ``displacement`` where the bounds of your combination
+differ from the defaults. Each test uses its own queue names and deletes its jobs; two additional tables stay in the database.
 """
 
-from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes how the others are imported
+from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes the import of the others
 from queue_db.testing.suite.batches import TestBatches
 from queue_db.testing.suite.claiming import TestClaim, TestOrder
 from queue_db.testing.suite.costs import TestStatements

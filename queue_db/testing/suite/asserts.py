@@ -1,4 +1,4 @@
-"""Ask pytest to rewrite the suite's asserts, so that a failed one tells its values; imported before the modules that it names."""
+"""Register the modules of the suite for assertion rewriting, so that a failed assert shows its values; imported before them."""
 
 import pytest
 

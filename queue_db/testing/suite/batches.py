@@ -1,4 +1,4 @@
-"""Batches: a job that is enqueued when all of some others have left, once, and with what became of them."""
+"""Batches: a callback job is enqueued once, when all jobs of the batch have left, with the counts of their outcomes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAVING: dict[str, tuple[Callable[[Queue], object], int, int]] = {
 
 
 class TestBatches:
-    """The last one enqueues the callback."""
+    """The last job that leaves enqueues the callback."""
 
     def test_the_callback_comes_when_all_have_left(self, queue: Queue) -> None:
         batch_id, ids = queue.enqueue_batch([("mail", n) for n in range(3)], ("report", {"for": "ann"}, {"priority": 4}))
@@ -46,7 +46,7 @@ class TestBatches:
         assert callback.complete()
 
     @pytest.mark.parametrize("way", LEAVING)
-    def test_it_tells_what_became_of_them(self, queue: Queue, way: str) -> None:
+    def test_the_callback_has_the_counts_of_outcomes(self, queue: Queue, way: str) -> None:
         leave, dead, cancelled = LEAVING[way]
         queue.enqueue_batch([("mail", 1, {"max_attempts": 1})], ("report", None))
         leave(queue)
@@ -61,7 +61,7 @@ class TestBatches:
         assert all(queue.complete_many(jobs))
         assert [job.kind for job in queue.claim(10)] == ["report", "report"]
 
-    def test_a_job_that_comes_back_is_waited_for(self, queue: Queue, clock: SettableClock) -> None:
+    def test_the_callback_waits_for_a_job_that_comes_back(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue_batch([("mail", 1)], ("report", None))
         (job,) = queue.claim()
         assert job.fail("again", retry_in=1)
@@ -81,13 +81,13 @@ class TestBatches:
         (callback,) = queue.claim() or queue.claim()
         assert callback.headers["batch"]["dead"] == 1
 
-    def test_an_empty_batch_is_done_at_once(self, queue: Queue) -> None:
+    def test_an_empty_batch_enqueues_its_callback_at_once(self, queue: Queue) -> None:
         batch_id, ids = queue.enqueue_batch([], ("report", None))
         assert ids == []
         assert queue.db.batch(batch_id) is None
         assert [job.kind for job in queue.claim(2)] == ["report"]
 
-    def test_skipped_jobs_are_not_waited_for(self, queue: Queue) -> None:
+    def test_the_callback_does_not_wait_for_skipped_jobs(self, queue: Queue) -> None:
         queue.enqueue("mail", 0, unique_key="k")
         _, ids = queue.enqueue_batch([("mail", 1, {"unique_key": "k"}), ("mail", 2)], ("report", None), on_duplicate="skip")
         assert ids[0] is None
@@ -95,7 +95,7 @@ class TestBatches:
         assert all(queue.complete_many([job for job in jobs if job.id == ids[1]]))
         assert [job.kind for job in queue.claim(2)] == ["report"]
 
-    def test_nothing_of_a_refused_batch_is_there(self, queue: Queue) -> None:
+    def test_a_refused_batch_enqueues_nothing(self, queue: Queue) -> None:
         queue.enqueue("mail", 0, unique_key="k")
         with pytest.raises(DuplicateJobError):
             queue.enqueue_batch([("mail", 1), ("mail", 2, {"unique_key": "k"})], ("report", None))

@@ -1,4 +1,4 @@
-"""Claim: who gets which job, in which order, and what the claimer is told."""
+"""Claim: which worker gets which job, in which order, and the attributes of the leased job."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 
 
 class TestClaim:
-    """Due jobs go to one worker each."""
+    """Each due job goes to one worker."""
 
-    def test_the_claimer_sees_the_whole_job(self, queue: Queue, name: str, clock: SettableClock) -> None:
+    def test_the_leased_job_has_every_attribute(self, queue: Queue, name: str, clock: SettableClock) -> None:
         enqueued = clock.now()
         job_id = queue.enqueue("mail", {"to": "🦆"}, priority=2, unique_key="k", max_attempts=3, headers={"h": 1}, delay=1)
         clock.advance(2.5)
@@ -32,7 +32,7 @@ class TestClaim:
         assert (job.created_at, job.due_at) == (enqueued, enqueued + timedelta(seconds=1))
         assert job.lease_expires == clock.now() + timedelta(seconds=30)
 
-    def test_everyone_else_sees_that_it_runs(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
+    def test_other_processes_see_it_running(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail")
         (job,) = queue.claim(lease=30)
         seen = rival_queue.get(job.id)
@@ -85,7 +85,7 @@ class TestClaim:
         queue.complete_many(first)
         assert (counters.applied, counters.lost) == (5, 3)
 
-    def test_what_is_out_of_range_is_refused(self, queue: Queue) -> None:
+    def test_values_out_of_range_are_refused(self, queue: Queue) -> None:
         queue.enqueue("mail")
         wrong: list[tuple[Any, Any]] = [(0, 60), (-1, 60), (10_001, 60), (1.5, 60), (True, 60), (1, 0), (1, -1), (1, math.inf)]
         for limit, lease in wrong:
@@ -99,7 +99,7 @@ class TestOrder:
 
     @staticmethod
     def _fill(queue: Queue, clock: SettableClock) -> list[int]:
-        """Jobs enqueued out of order; returns their ids in claim order, once all are due."""
+        """Enqueue jobs out of order; return their ids in claim order, as soon as all are due."""
         wishes = [(priority, delay) for delay in (3, 1, 2, 1, 0) for priority in (1, -1, 0)]
         ids = queue.enqueue_many([("mail", None, {"priority": priority, "delay": delay}) for priority, delay in wishes])
         clock.advance(5)
@@ -110,7 +110,7 @@ class TestOrder:
         assert [job.id for job in queue.peek(limit=100)] == expected
         assert [job.id for job in queue.claim(limit=100)] == expected
 
-    def test_single_claims_pass_over_no_more_than_the_window(self, queue: Queue, clock: SettableClock, displacement: int) -> None:
+    def test_single_claims_skip_no_more_than_the_window(self, queue: Queue, clock: SettableClock, displacement: int) -> None:
         waiting = self._fill(queue, clock)
         while waiting:
             (job,) = queue.claim()
@@ -125,7 +125,7 @@ class TestOrder:
         clock.advance(10)
         assert [job.id for job in queue.claim(limit=2)] == [second, first]
 
-    def test_a_priority_that_another_process_brought_is_found(self, queue: Queue, rival_queue: Queue) -> None:
+    def test_a_new_priority_from_another_process_is_found(self, queue: Queue, rival_queue: Queue) -> None:
         queue.enqueue("known")
         assert queue.claim()[0].complete()
         wishes = [7, 0, -3, _HIGHEST, 5, _LOWEST]
@@ -133,7 +133,7 @@ class TestOrder:
         assert [job.payload for job in queue.claim(limit=10)] == sorted(wishes)
 
     def test_one_at_a_time_the_lowest_number_comes_first_from_another_process(self, queue: Queue, rival_queue: Queue) -> None:
-        # One job at a time in the queue, so that no window can choose.
+        # One job at a time in the queue, so that a window has no choice.
         for priority in (3, -3, 0, _LOWEST, _HIGHEST):
             rival_queue.enqueue("mail", priority, priority=priority)
             assert [job.payload for job in queue.claim()] == [priority]

@@ -1,4 +1,4 @@
-"""Statements per verb: the number of round trips is a promise."""
+"""Statements per verb: the number of round trips is guaranteed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TestStatements:
         self, open_db: OpenDB, clock: SettableClock, name: str, most_statements: Statements, set_clock: bool
     ) -> None:
         for jobs in (1, 10, 100):
-            # An object that has run nothing yet: its very first claim counts.
+            # A new object: its very first claim counts.
             db = open_db(clock=clock if set_clock else None)
             queue = db.queue(name)
             open_db(clock=clock if set_clock else None).queue(name).enqueue_many([("mail", number) for number in range(2 * jobs)])

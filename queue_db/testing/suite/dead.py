@@ -83,7 +83,7 @@ class TestDead:
         assert queue.db.dead.redrive(queue=name) == ids[50:]
         assert (queue.stats().available, queue.stats().dead) == (600, 0)
 
-    def test_an_id_that_is_not_dead_is_told(self, queue: Queue, clock: SettableClock) -> None:
+    def test_the_error_names_a_job_that_is_not_dead(self, queue: Queue, clock: SettableClock) -> None:
         (dead,) = _bury(queue, ["mail"], clock)
         live = queue.enqueue("mail")
         assert live is not None
@@ -99,7 +99,7 @@ class TestDead:
         with pytest.raises(ArgumentError):
             queue.db.dead.redrive("all")  # type: ignore[arg-type]
 
-    def test_a_key_that_lives_keeps_its_dead_out(self, queue: Queue, name: str, clock: SettableClock) -> None:
+    def test_a_live_unique_key_prevents_a_redrive(self, queue: Queue, name: str, clock: SettableClock) -> None:
         ids = _bury(queue, ["mail", "mail"], clock, unique_key="k")
         (free,) = _bury(queue, ["free"], clock)
         live = queue.enqueue("mail", unique_key="k")
@@ -112,7 +112,7 @@ class TestDead:
         assert queue.db.dead.redrive(queue=name) == [ids[0]]
         assert [job.id for job in queue.db.dead.list(name)] == [ids[1]]
 
-    def test_purge_forgets_for_good(self, queue: Queue, name: str, clock: SettableClock) -> None:
+    def test_purge_deletes_dead_jobs(self, queue: Queue, name: str, clock: SettableClock) -> None:
         a, b, c = _bury(queue, ["old", "odd", "new"], clock)
         assert queue.db.dead.purge(f"{name}-other") == 0
         assert queue.db.dead.purge(name, older_than=2.5) == 1

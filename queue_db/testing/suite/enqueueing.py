@@ -1,4 +1,4 @@
-"""Enqueue: what is given is stored, and what cannot be stored is refused before anything is."""
+"""Enqueue: every value is stored as given, or refused before anything is stored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REFUSED: list[dict[str, Any]] = [
     {"delay": "soon"},
     {"delay": True},
     {"delay": 10**12},
-    {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - no time zone: that is the mistake
+    {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - the missing time zone is the mistake
     {"run_at": "tomorrow"},
     {"priority": 2**31},
     {"priority": -(2**31) - 1},
@@ -76,7 +76,7 @@ class TestEnqueue:
         assert job.state is State.SCHEDULED
         assert job.fence == f"{job_id}:0"
 
-    def test_what_is_not_given_has_its_default(self, queue: Queue, clock: SettableClock) -> None:
+    def test_options_have_defaults(self, queue: Queue, clock: SettableClock) -> None:
         job_id = queue.enqueue("mail")
         assert job_id is not None
         job = queue.get(job_id)
@@ -102,7 +102,7 @@ class TestEnqueue:
         queue.enqueue("without")
         assert {job.kind: job.headers for job in queue.claim(limit=2)} == {"with": {"trace": "🧵", "depth": 3}, "without": {}}
 
-    def test_the_later_of_delay_and_run_at_counts(self, queue: Queue, clock: SettableClock) -> None:
+    def test_the_later_of_delay_and_run_at_applies(self, queue: Queue, clock: SettableClock) -> None:
         soon, late = clock.now() + timedelta(seconds=10), clock.now() + timedelta(seconds=20)
         for delay, run_at, due in [(0, soon, soon), (20, soon, late), (10, late, late), (0, None, clock.now())]:
             job_id = queue.enqueue("mail", delay=delay, run_at=run_at)
@@ -121,13 +121,13 @@ class TestEnqueue:
             used.append(queue.enqueue("mail"))
         assert len(set(used)) == len(used)
 
-    def test_what_is_out_of_range_is_refused(self, queue: Queue) -> None:
+    def test_values_out_of_range_are_refused(self, queue: Queue) -> None:
         for options in REFUSED:
             with pytest.raises(ArgumentError):
                 queue.enqueue(**({"kind": "mail"} | options))
         assert queue.stats().by_kind == {}
 
-    def test_what_is_not_json_is_refused(self, queue: Queue) -> None:
+    def test_payloads_that_are_not_json_are_refused(self, queue: Queue) -> None:
         for payload in (object(), math.nan, {"key": math.inf}, "\ud800", {1, 2}):
             with pytest.raises(PayloadError, match="mail"):
                 queue.enqueue("mail", payload)
@@ -140,13 +140,13 @@ class TestEnqueue:
             queue.enqueue("large", "123456789")
         assert [job.kind for job in queue.peek()] == ["fits"]
 
-    def test_names_are_told_apart_to_the_letter(self, db: QueueDB, name: str) -> None:
+    def test_queue_names_differ_by_every_character(self, db: QueueDB, name: str) -> None:
         names = [f"{name}-{ending}" for ending in ("mail", "Mail", "maïl", "mail.", "ma%l", "ma_l")]
         for position, each in enumerate(names):
             db.queue(each).enqueue("mail", position)
         assert [[job.payload for job in db.queue(each).claim(limit=10)] for each in names] == [[n] for n in range(len(names))]
 
-    def test_without_a_set_clock_the_time_is_the_database_s(self, open_db: OpenDB, name: str) -> None:
+    def test_without_a_clock_the_time_is_that_of_the_database(self, open_db: OpenDB, name: str) -> None:
         db = open_db()
         queue = db.queue(name)
 
@@ -212,11 +212,11 @@ class TestEnqueueMany:
         assert (last.kind, last.available_at) == ("later", later)
         assert (listed.priority, listed.unique_key, listed.max_attempts, listed.headers) == (5, "k", 2, {"a": "b"})
 
-    def test_nothing_is_enqueued_from_nothing(self, queue: Queue) -> None:
+    def test_an_empty_list_enqueues_nothing(self, queue: Queue) -> None:
         assert queue.enqueue_many([]) == []
         assert queue.enqueue_many(iter(())) == []
 
-    def test_a_bad_job_at_the_end_takes_all_back(self, queue: Queue) -> None:
+    def test_a_bad_job_at_the_end_rolls_all_back(self, queue: Queue) -> None:
         def jobs() -> Iterator[tuple[str, Any]]:
             for number in range(2500):
                 yield ("mail", number)
@@ -226,7 +226,7 @@ class TestEnqueueMany:
             queue.enqueue_many(jobs())
         assert queue.stats().available == 0
 
-    def test_an_error_of_the_generator_takes_all_back(self, queue: Queue) -> None:
+    def test_an_error_of_the_generator_rolls_all_back(self, queue: Queue) -> None:
         def jobs() -> Iterator[tuple[str, Any]]:
             for number in range(1500):
                 yield ("mail", number)
@@ -245,8 +245,8 @@ class TestEnqueueMany:
             (("mail", 1, None), "job 1: options"),
             (("mail", 1, {"priority": "high"}), "priority"),
         ]
-        for bad, told in malformed:
-            with pytest.raises(ArgumentError, match=told):
+        for bad, message in malformed:
+            with pytest.raises(ArgumentError, match=message):
                 queue.enqueue_many([("fine", 0), bad])
         assert queue.stats().by_kind == {}
 

@@ -1,4 +1,4 @@
-"""What the suite's tests ask for. Only ``open_db`` is yours to give; override the others where they do not fit."""
+"""The fixtures of the suite. You define ``open_db``; override the others where they do not fit."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class OpenDB(Protocol):
 
 @dataclass(frozen=True)
 class Statements:
-    """How many statements a verb may take at most, whatever the number of jobs."""
+    """The most statements that a verb may send, for any number of jobs."""
 
-    claim: int = 3  #: read the candidates, take them, read them back
+    claim: int = 3  #: read the candidates, update them, read the updated rows
     complete_one: int = 2  #: of a single job
     complete: int = 3  #: of several
 
 
 class Notes:
-    """A table of the user's own, beside the queue's, on a connection of the user's own making."""
+    """A table of the user, beside those of the queue, on an engine of the user."""
 
     def __init__(self, db: QueueDB, owner: str) -> None:
         self._owner = owner
@@ -59,7 +59,7 @@ class Notes:
             mysql_engine="InnoDB",
             mariadb_engine="InnoDB",
         )
-        #: As a user would make it, with the isolation level that the database has by default.
+        #: With the default isolation level of the database, as a user would create it.
         self.engine: Engine = create_engine(db.database.engine.url)
         self._table.create(self.engine, checkfirst=True)
 
@@ -68,37 +68,37 @@ class Notes:
         using.execute(self._table.insert().values(id=str(uuid.uuid4()), owner=self._owner, text=text))
 
     def read(self) -> list[str]:
-        """What is committed."""
+        """The committed texts, sorted."""
         with self.engine.connect() as connection:
             texts = select(self._table.c.text).where(self._table.c.owner == self._owner)
             return sorted(connection.execute(texts).scalars())
 
     def clear(self) -> None:
-        """Remove what was written here."""
+        """Delete the rows of this owner."""
         with self.engine.begin() as connection:
             connection.execute(delete(self._table).where(self._table.c.owner == self._owner))
 
     def close(self) -> None:
-        """Leave no rows and no connections."""
+        """Delete the rows and close the connections."""
         self.clear()
         self.engine.dispose()
 
 
 @pytest.fixture
 def clock() -> SettableClock:
-    """The time of a test: it passes only by ``clock.advance``."""
+    """The clock of a test: it moves only by ``clock.advance``."""
     return SettableClock()
 
 
 @pytest.fixture
 def db(open_db: OpenDB, clock: SettableClock) -> QueueDB:
-    """The combination under test at the test's time."""
+    """The combination under test, on the clock of the test."""
     return open_db(clock=clock, worker="first", retry_after=lambda attempt: 10.0 * attempt)
 
 
 @pytest.fixture
 def name(db: QueueDB) -> Iterator[str]:
-    """A queue name that no other test uses, and a prefix for more; what is left in them is deleted after the test."""
+    """A unique queue name, and a prefix for more; jobs that are left in these queues are deleted after the test."""
     unique = f"conformance-{uuid.uuid4().hex[:12]}"
     yield unique
     with db.database.engine.begin() as connection:
@@ -108,7 +108,7 @@ def name(db: QueueDB) -> Iterator[str]:
 
 @pytest.fixture
 def rival(open_db: OpenDB, clock: SettableClock) -> QueueDB:
-    """The same as another process sees it."""
+    """A second QueueDB object on the same database, as another process would open it."""
     return open_db(clock=clock, worker="rival")
 
 
@@ -120,13 +120,13 @@ def queue(db: QueueDB, name: str) -> Queue:
 
 @pytest.fixture
 def rival_queue(rival: QueueDB, name: str) -> Queue:
-    """The same queue in the other process."""
+    """The queue of the test, opened by ``rival``."""
     return rival.queue(name)
 
 
 @pytest.fixture
 def notes(db: QueueDB, name: str) -> Iterator[Notes]:
-    """The user's own table."""
+    """A table of the user."""
     found = Notes(db, name)
     yield found
     found.close()
@@ -134,11 +134,11 @@ def notes(db: QueueDB, name: str) -> Iterator[Notes]:
 
 @pytest.fixture
 def most_statements() -> Statements:
-    """What the portable defaults of a dialect need. Override with what yours promises."""
+    """The bounds of the portable defaults of a dialect. Override them with those of yours."""
     return Statements()
 
 
 @pytest.fixture
 def displacement() -> int:
-    """How many better placed jobs a claim of one job may pass over while nobody races. Override for a strategy with a window."""
+    """The most earlier jobs that a claim of one job may skip without a race. Override for a strategy with a window."""
     return 0

@@ -1,4 +1,4 @@
-"""Groups: of the jobs with one key so many run at once as the queue says, in the order in which they were enqueued."""
+"""Groups: the jobs of one group run in enqueue order, at most as many at once as the queue's limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TestGroups", "TestGroupsAndKeys"]
 
 
 def _numbers(queue: Queue, limit: int = 10) -> list[int]:
-    """The payloads of the jobs that can be claimed, which are then completed."""
+    """Claim what is due, complete it, and return the payloads."""
     jobs = queue.claim(limit)
     assert all(queue.complete_many(jobs))
     return [job.payload for job in jobs]
@@ -26,7 +26,7 @@ def _enqueue(queue: Queue, *numbers: int, group: str = "g", **options: object) -
     return queue.enqueue_many([("mail", number, {"group": group, **options}) for number in numbers])
 
 
-# How the first job of a group may leave; each lets the next one in.
+# Ways in which the first job of a group leaves; each unblocks the next.
 WAYS_OUT: dict[str, Callable[[Queue, int], object]] = {
     "complete": lambda queue, _: queue.claim(3)[0].complete(),
     "complete with others": lambda queue, _: queue.complete_many(queue.claim(3)),
@@ -37,7 +37,7 @@ WAYS_OUT: dict[str, Callable[[Queue, int], object]] = {
     "pop": lambda queue, _: queue.pop(3),
 }
 
-# What may happen to the first job of a group and leaves it the first.
+# Events after which the first job of a group is still the first.
 DETOURS: dict[str, Callable[[Queue, SettableClock], object]] = {
     "fail": lambda queue, _: queue.claim()[0].fail("again", retry_in=5),
     "snooze": lambda queue, _: queue.claim()[0].snooze(5),
@@ -48,7 +48,7 @@ DETOURS: dict[str, Callable[[Queue, SettableClock], object]] = {
 
 
 class TestGroups:
-    """One at a time, in order, whatever happens to those before."""
+    """One at a time, in order, whatever the outcome of the jobs before."""
 
     def test_one_job_of_each_group_is_claimed_at_a_time(self, queue: Queue) -> None:
         _enqueue(queue, 1, 2, 3, group="a")
@@ -60,7 +60,7 @@ class TestGroups:
         assert _numbers(queue) == []
 
     @pytest.mark.parametrize("way", WAYS_OUT)
-    def test_the_next_is_let_in_when_the_first_leaves(self, queue: Queue, way: str) -> None:
+    def test_the_next_is_unblocked_when_the_first_leaves(self, queue: Queue, way: str) -> None:
         first, second, _ = _enqueue(queue, 1, 2, 3, max_attempts=1)
         assert first is not None
         assert second is not None
@@ -70,13 +70,13 @@ class TestGroups:
         assert [_numbers(queue), _numbers(queue), _numbers(queue)] == [[2], [3], []]
 
     @pytest.mark.parametrize("way", DETOURS)
-    def test_one_that_comes_back_holds_up_those_behind_it(self, queue: Queue, clock: SettableClock, way: str) -> None:
+    def test_a_job_that_comes_back_blocks_those_behind_it(self, queue: Queue, clock: SettableClock, way: str) -> None:
         _enqueue(queue, 1, 2)
         DETOURS[way](queue, clock)
         clock.advance(6)
         assert [_numbers(queue), _numbers(queue), _numbers(queue)] == [[1], [2], []]
 
-    def test_one_that_waits_for_its_time_holds_up_those_behind_it(self, queue: Queue, clock: SettableClock) -> None:
+    def test_a_scheduled_job_blocks_those_behind_it(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail", 1, group="g", delay=10)
         queue.enqueue("mail", 2, group="g")
         assert _numbers(queue) == []
@@ -91,7 +91,7 @@ class TestGroups:
         clock.advance(11)
         assert _numbers(queue) == [2]
 
-    def test_those_behind_a_blocked_one_that_is_cancelled_stay_blocked(self, queue: Queue) -> None:
+    def test_jobs_behind_a_cancelled_blocked_job_stay_blocked(self, queue: Queue) -> None:
         _, second, _ = _enqueue(queue, 1, 2, 3)
         (held,) = queue.claim()
         assert second is not None
@@ -100,7 +100,7 @@ class TestGroups:
         assert held.complete() is Verdict.APPLIED
         assert _numbers(queue) == [3]
 
-    def test_a_lost_lease_lets_nobody_in(self, queue: Queue, clock: SettableClock) -> None:
+    def test_a_lost_lease_unblocks_nothing(self, queue: Queue, clock: SettableClock) -> None:
         _enqueue(queue, 1, 2)
         (late,) = queue.claim(lease=1)
         clock.advance(2)
@@ -110,7 +110,7 @@ class TestGroups:
         assert held.complete() is Verdict.APPLIED
         assert _numbers(queue) == [2]
 
-    def test_a_job_without_verdict_makes_room_when_its_attempts_are_over(self, queue: Queue, clock: SettableClock) -> None:
+    def test_a_job_that_exhausts_its_attempts_unblocks_the_next(self, queue: Queue, clock: SettableClock) -> None:
         _enqueue(queue, 1, 2, max_attempts=1)
         queue.claim(lease=1)
         clock.advance(2)
@@ -123,7 +123,7 @@ class TestGroups:
         assert (_numbers(queue), _numbers(other)) == ([1], [1])
         assert (_numbers(queue), _numbers(other)) == ([2], [2])
 
-    def test_so_many_at_once_as_the_queue_says(self, queue: Queue) -> None:
+    def test_as_many_run_at_once_as_the_limit_of_the_queue(self, queue: Queue) -> None:
         queue.limit(per_group=2)
         assert queue.controls().per_group == 2
         _enqueue(queue, 1, 2, 3, 4, 5)
@@ -135,7 +135,7 @@ class TestGroups:
         assert all(queue.complete_many([first[0], *second]))
         assert _numbers(queue) == [4, 5]
 
-    def test_another_limit_holds_for_what_is_there(self, queue: Queue) -> None:
+    def test_a_new_limit_applies_to_existing_jobs(self, queue: Queue) -> None:
         _enqueue(queue, 1, 2, 3, 4)
         queue.limit(per_group=3)
         assert queue.stats().blocked == 1
@@ -146,7 +146,7 @@ class TestGroups:
         assert all(queue.complete_many(others))
         assert _numbers(queue) == [4]
 
-    def test_counts_and_looks_show_who_is_blocked(self, queue: Queue) -> None:
+    def test_stats_and_reads_show_blocked_jobs(self, queue: Queue) -> None:
         _, second, third = _enqueue(queue, 1, 2, 3)
         assert second is not None
         stats = queue.stats()
@@ -156,19 +156,19 @@ class TestGroups:
         assert (job.group, job.state) == ("g", State.BLOCKED)
         (held,) = queue.claim()
         assert held.group == "g"
-        # Nothing will be due by itself: the running one is looked at again when its lease ends.
+        # Nothing becomes due by itself except the running job, at the end of its lease.
         assert all(queue.complete_many([held]))
         assert third is not None
         assert queue.purge() == 2
         assert queue.db.upcoming([queue.name])[queue.name] is None
 
-    def test_only_blocked_ones_are_no_reason_to_wake_up(self, queue: Queue) -> None:
+    def test_blocked_jobs_alone_wake_no_worker(self, queue: Queue) -> None:
         _enqueue(queue, 1, 2)
         jobs = queue.db.store.tables.jobs
         with queue.db.database.engine.begin() as connection:
             connection.execute(jobs.delete().where(jobs.c.queue == queue.name, jobs.c.payload == "1"))
         assert queue.db.upcoming([queue.name])[queue.name] is None
-        # Deleted by hand, past the verbs: nobody has let the next one in.
+        # Deleted by hand: the next job stays blocked.
         assert queue.claim() == []
         queue.mend()
         assert _numbers(queue) == [2]
@@ -188,7 +188,7 @@ class TestGroups:
         assert held.complete() is Verdict.APPLIED
         assert _numbers(queue) == [4]
 
-    def test_a_redriven_job_waits_for_the_one_that_runs(self, queue: Queue) -> None:
+    def test_a_redriven_job_waits_for_the_running_one(self, queue: Queue) -> None:
         _enqueue(queue, 1, 2, 3)
         (first,) = queue.claim()
         assert first.bury("no use") is Verdict.APPLIED
@@ -199,7 +199,7 @@ class TestGroups:
         assert second.complete() is Verdict.APPLIED
         assert [_numbers(queue), _numbers(queue)] == [[1], [3]]
 
-    def test_for_each_one_that_leaves_one_is_let_in_also_before_those_that_run(self, queue: Queue) -> None:
+    def test_each_job_that_leaves_unblocks_one_even_before_the_running_ones(self, queue: Queue) -> None:
         queue.limit(per_group=2)
         _enqueue(queue, 1, 2, 3, 4)
         assert all(queue.bury_many(queue.claim(2), "no use"))
@@ -226,8 +226,8 @@ class TestGroups:
         assert queue.stats().blocked == 0
 
     @pytest.mark.parametrize(("groups", "enqueueing", "completing"), [(1, 3, 4), (40, 4, 6)])
-    def test_its_price_in_statements(self, queue: Queue, groups: int, enqueueing: int, completing: int) -> None:
-        """So many more than for jobs without a group, of which there are as many to complete."""
+    def test_its_cost_in_statements(self, queue: Queue, groups: int, enqueueing: int, completing: int) -> None:
+        """The statements beyond those of the same jobs without a group."""
 
         def price(jobs: list[tuple[str, int, dict[str, object]]]) -> tuple[int, int]:
             with counted_statements(queue.db.database.engine) as enqueued:
@@ -237,7 +237,7 @@ class TestGroups:
             with counted_statements(queue.db.database.engine) as completed:
                 assert all(queue.complete_many(claimed))
             queue.purge()
-            # A hint to waiting workers is sent at most every 20 ms, by whoever comes then.
+            # A notification of waiting workers is sent at most every 20 ms, with any statement.
             sent = [[text for text in texts if "pg_notify" not in text] for texts in (enqueued, completed)]
             return len(sent[0]), len(sent[1])
 
@@ -258,7 +258,7 @@ class TestGroups:
 
 
 class TestGroupsAndKeys:
-    """A skipped or replaced job has no place of its own."""
+    """A skipped or replaced job does not change the order of its group."""
 
     def test_a_skipped_job_takes_no_place_in_a_group(self, queue: Queue) -> None:
         queue.enqueue("mail", 0, unique_key="k")

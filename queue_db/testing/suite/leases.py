@@ -16,7 +16,7 @@ __all__ = ["TestExtend", "TestLease", "TestVanishedWorkers", "TestVersions"]
 
 
 class TestLease:
-    """A lease that runs out needs no rescuer."""
+    """A job whose lease has expired is due again, without a rescue."""
 
     def test_the_job_is_due_again_at_the_end_of_its_lease(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail")
@@ -29,7 +29,7 @@ class TestLease:
         assert (second.id, second.attempts, second.version) == (first.id, 2, first.version + 1)
         assert second.due_at == first.lease_expires
 
-    def test_a_late_worker_that_nobody_overtook_still_holds_it(self, queue: Queue, clock: SettableClock) -> None:
+    def test_an_expired_lease_is_valid_until_another_claim(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail")
         (job,) = queue.claim(lease=10)
         clock.advance(1000)
@@ -57,7 +57,7 @@ class TestExtend:
         seen = queue.get(job.id)
         assert (seen.version, seen.available_at, seen.state, seen.attempts) == (2, job.lease_expires, State.RUNNING, 1)
 
-    def test_nobody_gets_the_job_between_the_old_end_and_the_new(
+    def test_the_job_is_not_claimable_between_the_old_end_and_the_new(
         self, queue: Queue, rival_queue: Queue, clock: SettableClock
     ) -> None:
         queue.enqueue("mail")
@@ -69,12 +69,12 @@ class TestExtend:
         assert [again.id for again in rival_queue.claim()] == [job.id]
         assert job.extend(30) is Verdict.LOST
 
-    def test_the_pair_of_before_names_a_lost_lease(self, queue: Queue) -> None:
+    def test_the_pair_before_an_extend_is_a_lost_lease(self, queue: Queue) -> None:
         queue.enqueue("mail")
         (job,) = queue.claim()
         assert job.extend(60)
         before = queue.get(job.id)
-        job.version -= 1  # what a copy of the job that slept through the heartbeat would say
+        job.version -= 1  # as a copy of the job from before the heartbeat
         assert job.extend(60) is Verdict.LOST
         assert job.complete() is Verdict.LOST
         assert queue.get(job.id) == before
@@ -88,7 +88,7 @@ class TestExtend:
         assert job.extend(60) is Verdict.LOST
         assert (job.version, job.lease_expires) == (version, ends)
 
-    def test_a_shorter_lease_is_a_lease_too(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
+    def test_extend_can_shorten_a_lease(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail")
         (job,) = queue.claim(lease=100)
         assert job.extend(1)
@@ -97,9 +97,9 @@ class TestExtend:
 
 
 class TestVanishedWorkers:
-    """A job that kills its workers counts every attempt and ends in the dead table."""
+    """A job whose workers vanish uses up its attempts and moves to the dead table."""
 
-    def test_attempts_count_although_nobody_reported(self, queue: Queue, clock: SettableClock) -> None:
+    def test_attempts_count_without_a_verdict(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("crash", max_attempts=3)
         for attempt in (1, 2, 3):
             (job,) = queue.claim(lease=1)
@@ -133,7 +133,7 @@ class TestVanishedWorkers:
 
 
 class TestVersions:
-    """(id, version) names one lease for ever."""
+    """A pair (id, version) identifies one lease and is never reused."""
 
     def test_the_version_goes_up_by_one_with_every_change(self, queue: Queue, clock: SettableClock) -> None:
         job_id = queue.enqueue("mail", unique_key="k", max_attempts=4)

@@ -65,7 +65,7 @@ class TestRead:
         queue.enqueue("mail", delay=5)
         assert queue.stats() == QueueStats(name, 0, 1, 0, 0, None, {"mail": KindStats(scheduled=1)})
 
-    def test_a_kind_of_which_only_dead_are_left_is_counted(self, queue: Queue, name: str) -> None:
+    def test_a_kind_with_only_dead_jobs_is_counted(self, queue: Queue, name: str) -> None:
         queue.enqueue("mail")
         assert queue.claim()[0].bury("no use")
         assert queue.stats() == QueueStats(name, 0, 0, 0, 1, None, {"mail": KindStats(dead=1)})
@@ -82,7 +82,7 @@ class TestRead:
 
 
 class TestPurge:
-    """A queue is emptied of what waits."""
+    """Purge deletes the jobs that wait."""
 
     def test_waiting_jobs_go_and_running_ones_stay(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
         queue.enqueue_many([("mail", number) for number in range(4)])
@@ -105,11 +105,11 @@ class TestPurge:
 
 
 class TestSweep:
-    """Jobs that were marked as done are deleted later."""
+    """Rows that are marked as done are deleted later."""
 
-    def test_a_marked_job_is_gone_for_everyone(self, open_db: OpenDB, clock: SettableClock, name: str) -> None:
+    def test_a_marked_job_is_invisible_to_every_verb(self, open_db: OpenDB, clock: SettableClock, name: str) -> None:
         db = open_db(removal="delete_mark", clock=clock)
-        db.sweep()  # what the other queues of this database have left
+        db.sweep()  # marked rows of other tests
         queue, jobs = db.queue(name), db.store.tables.jobs
         ids = queue.enqueue_many([("mail", number, {"unique_key": f"k{number}"}) for number in range(3)])
         *done, left = queue.claim(limit=3, lease=1)

@@ -1,4 +1,4 @@
-"""Settle: a verdict per job; what was lost changes nothing."""
+"""Settle: one verdict per job; a lost lease changes nothing."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ VERBS: dict[str, Verb] = {
 
 
 def _every(*verdicts: Verdict) -> dict[str, list[Verdict]]:
-    """The same answer from every verb."""
+    """The same verdicts from every verb."""
     return {verb: list(verdicts) for verb in VERBS}
 
 
 def _own(queue: Queue, verb: str) -> Queue:
-    """A queue for the jobs of one verb."""
+    """The queue of one verb's jobs."""
     return queue.db.queue(f"{queue.name}-{verb}")
 
 
@@ -51,29 +51,29 @@ def _one_job_per_verb(queue: Queue, lease: float = 60.0) -> dict[str, list[Lease
 
 
 def _claim(queue: Queue, lease: float = 60.0) -> dict[str, list[LeasedJob]]:
-    """What is due for each verb."""
+    """Claim the due job of each verb."""
     return {verb: _own(queue, verb).claim(lease=lease) for verb in VERBS}
 
 
 def _settle(queue: Queue, jobs: dict[str, list[LeasedJob]]) -> dict[str, list[Verdict]]:
-    """Every verb on its jobs."""
+    """Apply every verb to its jobs."""
     return {verb: VERBS[verb](_own(queue, verb), leased) for verb, leased in jobs.items()}
 
 
 def _seen(queue: Queue, jobs: dict[str, list[LeasedJob]]) -> dict[str, list[Job]]:
-    """Every verb's jobs as they stand."""
+    """The stored jobs of every verb."""
     return {verb: [_own(queue, verb).get(job.id) for job in leased] for verb, leased in jobs.items()}
 
 
 class TestFence:
-    """Every verb, on leases that hold and on leases that do not."""
+    """Every verb, on valid leases and on lost ones."""
 
     def test_applied_then_lost_when_repeated(self, queue: Queue) -> None:
         jobs = _one_job_per_verb(queue)
         versions = {verb: leased[0].version for verb, leased in jobs.items()}
         assert _settle(queue, jobs) == _every(APPLIED)
         for verb, leased in jobs.items():
-            leased[0].version = versions[verb]  # extend moves on to the next lease; the one before is over for it too
+            leased[0].version = versions[verb]  # extend sets the new version: go back to the old one
         assert _settle(queue, jobs) == _every(LOST)
 
     def test_lost_after_another_worker_took_over(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
@@ -126,13 +126,13 @@ class TestFence:
             first.version, second.version = versions
             assert (name, verb(own, [first, second, first])) == (name, [LOST] * 3)
 
-    def test_of_two_leases_of_one_job_the_later_holds(self, queue: Queue, clock: SettableClock) -> None:
+    def test_of_two_leases_of_one_job_the_later_is_valid(self, queue: Queue, clock: SettableClock) -> None:
         old = _one_job_per_verb(queue, lease=1)
         clock.advance(1)
         both = {verb: [*old[verb], *new, *old[verb]] for verb, new in _claim(queue).items()}
         assert _settle(queue, both) == _every(LOST, APPLIED, LOST)
 
-    def test_the_reason_is_that_of_the_lease_that_held(self, queue: Queue, clock: SettableClock) -> None:
+    def test_the_stored_error_is_that_of_the_valid_lease(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail")
         (old,) = queue.claim(lease=1)
         clock.advance(1)
@@ -140,7 +140,7 @@ class TestFence:
         assert queue.fail_many([new, old], ["of the lease", "of the lost one"]) == [APPLIED, LOST]
         assert queue.get(new.id).last_error == "of the lease"
 
-    def test_nothing_in_nothing_out(self, queue: Queue) -> None:
+    def test_an_empty_list_returns_an_empty_list(self, queue: Queue) -> None:
         assert {name: verb(queue, []) for name, verb in VERBS.items()} == _every()
 
     def test_require_raises_for_a_lost_lease(self, queue: Queue) -> None:
@@ -153,7 +153,7 @@ class TestFence:
 
 
 class TestSettleMany:
-    """Lists."""
+    """Lists of jobs."""
 
     def test_hundreds_at_once(self, queue: Queue) -> None:
         for name, verb in VERBS.items():
@@ -191,7 +191,7 @@ class TestSettleMany:
 
 
 class TestFail:
-    """An attempt that came to nothing."""
+    """A failed attempt."""
 
     def test_the_job_comes_back_after_the_given_time(self, queue: Queue, rival_queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail")
@@ -226,7 +226,7 @@ class TestFail:
         assert (dead.payload, dead.headers, dead.priority, dead.unique_key) == ("text", {"h": 1}, 4, "k")
         assert dead.version > job.version
 
-    def test_each_job_has_its_own_error_and_fate(self, queue: Queue, clock: SettableClock) -> None:
+    def test_each_job_has_its_own_error_and_outcome(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue_many([("mail", number, {"max_attempts": 1 + number % 2}) for number in range(6)])
         jobs = queue.claim(limit=6)
         assert queue.fail_many(jobs, [f"error {job.payload}" for job in jobs]) == [APPLIED] * 6
@@ -269,7 +269,7 @@ class TestFail:
 
 
 class TestGiveBack:
-    """Snooze and release: not an attempt."""
+    """Snooze and release do not count as an attempt."""
 
     def test_snooze_comes_back_later_and_does_not_count(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail", max_attempts=1)
@@ -292,7 +292,7 @@ class TestGiveBack:
             seen = queue.get(job.id)
             assert (seen.state, seen.attempts, seen.worker) == (State.AVAILABLE, 0, None)
 
-    def test_what_failed_before_is_remembered(self, queue: Queue) -> None:
+    def test_the_last_error_is_kept(self, queue: Queue) -> None:
         queue.enqueue("mail")
         assert queue.claim()[0].fail("a reason", retry_in=0)
         assert queue.claim()[0].release()
@@ -314,7 +314,7 @@ class TestGiveBack:
 
 
 class TestCancel:
-    """The work is no longer wanted."""
+    """A job that is no longer needed."""
 
     def test_a_waiting_job_is_gone(self, queue: Queue, clock: SettableClock) -> None:
         for delay in (0, 60):
@@ -348,7 +348,7 @@ class TestCancel:
             queue.db.queue(f"{name}-other").cancel(job_id)
         assert queue.claim()[0].complete()
 
-    def test_by_its_lease_it_leaves_no_trace(self, queue: Queue) -> None:
+    def test_by_its_lease_the_job_is_deleted(self, queue: Queue) -> None:
         queue.enqueue("mail")
         (job,) = queue.claim()
         assert job.cancel() is APPLIED
@@ -360,7 +360,7 @@ class TestCancel:
 class TestOutcomes:
     """What a handler may return."""
 
-    def test_each_outcome_does_as_it_says(self, open_db: OpenDB, clock: SettableClock, name: str) -> None:
+    def test_each_outcome_settles_the_job(self, open_db: OpenDB, clock: SettableClock, name: str) -> None:
         queue = open_db(clock=clock, retry_after=lambda _: 7.0).queue(name)
 
         def settled(outcome: object) -> LeasedJob:

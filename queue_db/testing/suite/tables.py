@@ -1,4 +1,4 @@
-"""Two names, two queues stores side by side in one database."""
+"""Two table names: two independent sets of queues in one database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHER = "conformance_other"
 class TestTables:
     """``QueueDB(table=…)``."""
 
-    def test_two_stores_know_nothing_of_each_other(self, open_db: OpenDB, clock: SettableClock, name: str) -> None:
+    def test_two_stores_are_independent(self, open_db: OpenDB, clock: SettableClock, name: str) -> None:
         db, other = open_db(clock=clock), open_db(clock=clock, table=OTHER)
         try:
             other.check()

@@ -1,4 +1,4 @@
-"""``using=``: the queue's change and the user's own, in one transaction of the user's."""
+"""``using=``: the change of the queue and that of the user in one transaction of the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queue_db.testing.suite.fixtures import Notes
 
 __all__ = ["TestCompleteUsing", "TestEnqueueUsing"]
 
-# Commit or not; the user's own write before ours or after it.
+# Commit or not; the user writes before or after the queue.
 WAYS = [(True, True), (True, False), (False, True), (False, False)]
 
 
@@ -31,7 +31,7 @@ class TestEnqueueUsing:
                 assert queue.enqueue("mail", "order", using=using) is not None
                 if not note_first:
                     notes.write(using, "order")
-                assert queue.peek() == []  # nobody else sees it yet
+                assert queue.peek() == []  # not visible to others yet
                 if commit:
                     using.commit()
                 else:
@@ -83,13 +83,13 @@ class TestEnqueueUsing:
             using.rollback()
         assert job.complete() is Verdict.APPLIED
 
-    def test_the_transaction_stays_the_caller_s(self, queue: Queue, notes: Notes) -> None:
+    def test_the_caller_s_transaction_stays_open(self, queue: Queue, notes: Notes) -> None:
         with notes.engine.connect() as using, using.begin() as transaction:
             queue.enqueue("mail", using=using)
             queue.enqueue_many([("mail", 1)], using=using)
             assert transaction.is_active
 
-    def test_what_is_no_connection_is_refused(self, queue: Queue) -> None:
+    def test_other_objects_than_connections_are_refused(self, queue: Queue) -> None:
         wrong: list[Any] = [object(), "postgresql://", 7]
         for using in wrong:
             with pytest.raises(ConfigurationError, match="Connection or Session"):
@@ -98,7 +98,7 @@ class TestEnqueueUsing:
 
 
 class TestCompleteUsing:
-    """Exactly-once effect: the job's own writes and its completion share one transaction."""
+    """Exactly-once effect: the writes of a job and its completion share one transaction."""
 
     @pytest.mark.parametrize("session", [False, True], ids=["connection", "session"])
     def test_both_commit(self, queue: Queue, notes: Notes, session: bool) -> None:
@@ -125,7 +125,7 @@ class TestCompleteUsing:
         assert queue.get(job.id) == before
         assert job.complete() is Verdict.APPLIED
 
-    def test_a_lost_lease_takes_the_user_s_writes_back(
+    def test_a_lost_lease_rolls_the_user_s_writes_back(
         self, queue: Queue, rival_queue: Queue, notes: Notes, clock: SettableClock
     ) -> None:
         queue.enqueue("mail")

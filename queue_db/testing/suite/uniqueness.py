@@ -1,4 +1,4 @@
-"""A unique key: at most one live job has it, whatever the policy for the second one."""
+"""Unique keys: at most one live job has a key, under every policy for duplicates."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TestUniqueKey:
         assert None not in ids
         assert len(ids) == 3
 
-    def test_keys_are_told_apart_to_the_letter(self, queue: Queue) -> None:
+    def test_keys_differ_by_every_character(self, queue: Queue) -> None:
         keys = ["key", "Key", "këy", "key.", "clé", "🔑", "🗝"]
         assert None not in [queue.enqueue("mail", key, unique_key=key, on_duplicate="skip") for key in keys]
         assert sorted(job.payload for job in queue.peek()) == sorted(keys)
@@ -110,7 +110,7 @@ class TestUniqueKeysOfMany:
             queue.enqueue_many([("new", 1, {"unique_key": "n"}), ("new", 2, {"unique_key": "n"})])
         assert [job.kind for job in queue.peek()] == ["live"]
 
-    def test_skip_says_none_at_the_place_of_each_that_was_skipped(self, queue: Queue) -> None:
+    def test_skip_returns_none_for_each_skipped_job(self, queue: Queue) -> None:
         queue.enqueue("live", "live", unique_key="k")
         ids = queue.enqueue_many(
             [
@@ -166,7 +166,7 @@ class TestUniqueKeysOfMany:
 
 
 class TestUniqueFor:
-    """A key that stays taken for a while, whatever becomes of its job."""
+    """A key that stays taken for a time, whatever the outcome of its job."""
 
     @pytest.mark.parametrize("way", [None, *WAYS_OUT])
     def test_a_key_is_taken_until_its_time_is_over(self, queue: Queue, clock: SettableClock, way: str | None) -> None:
@@ -181,7 +181,7 @@ class TestUniqueFor:
         assert queue.enqueue("mail", 2, unique_key="k", unique_for=60, on_duplicate="skip") is None
         clock.advance(2)
         again = queue.enqueue("mail", 3, unique_key="k", unique_for=60, on_duplicate="skip")
-        # A job that lives has its key for longer than that.
+        # A live job keeps its key for longer.
         assert (again is None) is (way is None)
 
     def test_a_refused_one_takes_no_key(self, queue: Queue) -> None:
@@ -205,7 +205,7 @@ class TestUniqueFor:
         queue.enqueue("mail", unique_key="k", unique_for=60)
         assert queue.db.queue(f"{queue.name}-other").enqueue("mail", unique_key="k", unique_for=60) is not None
 
-    def test_keys_whose_time_is_over_are_forgotten(self, queue: Queue, clock: SettableClock) -> None:
+    def test_expired_keys_are_pruned(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail", unique_key="k", unique_for=60)
         windows = queue.db.store.tables.windows
         mine = windows.select().where(windows.c.queue == queue.name)
@@ -227,9 +227,9 @@ class TestUniqueFor:
 
 
 class TestDebounce:
-    """A job that waits until nobody has asked for it for a while."""
+    """Debounce: each further call postpones the job."""
 
-    def test_each_call_puts_it_off(self, queue: Queue, clock: SettableClock) -> None:
+    def test_each_call_postpones_it(self, queue: Queue, clock: SettableClock) -> None:
         first = queue.enqueue("mail", 1, unique_key="k", on_duplicate="debounce", delay=5)
         for number in (2, 3):
             clock.advance(4)
@@ -238,7 +238,7 @@ class TestDebounce:
         clock.advance(6)
         assert [job.payload for job in queue.claim(2)] == [3]
 
-    def test_who_works_on_it_keeps_it_and_the_next_one_waits_beside_it(self, queue: Queue, clock: SettableClock) -> None:
+    def test_a_running_job_stays_and_the_next_one_waits_beside_it(self, queue: Queue, clock: SettableClock) -> None:
         queue.enqueue("mail", 1, unique_key="k", on_duplicate="debounce")
         (held,) = queue.claim()
         second = queue.enqueue("mail", 2, unique_key="k", on_duplicate="debounce", delay=5)
