@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
-from queue_db.compare.contestant import Contestant, Desk, Place
+from queue_db.compare.contestant import Contestant, Target, WorkerContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +49,18 @@ class Beside(ABC):
         """Nothing to tell."""
         return {}
 
-    def refused(self, place: Place) -> str | None:
+    def refused(self, target: Target) -> str | None:
         """Where the other one is."""
-        return self.like.refused(place)
+        return self.like.refused(target)
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Tables with ``jobs`` due jobs."""
-        self.like.set_up(place, jobs)
+        self.like.set_up(target, jobs)
 
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         """Drop them."""
-        self.like.tear_down(place)
+        self.like.tear_down(target)
 
     @abstractmethod
-    def work(self, place: Place, desk: Desk) -> None:
-        """In a worker: prepare, ``desk.ready()``, and work until ``desk.over``."""
+    def work(self, target: Target, context: WorkerContext) -> None:
+        """In a worker: prepare, ``context.wait_for_start()``, and work until ``context.over``."""

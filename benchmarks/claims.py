@@ -35,7 +35,7 @@ def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str
     absent: list[Line] = []
     for rival in rivals:
         row = _peer(rival.name, rival.batch or batch) if rival.peer else _row(rival.name, batch)
-        refused = f"{rival.name}: no such row in benchmarks.peers" if row is None else row.refused(lab.place)
+        refused = f"{rival.name}: no such row in benchmarks.peers" if row is None else row.refused(lab.target)
         if row is None or refused is not None:
             absent.append(Line(f"{title(ours[0])} against {rival.name}", bound=rival.bound, missing=refused))
         else:

@@ -129,7 +129,7 @@ def bloat(lab: Lab, churned: int | None = None, live: int | None = None, claims:
 @contextmanager
 def _old_snapshot(lab: Lab) -> Iterator[None]:
     """Another connection's transaction that reads as of now until the block ends."""
-    with autocommitting(lab.place.url) as engine, engine.connect() as connection:
+    with autocommitting(lab.target.url) as engine, engine.connect() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
         else:

@@ -30,7 +30,7 @@ _Loader = Callable[[QueueDB, Sequence[tuple[Any, ...]]], float]
 def enqueue(lab: Lab, jobs: int | None = None) -> Iterator[Line]:
     """Rows per second, each side into an empty table."""
     count = jobs or lab.sized(100_000, 100)
-    family = lab.place.url.partition(":")[0].partition("+")[0]
+    family = lab.target.url.partition(":")[0].partition("+")[0]
     name, load, bound = {
         "postgresql": ("COPY of a buffer made beforehand", _copy, 0.55),
         "sqlite": ("executemany", _execute_many_sqlite, 0.6),

@@ -12,9 +12,9 @@ from benchmarks.beside import Beside
 from benchmarks.figures import Line, Side
 from benchmarks.lab import Lab
 from queue_db import Adaptive, Optimistic, QueueDB, Strategy
-from queue_db.compare.contestant import Contestant, Desk, Place
-from queue_db.compare.crew import Assignment
+from queue_db.compare.contestant import Contestant, Target, WorkerContext
 from queue_db.compare.product import PRODUCT
+from queue_db.compare.worker_pool import Assignment
 
 _QUEUE = "race"
 _LEASE = 600.0
@@ -56,45 +56,45 @@ class Tide(Beside):
     seconds: float
     name: str = "tide"
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Claim and complete while it is this worker's time; the first one notes the window, and clears up at the end."""
         strategy = Adaptive()
-        with QueueDB(place.url, strategy, schema=place.schema, pool_size=1) as db:
+        with QueueDB(target.url, strategy, schema=target.schema, pool_size=1) as db:
             queue = db.queue(_QUEUE)
             queue.claim()[0].release()  # connect before the gun
-            desk.ready()
+            context.wait_for_start()
             began = time.monotonic()
             seen: list[list[int]] = [[], [], []]
-            while not desk.over and (phases := (time.monotonic() - began) / self.seconds) < len(seen):
-                if desk.number >= _FEW and int(phases) != 1:
+            while not context.over and (phases := (time.monotonic() - began) / self.seconds) < len(seen):
+                if context.number >= _FEW and int(phases) != 1:
                     time.sleep(0.005)
                     continue
                 for job in queue.claim(lease=_LEASE):
-                    desk.left(int(bool(job.complete())))
+                    context.record_removal(int(bool(job.complete())))
                 if phases % 1 > 0.5:
                     seen[int(phases)].append(strategy.window(_QUEUE))
-            if desk.number == 0:
-                desk.notes.windows = [statistics.fmean(windows) if windows else 0.0 for windows in seen]
-                self._clear_up(db, desk)
+            if context.number == 0:
+                context.notes.windows = [statistics.fmean(windows) if windows else 0.0 for windows in seen]
+                self._clear_up(db, context)
 
-    def _clear_up(self, db: QueueDB, desk: Desk) -> None:
+    def _clear_up(self, db: QueueDB, context: WorkerContext) -> None:
         queue = db.queue(_QUEUE)
-        while not desk.over:
-            desk.left(queue.purge())
+        while not context.over:
+            context.record_removal(queue.purge())
             time.sleep(0.05)
 
 
 def _tide(lab: Lab, adaptive: Contestant) -> Iterator[Line]:
     seconds = max(0.5, _SECONDS * min(lab.scale, 1.0))
-    tide, place = Tide(like=adaptive, seconds=seconds), lab.at(_MANY)
+    tide, target = Tide(like=adaptive, seconds=seconds), lab.at(_MANY)
     found: list[list[float]] = []
     for turn in range(lab.repeat):
         lab.say(f"{_FEW} workers, {_MANY}, {_FEW} again, {seconds:g} s each, {turn + 1} of {lab.repeat}")
         try:
-            tide.set_up(place, jobs := int(3 * seconds * _RATE))
-            history = lab.crews(_MANY).run(Assignment(tide, place, 0.0, 0.0, verify=False), jobs, limit=lab.plan.limit)
+            tide.set_up(target, jobs := int(3 * seconds * _RATE))
+            history = lab.crews(_MANY).run(Assignment(tide, target, 0.0, 0.0, verify=False), jobs, limit=lab.plan.limit)
         finally:
-            tide.tear_down(place)
+            tide.tear_down(target)
         found.append(history.notes[0].windows)
         lab.say("    windows " + ", ".join(f"{window:.1f}" for window in found[-1]))
     few, many, again = (

@@ -1,4 +1,4 @@
-"""What every benchmark gets: a place of its own in the database, crews of workers, sizes, and runs that take turns."""
+"""What every benchmark gets: a target of its own in the database, crews of workers, sizes, and runs that take turns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.figures import Side
 from queue_db import QueueDB
-from queue_db.compare.contestant import Contestant, Place
-from queue_db.compare.crew import Assignment, Crew
+from queue_db.compare.contestant import Contestant, Target
 from queue_db.compare.engines import autocommitting
-from queue_db.compare.laboratory import Plan, own_place
 from queue_db.compare.machine import server_clock
+from queue_db.compare.plan import Plan
 from queue_db.compare.results import Bench, Run
+from queue_db.compare.scratch import scratch_target
+from queue_db.compare.worker_pool import Assignment, WorkerPool
 from queue_db.dialects import dialect_for
 
 #: Jobs in a run with single claims at scale 1; :meth:`Plan.jobs_for` makes more of them for batches.
@@ -37,11 +38,11 @@ class Lab:
     :param workers: processes that race, where a bar does not say otherwise.
     """
 
-    place: Place
+    target: Target
     bench: Bench
     plan: Plan
     scale: float
-    crews: Callable[[int], Crew]
+    crews: Callable[[int], WorkerPool]
     say: Callable[[str], None] = say_nothing
 
     @property
@@ -57,13 +58,13 @@ class Lab:
         """Jobs in a run: enough for every worker to claim a few times."""
         return max(self.plan.workers * batch, self.plan.jobs_for(batch))
 
-    def at(self, workers: int) -> Place:
-        """The place with another number of workers."""
-        return replace(self.place, workers=workers)
+    def at(self, workers: int) -> Target:
+        """The target with another number of workers."""
+        return replace(self.target, workers=workers)
 
     def open(self, table: str = "jobs") -> QueueDB:
         """The product with its defaults, on one connection."""
-        return QueueDB(self.place.url, table=table, schema=self.place.schema, pool_size=1)
+        return QueueDB(self.target.url, table=table, schema=self.target.schema, pool_size=1)
 
     @contextmanager
     def tables(self, *names: str) -> Iterator[list[QueueDB]]:
@@ -89,12 +90,12 @@ class Lab:
         return [Side.of(title(row), done) for (row, _), done in zip(rows, runs, strict=True)]
 
     def _once(self, row: Contestant, jobs: int, workers: int) -> Run:
-        place = self.at(workers)
+        target = self.at(workers)
         try:
-            row.set_up(place, jobs)
-            assignment = Assignment(row, place, work_seconds=0.0, clone=0.0, verify=False)
+            row.set_up(target, jobs)
+            assignment = Assignment(row, target, work_seconds=0.0, clone=0.0, verify=False)
             spent: list[float | None] = []
-            with autocommitting(place.url) as engine:
+            with autocommitting(target.url) as engine:
                 clock = server_clock(engine, dialect_for(engine.dialect.name))
             history = self.crews(workers).run(
                 assignment, jobs, limit=self.plan.limit, before=lambda: spent.append(clock()) if clock else None
@@ -102,7 +103,7 @@ class Lab:
             used = clock() if clock else None
             server_cpu = used - spent[0] if used is not None and spent and spent[0] is not None else None
         finally:
-            row.tear_down(place)
+            row.tear_down(target)
         return Run.of(history, window=None, client_cpu=history.total("cpu"), server_cpu=server_cpu)
 
 
@@ -110,19 +111,19 @@ class Lab:
 class Crews:
     """Crews by their number of workers, kept for all databases and bars: starting processes takes seconds."""
 
-    kept: dict[int, Crew] = field(default_factory=dict)
+    kept: dict[int, WorkerPool] = field(default_factory=dict)
 
-    def __call__(self, workers: int) -> Crew:
+    def __call__(self, workers: int) -> WorkerPool:
         if workers not in self.kept:
-            self.kept[workers] = Crew(workers)
+            self.kept[workers] = WorkerPool(workers)
         return self.kept[workers]
 
     def drop(self) -> None:
         """Send everybody home; the next run starts others. After a failure nobody knows what they are at."""
         while self.kept:
-            _, crew = self.kept.popitem()
+            _, pool = self.kept.popitem()
             with suppress(OSError):
-                crew.close()
+                pool.close()
 
 
 @contextmanager
@@ -131,7 +132,7 @@ def lab_at(
     *,
     repeat: int,
     scale: float,
-    crews: Callable[[int], Crew],
+    crews: Callable[[int], WorkerPool],
     workers: int = 10,
     limit: float = LIMIT,
     say: Callable[[str], None] = say_nothing,
@@ -140,8 +141,8 @@ def lab_at(
     plan = Plan(jobs=max(1, int(JOBS * scale)), workers=workers, repeat=repeat, limit=limit)
     with ExitStack() as stack:
         with _undisturbed():
-            place, bench = stack.enter_context(own_place(url, plan))
-        yield Lab(place, bench, plan, scale, crews, say)
+            target, bench = stack.enter_context(scratch_target(url, plan))
+        yield Lab(target, bench, plan, scale, crews, say)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def memory(lab: Lab, jobs: int | None = None, worker_jobs: int | None = None) ->
 
 
 def _measure(lab: Lab, *, worker: bool) -> dict[str, Any]:
-    asked = {"url": lab.place.url, "schema": lab.place.schema, "queue_name": _QUEUE, "batch": 100, "worker": worker}
+    asked = {"url": lab.target.url, "schema": lab.target.schema, "queue_name": _QUEUE, "batch": 100, "worker": worker}
     command = [sys.executable, "-m", "benchmarks.draining"]
     done = subprocess.run(  # noqa: S603 - ourselves
         command, input=json.dumps(asked), capture_output=True, text=True, timeout=_LIMIT, check=False

@@ -21,7 +21,7 @@ from benchmarks.figures import Line
 from benchmarks.lab import Lab
 from benchmarks.recording import Recorded, Spot, Template, record
 from queue_db import Optimistic, QueueDB, Strategy
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.product import PRODUCT
 
 #: The queue of the laboratory's product rows, which fill it for both sides.
@@ -50,9 +50,9 @@ class Raw(Beside):
         """Of the claims that were recorded."""
         return float(workers * self.batch)
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Claim, complete."""
-        with QueueDB(place.url, Optimistic(window=place.workers, pick="slice"), schema=place.schema, pool_size=1) as db:
+        with QueueDB(target.url, Optimistic(window=target.workers, pick="slice"), schema=target.schema, pool_size=1) as db:
             engine = db.database.engine
             raw = engine.raw_connection()
             try:
@@ -61,8 +61,8 @@ class Raw(Beside):
                     driver.isolation_level = None  # transactions are ours to begin
                 loop = _Loop(db, driver.cursor(), self.recorded, self.batch)
                 loop.warm_up()
-                desk.ready()
-                loop.run(desk)
+                context.wait_for_start()
+                loop.run(context)
             finally:
                 raw.close()
 
@@ -88,27 +88,27 @@ class _Loop:
             self._claim()
         self.fill[Spot.QUEUE] = _QUEUE
 
-    def run(self, desk: Desk) -> None:
+    def run(self, context: WorkerContext) -> None:
         """Until the end."""
-        notes = desk.notes
+        notes = context.notes
         lost = 0
-        while not desk.over:
+        while not context.over:
             asked = time.monotonic()
-            jobs = self._again(self._claim, desk)
+            jobs = self._again(self._claim, context)
             notes.rounds += 1
             notes.candidates += self.tried
             notes.won += len(jobs)
             if not jobs:
-                lost = self._step_aside(desk, lost)
+                lost = self._step_aside(context, lost)
                 continue
             lost = 0
-            desk.claimed(asked, [json.loads(payload) for _, _, payload in jobs])
+            context.record_claim(asked, [json.loads(payload) for _, _, payload in jobs])
             pairs = sorted((job_id, version) for job_id, version, _ in jobs)
-            left = self._again(partial(self._complete, pairs), desk)
+            left = self._again(partial(self._complete, pairs), context)
             notes.lost += len(jobs) - left
-            desk.left(left)
+            context.record_removal(left)
 
-    def _step_aside(self, desk: Desk, lost: int) -> int:
+    def _step_aside(self, context: WorkerContext, lost: int) -> int:
         """After a claim that won nothing: wait as the product does, which is its way to claim and no overhead."""
         if self.doubtful == 1:
             return lost
@@ -117,17 +117,17 @@ class _Loop:
         elif lost + 1 < _ROUNDS:
             time.sleep(_PAUSE * 2 ** (lost + 1) * random.random())
             return lost + 1
-        desk.found_nothing()
+        context.record_empty_claim()
         return 0
 
-    def _again(self, work: Callable[[], Any], desk: Desk) -> Any:
+    def _again(self, work: Callable[[], Any], context: WorkerContext) -> Any:
         """Run ``work``; after an error count it, undo, and run it again, as the product does."""
         for attempt in range(_ATTEMPTS):
             try:
                 return work()
             except self.errors as error:
                 fault = self.db.database.dialect.fault(DBAPIError("", None, error))
-                desk.notes.faults[fault] += 1
+                context.notes.faults[fault] += 1
                 self.cursor.execute("ROLLBACK")
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -140,7 +140,7 @@ class _Loop:
     def _rows(self, what: str) -> tuple[list[Any], dict[str, int]]:
         rows = self.cursor.fetchall()
         if what not in self.columns:
-            self.columns[what] = {column[0]: place for place, column in enumerate(self.cursor.description)}
+            self.columns[what] = {column[0]: target for target, column in enumerate(self.cursor.description)}
         return rows, self.columns[what]
 
     def _claim(self) -> list[tuple[int, int, str]]:
@@ -207,6 +207,6 @@ def overhead(lab: Lab, bounds: Sequence[tuple[int, float]] = ((1, 0.7), (100, 0.
         # Both sides draw anew for each claim: a slot that is kept cannot be written down and replayed.
         api = replace(row, batch=batch, strategy=_slices)
         lab.say(f"recording the statements of claims of {batch}")
-        bare = Raw(like=api, recorded=record(replace(lab.place, workers=lab.plan.workers), batch))
+        bare = Raw(like=api, recorded=record(replace(lab.target, workers=lab.plan.workers), batch))
         ours, theirs = lab.turns([(api, lab.jobs_for(batch)), (bare, lab.jobs_for(batch))])
         yield Line(f"API ×{batch} against the same statements on the raw driver", ours, theirs, bound)

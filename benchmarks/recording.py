@@ -1,7 +1,7 @@
 """The statements that our API sends, as templates to be sent again: recorded from the API itself, so they cannot differ.
 
 What changes from claim to claim (the claim's token, the low-water mark, ids and versions) is found among the recorded values by the
-values themselves, and becomes a place in the template; all else is sent again as it was.
+values themselves, and becomes a placeholder in the template; all else is sent again as it was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import event
 
 from queue_db import LeasedJob, Optimistic, Queue, QueueDB
-from queue_db.compare.contestant import Place
+from queue_db.compare.contestant import Target
 
 #: Claims to record. Workers draw among these, so there must be many of one job, or they meet more often than the API's do. One of
 #: sixteen is of the head (``queue_db.strategies.optimistic.HEAD_EVERY``).
@@ -33,7 +33,7 @@ _TIMES = 10**15
 
 
 class Spot(Enum):
-    """What stands in a place of a template."""
+    """What stands in a placeholder of a template."""
 
     QUEUE = "queue"
     TOKEN = "token"  # noqa: S105 - of a claim
@@ -51,7 +51,7 @@ class Template:
 
     text: str
     values: tuple[Any, ...]
-    each: str = ""  #: how the driver writes a place
+    each: str = ""  #: how the driver writes a placeholder
 
     def filled(self, fill: Mapping[Spot, Any], pairs: Sequence[tuple[int, int]]) -> tuple[str, list[Any]]:
         """Text and values for these jobs."""
@@ -97,15 +97,15 @@ class Recorded:
         return "OFFSET" not in next((text for text in self.prepares if text.startswith(f"PREPARE {name} ")), claim.text)
 
 
-def record(place: Place, batch: int) -> Recorded:
+def record(target: Target, batch: int) -> Recorded:
     """Let the API claim and complete on tables of its own, and write down what it sends."""
     recorded = Recorded()
-    with QueueDB(place.url, Optimistic(window=place.workers, pick="slice"), schema=place.schema, pool_size=1) as db:
+    with QueueDB(target.url, Optimistic(window=target.workers, pick="slice"), schema=target.schema, pool_size=1) as db:
         db.migrate(revision="base")
         db.migrate()
         try:
             queue = db.queue(_QUEUE)
-            queue.enqueue_many([("job", number) for number in range(batch * (_claims(batch) + place.workers + 5) + 10)])
+            queue.enqueue_many([("job", number) for number in range(batch * (_claims(batch) + target.workers + 5) + 10)])
             each = "?" if db.database.engine.dialect.paramstyle == "qmark" else "%s"
             # A single claim first: a claim of many whose other candidates were lost completes one.
             for limit in dict.fromkeys([1, batch]):
@@ -229,7 +229,7 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
         else:
             places.append(_spot(value, time))
         at += step
-    if pairs and values and not {Spot.IDS, Spot.PAIRS, Spot.ID_ARRAY} & {place for place in places if isinstance(place, Spot)}:
+    if pairs and values and not {Spot.IDS, Spot.PAIRS, Spot.ID_ARRAY} & {one for one in places if isinstance(one, Spot)}:
         raise AssertionError(f"the jobs are not among the values of {text}")
     if len(pairs) > 1:
         text = text.replace(", ".join([f"({each}, {each})"] * len(pairs)), "\0pairs\0")
@@ -242,7 +242,7 @@ def _array(numbers: Sequence[int]) -> str:
 
 
 def _spot(value: Any, time: Spot) -> Any:
-    """The place that a value stands for, or the value."""
+    """The placeholder that a value stands for, or the value."""
     if _is_token(value):
         return Spot.TOKEN
     if value == _QUEUE:

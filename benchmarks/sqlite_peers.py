@@ -13,7 +13,7 @@ from benchmarks.beside import Beside
 from benchmarks.claims import Rival, against
 from benchmarks.figures import Line
 from benchmarks.lab import Lab
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.laboratory import contestants
 
 #: Seconds to wait for the other writers, as the product does.
@@ -26,30 +26,30 @@ class BulkDelete(Beside):
 
     name: str = "DELETE … RETURNING"
 
-    def refused(self, place: Place) -> str | None:
+    def refused(self, target: Target) -> str | None:
         """It speaks SQLite."""
-        return None if place.url.startswith("sqlite") else "DELETE … RETURNING is measured on SQLite only"
+        return None if target.url.startswith("sqlite") else "DELETE … RETURNING is measured on SQLite only"
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Delete until nothing is left."""
         statement = (
             "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE queue = 'race' AND priority = 0 "
             "ORDER BY available_at, id LIMIT ?) RETURNING payload"
         )
-        connection = sqlite3.connect(make_url(place.url).database or "", timeout=_BUSY, isolation_level=None)
+        connection = sqlite3.connect(make_url(target.url).database or "", timeout=_BUSY, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")
-            desk.ready()
-            while not desk.over:
+            context.wait_for_start()
+            while not context.over:
                 asked = time.monotonic()
                 connection.execute("BEGIN IMMEDIATE")
                 payloads = connection.execute(statement, (self.batch,)).fetchall()
                 connection.execute("COMMIT")
                 if not payloads:
-                    desk.found_nothing()
+                    context.record_empty_claim()
                     continue
-                desk.claimed(asked, [int(payload) for (payload,) in payloads])
-                desk.left(len(payloads))
+                context.record_claim(asked, [int(payload) for (payload,) in payloads])
+                context.record_removal(len(payloads))
         finally:
             connection.close()
 

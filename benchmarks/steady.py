@@ -11,7 +11,7 @@ from benchmarks.beside import Beside
 from benchmarks.figures import Line
 from benchmarks.lab import Lab
 from queue_db import QueueDB
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.laboratory import contestants
 
 #: The queue of the laboratory's product rows, which are the consumers.
@@ -47,24 +47,24 @@ class Steady(Beside):
         """Jobs that are there at the start."""
         return {"drain": self.jobs, "filled": min(self.backlog, self.jobs), "empty": 0}[self.start]
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Tables with what is there at the start."""
-        super().set_up(place, self._there)
+        super().set_up(target, self._there)
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Produce or consume."""
         # The producer does not race.
-        place = replace(place, workers=place.workers - 1)
-        if desk.number:
-            self.like.work(place, desk)
+        target = replace(target, workers=target.workers - 1)
+        if context.number:
+            self.like.work(target, context)
             return
-        tally: Any = desk.tally
-        with QueueDB(place.url, schema=place.schema, pool_size=1) as db:
+        tally: Any = context.tally
+        with QueueDB(target.url, schema=target.schema, pool_size=1) as db:
             queue = db.queue(_QUEUE)
             queue.db.ready()
-            desk.ready()
+            context.wait_for_start()
             made = self._there
-            while not desk.over:
+            while not context.over:
                 if made < self.jobs and made - tally.left < self.backlog:
                     more = range(made, min(made + ROWS, self.jobs))
                     queue.enqueue_many([("job", number) for number in more])

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.peers.common import PATIENCE, PostgreSQLPeer, analyze, fresh_schema, libpq_address, take_over_work, until_over
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 
 #: Seconds between two writes of finished jobs; its default is 1, which alone would be longer than a short run.
 _WRITE_EVERY = 0.05
 
-#: The desk of the worker that runs in this thread: chancy finds its jobs by their module and name.
+#: The context of the worker that runs in this thread: chancy finds its jobs by their module and name.
 _here = threading.local()
 
 
 async def job(number: int) -> None:
     """Do nothing."""
-    _here.desk.claimed(_here.asked, [number])
+    _here.context.record_claim(_here.asked, [number])
     if _here.seconds:
         await asyncio.sleep(_here.seconds)
 
@@ -49,20 +49,20 @@ class Chancy(PostgreSQLPeer):
             "plugins": "none",
         }
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Its migrations, a queue, and ``push_many``."""
-        fresh_schema(place)
-        asyncio.run(self._fill(place, jobs))
-        analyze(place)
+        fresh_schema(target)
+        asyncio.run(self._fill(target, jobs))
+        analyze(target)
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Its worker until the run is over."""
-        asyncio.run(self._work(place, desk))
+        asyncio.run(self._work(target, context))
 
-    async def _fill(self, place: Place, jobs: int) -> None:
+    async def _fill(self, target: Target, jobs: int) -> None:
         import chancy
 
-        async with _app(place, []) as app:
+        async with _app(target, []) as app:
             await app.migrate()
             await app.declare(
                 # Its workers make a queue of this name, with a pool of processes, if there is none.
@@ -78,11 +78,11 @@ class Chancy(PostgreSQLPeer):
             async for _ in app.push_many(wanted):
                 pass
 
-    async def _work(self, place: Place, desk: Desk) -> None:
+    async def _work(self, target: Target, context: WorkerContext) -> None:
         from chancy import Worker
         from chancy.plugin import Plugin
 
-        _here.desk, _here.asked, _here.seconds = desk, 0.0, take_over_work(desk)
+        _here.context, _here.asked, _here.seconds = context, 0.0, take_over_work(context)
 
         class Watched(Worker):
             """Tells when jobs are asked for."""
@@ -91,7 +91,7 @@ class Chancy(PostgreSQLPeer):
 
             async def fetch_jobs(self, queue: Any, *arguments: Any, **named: Any) -> Any:
                 if not self.gone_off:
-                    desk.ready()
+                    context.wait_for_start()
                     self.gone_off = True
                 _here.asked = time.monotonic()
                 return await super().fetch_jobs(queue, *arguments, **named)
@@ -104,9 +104,9 @@ class Chancy(PostgreSQLPeer):
                 return "queue_db.acknowledged"
 
             async def on_job_updated(self, *, worker: Any, job: Any) -> None:
-                desk.left(1)
+                context.record_removal(1)
 
-        async with _app(place, [Acknowledged()]) as app:
+        async with _app(target, [Acknowledged()]) as app:
             worker = Watched(app, register_signal_handlers=False, shutdown_timeout=10)
             worker.send_outgoing_interval = _WRITE_EVERY
             await worker.start()
@@ -114,18 +114,18 @@ class Chancy(PostgreSQLPeer):
             stopping: list[asyncio.Task[Any]] = []
             try:
                 # Its way to stop writes back what has ended; to be called again does no harm.
-                await until_over(desk, running, lambda: stopping.append(asyncio.create_task(worker.stop())))
+                await until_over(context, running, lambda: stopping.append(asyncio.create_task(worker.stop())))
             finally:
                 await asyncio.wait_for(worker.stop(), PATIENCE)
 
 
-def _app(place: Place, plugins: list[Any]) -> Any:
+def _app(target: Target, plugins: list[Any]) -> Any:
     import chancy
 
     log = logging.getLogger("chancy")
     log.setLevel(logging.ERROR)
     return chancy.Chancy(
-        libpq_address(place),
+        libpq_address(target),
         plugins=plugins,
         no_default_plugins=True,
         min_connection_pool_size=1,

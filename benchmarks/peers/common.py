@@ -1,4 +1,4 @@
-"""What all peers have in common: words, packages, databases, and how a worker loop that is not ours meets the desk."""
+"""What all peers have in common: words, packages, databases, and how a worker loop that is not ours meets the context."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 from sqlalchemy import make_url
 
-from queue_db.compare.contestant import Desk, Place, Tally
+from queue_db.compare.contestant import Tally, Target, WorkerContext
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.history import Notes
 
 INSTALL = "pip install --group peers"
 
-#: Seconds between two looks at the desk while a loop that is not ours runs.
+#: Seconds between two looks at the context while a loop that is not ours runs.
 GLANCE = 0.005
 
 #: Seconds that a peer has to stop after the end, less than the laboratory's own patience.
@@ -58,9 +58,9 @@ class Peer(ABC):
         """Settings that people should see beside the figures."""
         return {}
 
-    def refused(self, place: Place) -> str | None:
+    def refused(self, target: Target) -> str | None:
         """What is missing, in a sentence."""
-        if make_url(place.url).get_backend_name() not in self.databases:
+        if make_url(target.url).get_backend_name() not in self.databases:
             return f"{self.name} needs {' or '.join(_TITLES[name] for name in self.databases)}"
         missing = [name for name in self.packages if not installed(name)]
         if missing:
@@ -68,26 +68,26 @@ class Peer(ABC):
         return None
 
     @abstractmethod
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Make fresh tables with ``jobs`` due jobs."""
 
     @abstractmethod
-    def work(self, place: Place, desk: Desk) -> None:
-        """Run the peer's own worker until ``desk.over``."""
+    def work(self, target: Target, context: WorkerContext) -> None:
+        """Run the peer's own worker until ``context.over``."""
 
     @abstractmethod
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         """Remove what ``set_up`` made."""
 
 
 class PostgreSQLPeer(Peer):
-    """One whose tables stand in the place's schema, found by ``search_path`` or by the peer's own option."""
+    """One whose tables stand in the target's schema, found by ``search_path`` or by the peer's own option."""
 
     databases = ("postgresql",)
 
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         """Empty the schema: it is the laboratory's."""
-        fresh_schema(place)
+        fresh_schema(target)
 
 
 class SQLitePeer(Peer):
@@ -95,21 +95,21 @@ class SQLitePeer(Peer):
 
     databases = ("sqlite",)
 
-    def refused(self, place: Place) -> str | None:
-        """A database in memory has no place beside it."""
-        refused = super().refused(place)
-        if refused is None and make_url(place.url).database in (None, "", ":memory:"):
+    def refused(self, target: Target) -> str | None:
+        """A database in memory has no target beside it."""
+        refused = super().refused(target)
+        if refused is None and make_url(target.url).database in (None, "", ":memory:"):
             return f"{self.name} needs a database in a file"
         return refused
 
-    def file(self, place: Place) -> Path:
+    def file(self, target: Target) -> Path:
         """Its database."""
-        database = Path(make_url(place.url).database or "")
+        database = Path(make_url(target.url).database or "")
         return database.with_name(f"{database.stem}.{self.name}.db")
 
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         """Delete the file and what SQLite keeps beside it."""
-        file = self.file(place)
+        file = self.file(target)
         for suffix in ("", "-wal", "-shm", "-journal"):
             file.with_name(file.name + suffix).unlink(missing_ok=True)
 
@@ -119,16 +119,16 @@ def installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
     except ValueError:
-        # It has been imported, and has put something without a specification into its place, as kombu does.
+        # It has been imported, and has put something without a specification into its target, as kombu does.
         return True
 
 
-def libpq_address(place: Place) -> str:
-    """The address of ``place`` for libpq, with its schema as the only one on the search path, and with time limits."""
-    url = make_url(place.url).set(drivername="postgresql")
+def libpq_address(target: Target) -> str:
+    """The address of ``target`` for libpq, with its schema as the only one on the search path, and with time limits."""
+    url = make_url(target.url).set(drivername="postgresql")
     options = [str(url.query["options"])] if "options" in url.query else []
-    if place.schema is not None:
-        options.append(f"-csearch_path={place.schema}")
+    if target.schema is not None:
+        options.append(f"-csearch_path={target.schema}")
     limits = {"connect_timeout": "10", "keepalives_idle": "10", "tcp_user_timeout": "60000"}
     url = url.update_query_dict({name: value for name, value in limits.items() if name not in url.query})
     if options:
@@ -137,41 +137,41 @@ def libpq_address(place: Place) -> str:
     return url.render_as_string(hide_password=False).replace("+", "%20")
 
 
-def plain_address(place: Place) -> str:
-    """The address of ``place`` without a driver."""
-    return make_url(place.url).set(drivername="postgresql").render_as_string(hide_password=False)
+def plain_address(target: Target) -> str:
+    """The address of ``target`` without a driver."""
+    return make_url(target.url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
-def fresh_schema(place: Place) -> None:
-    """Drop the place's schema with all that a peer has left there, and make it anew."""
-    if place.schema is None:
+def fresh_schema(target: Target) -> None:
+    """Drop the target's schema with all that a peer has left there, and make it anew."""
+    if target.schema is None:
         return
-    with autocommitting(place.url) as engine, engine.connect() as connection:
-        name = connection.dialect.identifier_preparer.quote(place.schema)
+    with autocommitting(target.url) as engine, engine.connect() as connection:
+        name = connection.dialect.identifier_preparer.quote(target.schema)
         connection.exec_driver_sql(f"DROP SCHEMA IF EXISTS {name} CASCADE")
         connection.exec_driver_sql(f"CREATE SCHEMA {name}")
 
 
-def analyze(place: Place) -> None:
+def analyze(target: Target) -> None:
     """Let the planner know the filled tables: our own rows do this too, and a server in use has done it long ago."""
-    with autocommitting(place.url) as engine, engine.connect() as connection:
+    with autocommitting(target.url) as engine, engine.connect() as connection:
         quote = connection.dialect.identifier_preparer.quote
         tables = (
-            connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = %s", (place.schema,)).scalars().all()
+            connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = %s", (target.schema,)).scalars().all()
         )
         for table in tables:
-            connection.exec_driver_sql(f"ANALYZE {quote(place.schema or 'public')}.{quote(table)}")
+            connection.exec_driver_sql(f"ANALYZE {quote(target.schema or 'public')}.{quote(table)}")
 
 
-def take_over_work(desk: Desk) -> float:
-    """Seconds that a job works, which the caller lets pass from now on: the desk would hold up an event loop."""
-    seconds, desk.work_seconds = desk.work_seconds, 0.0
+def take_over_work(context: WorkerContext) -> float:
+    """Seconds that a job works, which the caller lets pass from now on: the context would hold up an event loop."""
+    seconds, context.work_seconds = context.work_seconds, 0.0
     return seconds
 
 
-async def until_over(desk: Desk, running: asyncio.Task[Any], stop: Callable[[], object]) -> None:
+async def until_over(context: WorkerContext, running: asyncio.Task[Any], stop: Callable[[], object]) -> None:
     """Let a worker loop run; when the run is over, ``stop`` it, and if it does not, cancel it."""
-    while not running.done() and not desk.over:
+    while not running.done() and not context.over:
         await asyncio.wait({running}, timeout=GLANCE)
     if not running.done():
         stop()
@@ -183,13 +183,13 @@ async def until_over(desk: Desk, running: asyncio.Task[Any], stop: Callable[[], 
 
 
 class Crowd:
-    """One desk for several threads: a peer with threads of its own gets a desk for each, and they are added up at the end."""
+    """One context for several threads: a peer with threads of its own gets a context for each, and they are added up at the end."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: WorkerContext) -> None:
+        self._desk = context
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._desks: list[Desk] = []
+        self._desks: list[WorkerContext] = []
 
     @property
     def over(self) -> bool:
@@ -197,15 +197,15 @@ class Crowd:
         return self._desk.over
 
     @property
-    def desk(self) -> Desk:
+    def context(self) -> WorkerContext:
         """The calling thread's."""
-        mine: Desk | None = getattr(self._local, "desk", None)
+        mine: WorkerContext | None = getattr(self._local, "context", None)
         if mine is None:
             whole = self._desk
-            mine = Desk(
+            mine = WorkerContext(
                 whole.number, _Locked(whole.tally, self._lock), whole.start, whole.work_seconds, whole.clone, self._protocol
             )
-            self._local.desk = mine
+            self._local.context = mine
             with self._lock:
                 self._desks.append(mine)
         return mine
@@ -223,7 +223,7 @@ class Crowd:
         return locked
 
     def close(self) -> None:
-        """Write everybody's notes into the one desk's."""
+        """Write everybody's notes into the one context's."""
         notes, others = self._desk.notes, [one.notes for one in self._desks]
         begun = sorted((when, job) for other in others for when, job in zip(other.times, other.jobs, strict=True))
         notes.times.extend(when for when, _ in begun)

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import make_url
 
 from benchmarks.peers.common import Peer
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.engines import autocommitting
 from queue_db.dialects import dialect_for
 
@@ -34,12 +34,12 @@ class Kombu(Peer):
         """All by default: the server's isolation level, one connection for each process."""
         return {"transport": "sqlalchemy+pymysql", "isolation": "the server's default", "promise": "at most once after a crash"}
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Its two tables, and one ``publish`` after the other; it has no other way."""
         from kombu.transport.sqlalchemy import metadata
 
-        self.tear_down(place)
-        with self._channel(place) as (channel, queue):
+        self.tear_down(target)
+        with self._channel(target) as (channel, queue):
             # It makes them itself, but only once in the life of a process.
             metadata.create_all(channel.session.get_bind())
             producer = channel.Producer()
@@ -47,41 +47,41 @@ class Kombu(Peer):
             for number in range(jobs):
                 producer.publish(number, routing_key=queue.name, serializer="json")
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Get one, acknowledge it."""
         from sqlalchemy.exc import DBAPIError
 
-        with self._channel(place) as (channel, queue):
+        with self._channel(target) as (channel, queue):
             queue.declare()
-            dialect = dialect_for(make_url(place.url).get_backend_name())
-            desk.ready()
-            while not desk.over:
+            dialect = dialect_for(make_url(target.url).get_backend_name())
+            context.wait_for_start()
+            while not context.over:
                 asked = time.monotonic()
                 try:
                     message = queue.get()
                 except DBAPIError as error:
-                    desk.notes.faults[dialect.fault(error)] += 1
+                    context.notes.faults[dialect.fault(error)] += 1
                     channel.session.rollback()
                     continue
                 if message is None:
-                    desk.found_nothing()
+                    context.record_empty_claim()
                     continue
-                desk.claimed(asked, [message.payload])
+                context.record_claim(asked, [message.payload])
                 message.ack()
-                desk.left(1)
+                context.record_removal(1)
 
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         """Drop the two tables."""
-        with autocommitting(place.url) as engine, engine.connect() as connection:
+        with autocommitting(target.url) as engine, engine.connect() as connection:
             quote = connection.dialect.identifier_preparer.quote
             for table in _TABLES:
-                connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quote(place.schema or '')}.{table}")
+                connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quote(target.schema or '')}.{table}")
 
     @contextmanager
-    def _channel(self, place: Place) -> Iterator[tuple[Any, Any]]:
+    def _channel(self, target: Target) -> Iterator[tuple[Any, Any]]:
         from kombu import Connection, Queue
 
-        url = make_url(place.url).set(database=place.schema).render_as_string(hide_password=False)
+        url = make_url(target.url).set(database=target.schema).render_as_string(hide_password=False)
         limits = {"connect_args": {"connect_timeout": 10, "read_timeout": 60, "write_timeout": 60}}
         with Connection(f"sqlalchemy+{url}", transport_options=limits) as connection, connection.channel() as channel:
             try:

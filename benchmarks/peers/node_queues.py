@@ -17,7 +17,7 @@ from typing import IO, Any, ClassVar
 
 from benchmarks.peers import npm
 from benchmarks.peers.common import GLANCE, PATIENCE, PostgreSQLPeer, analyze, fresh_schema, plain_address, take_over_work
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.errors import QueueDBError
 
 #: Seconds to fill the queue, and to get ready.
@@ -39,9 +39,9 @@ class NodePeer(PostgreSQLPeer):
         """For the script."""
         return {"batch": self.batch}
 
-    def refused(self, place: Place) -> str | None:
+    def refused(self, target: Target) -> str | None:
         """Without Node, or without the package."""
-        refused = super().refused(place)
+        refused = super().refused(target)
         if refused is not None:
             return refused
         if shutil.which("node") is None:
@@ -50,31 +50,31 @@ class NodePeer(PostgreSQLPeer):
             return f"{self.name} is not installed: {npm.INSTALL}"
         return None
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Let the script make its schema and fill it."""
-        fresh_schema(place)
-        with self._node(place, jobs) as (process, errors):
+        fresh_schema(target)
+        with self._node(target, jobs) as (process, errors):
             try:
                 code = process.wait(timeout=_FILL_LIMIT)
             except subprocess.TimeoutExpired:
                 raise NodeError(f"{self.name} did not fill its queue within {_FILL_LIMIT:.0f} s") from None
             if code:
                 raise NodeError(f"{self.name}: {_last(errors)}")
-        analyze(place)
+        analyze(target)
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Let the script work, and write down what it tells."""
-        with self._node(place, None, take_over_work(desk)) as (process, errors):
+        with self._node(target, None, take_over_work(context)) as (process, errors):
             conversation = _Conversation(process)
             if not conversation.hears("ready", _READY_LIMIT):
                 raise NodeError(f"{self.name} did not get ready: {_last(errors)}")
-            desk.ready()
+            context.wait_for_start()
             conversation.say("go")
             stopped: float | None = None
             while not conversation.ended:
                 for line in conversation.lines(GLANCE):
-                    self._note(line, desk)
-                if stopped is None and desk.over:
+                    self._note(line, context)
+                if stopped is None and context.over:
                     stopped = time.monotonic()
                     conversation.say("stop")
                 if stopped is not None and time.monotonic() > stopped + PATIENCE:
@@ -82,23 +82,23 @@ class NodePeer(PostgreSQLPeer):
             if stopped is None:
                 raise NodeError(f"{self.name} has ended too early: {_last(errors)}")
 
-    def _note(self, line: str, desk: Desk) -> None:
+    def _note(self, line: str, context: WorkerContext) -> None:
         word, *values = line.split()
         if word == "c":
-            desk.claimed(time.monotonic() - float(values[0]), [int(value) for value in values[1:]])
+            context.record_claim(time.monotonic() - float(values[0]), [int(value) for value in values[1:]])
         elif word == "l":
-            desk.left(int(values[0]))
+            context.record_removal(int(values[0]))
         elif word == "cpu":
-            ours, theirs = desk.cpu_clock, float(values[0])
-            desk.cpu_clock = lambda: ours() + theirs
+            ours, theirs = context.cpu_clock, float(values[0])
+            context.cpu_clock = lambda: ours() + theirs
 
     @contextmanager
-    def _node(self, place: Place, fill: int | None, seconds: float = 0.0) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    def _node(self, target: Target, fill: int | None, seconds: float = 0.0) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
         settings = {
             **self.settings(),
             "home": str(npm.HOME),
-            "url": plain_address(place),
-            "schema": place.schema,
+            "url": plain_address(target),
+            "schema": target.schema,
             "fill": fill,
             "workSeconds": seconds,
         }

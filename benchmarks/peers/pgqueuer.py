@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.peers.common import PostgreSQLPeer, analyze, fresh_schema, plain_address, take_over_work, until_over
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 
 _FILL = 5000
 
@@ -36,20 +36,20 @@ class PgQueuer(PostgreSQLPeer):
             "durability": "durable (its default: all tables logged)",
         }
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Its schema, and ``enqueue`` with lists."""
-        fresh_schema(place)
-        _run(self._fill(place, jobs))
-        analyze(place)
+        fresh_schema(target)
+        _run(self._fill(target, jobs))
+        analyze(target)
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """``PgQueuer.run`` until the run is over."""
-        _run(self._work(place, desk))
+        _run(self._work(target, context))
 
-    async def _fill(self, place: Place, jobs: int) -> None:
+    async def _fill(self, target: Target, jobs: int) -> None:
         from pgqueuer.queries import Queries
 
-        connection = await _connect(place)
+        connection = await _connect(target)
         try:
             queries = Queries.from_asyncpg_connection(connection)
             await queries.install()
@@ -59,7 +59,7 @@ class PgQueuer(PostgreSQLPeer):
         finally:
             await connection.close(timeout=10.0)
 
-    async def _work(self, place: Place, desk: Desk) -> None:
+    async def _work(self, target: Target, context: WorkerContext) -> None:
         from datetime import timedelta
 
         from pgqueuer import PgQueuer as Consumer
@@ -67,7 +67,7 @@ class PgQueuer(PostgreSQLPeer):
         from pgqueuer.queries import Queries
 
         logging.getLogger("pgqueuer").setLevel(logging.ERROR)
-        asked, seconds = 0.0, take_over_work(desk)
+        asked, seconds = 0.0, take_over_work(context)
 
         class Watched(Queries):
             """Tells when jobs are asked for and when they are acknowledged."""
@@ -77,23 +77,23 @@ class PgQueuer(PostgreSQLPeer):
             async def dequeue(self, *arguments: Any, **named: Any) -> Any:
                 nonlocal asked
                 if not self.gone_off:
-                    desk.ready()
+                    context.wait_for_start()
                     self.gone_off = True
                 asked = time.monotonic()
                 return await super().dequeue(*arguments, **named)
 
             async def log_jobs(self, job_status: Any) -> None:
                 await super().log_jobs(job_status)
-                desk.left(len(job_status))
+                context.record_removal(len(job_status))
 
-        connection = await _connect(place)
+        connection = await _connect(target)
         try:
             driver = AsyncpgDriver(connection)
             consumer = Consumer(driver, queries=Watched(driver))
 
             @consumer.entrypoint("job")
             async def job(job: Any) -> None:
-                desk.claimed(asked, [int(job.payload)])
+                context.record_claim(asked, [int(job.payload)])
                 if seconds:
                     await asyncio.sleep(seconds)
 
@@ -104,16 +104,16 @@ class PgQueuer(PostgreSQLPeer):
                     log_aggregation_interval=timedelta(0),
                 )
             )
-            await until_over(desk, running, consumer.shutdown.set)
+            await until_over(context, running, consumer.shutdown.set)
         finally:
             await connection.close(timeout=10.0)
 
 
-async def _connect(place: Place) -> Any:
+async def _connect(target: Target) -> Any:
     import asyncpg
 
-    settings = {} if place.schema is None else {"search_path": place.schema}
-    return await asyncpg.connect(plain_address(place), timeout=10.0, command_timeout=60.0, server_settings=settings)
+    settings = {} if target.schema is None else {"search_path": target.schema}
+    return await asyncpg.connect(plain_address(target), timeout=10.0, command_timeout=60.0, server_settings=settings)
 
 
 def _uvloop() -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.peers.common import Peer
-from queue_db.compare.contestant import Place
+from queue_db.compare.contestant import Target
 from queue_db.errors import ConfigurationError
 
 #: Where ``tools/debian_packages.py`` may have unpacked it, without root.
@@ -100,16 +100,16 @@ class RedisPeer(Peer):
         """As durable as the databases."""
         return {"server": "a private Redis", "appendonly": "yes", "appendfsync": "always"}
 
-    def refused(self, place: Place) -> str | None:
+    def refused(self, target: Target) -> str | None:
         """Without a server."""
-        refused = super().refused(place)
+        refused = super().refused(target)
         if refused is None and program() is None:
             return f"{self.name} needs redis-server on PATH (or unpacked, see benchmarks/README.md)"
         return refused
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Start the server, and fill it."""
-        self.tear_down(place)
+        self.tear_down(target)
         _running[self] = started = _start()
         self.fill(started.server, jobs)
 
@@ -117,7 +117,7 @@ class RedisPeer(Peer):
     def fill(self, server: Server, jobs: int) -> None:
         """Enqueue them."""
 
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         """Stop the server that ``set_up`` has started."""
         running = _running.pop(self, None)
         if running is not None:

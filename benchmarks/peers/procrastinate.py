@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.peers.common import PostgreSQLPeer, analyze, fresh_schema, libpq_address, take_over_work, until_over
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 
 #: Jobs that one worker process runs at a time: its page on concurrency advises several; four were 1.5 times as fast as one.
 _CONCURRENCY = 4
@@ -38,27 +38,27 @@ class Procrastinate(PostgreSQLPeer):
             "fetch_job_polling_interval": "0.01 s",
         }
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Its schema, and ``batch_defer``."""
-        fresh_schema(place)
-        asyncio.run(self._fill(place, jobs))
-        analyze(place)
+        fresh_schema(target)
+        asyncio.run(self._fill(target, jobs))
+        analyze(target)
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """``run_worker_async`` until the run is over."""
-        asyncio.run(self._work(place, desk))
+        asyncio.run(self._work(target, context))
 
-    async def _fill(self, place: Place, jobs: int) -> None:
-        app, task = _app(place, None)
+    async def _fill(self, target: Target, jobs: int) -> None:
+        app, task = _app(target, None)
         async with app.open_async():
             await app.schema_manager.apply_schema_async()
             for start in range(0, jobs, _FILL):
                 await task.batch_defer_async(*({"number": number} for number in range(start, min(start + _FILL, jobs))))
 
-    async def _work(self, place: Place, desk: Desk) -> None:
+    async def _work(self, target: Target, context: WorkerContext) -> None:
         # It writes two lines for each job, which people would turn off before measuring.
         logging.getLogger("procrastinate").setLevel(logging.ERROR)
-        app, _ = _app(place, desk)
+        app, _ = _app(target, context)
         async with app.open_async():
             running = asyncio.create_task(
                 app.run_worker_async(
@@ -70,15 +70,15 @@ class Procrastinate(PostgreSQLPeer):
                 )
             )
             # Its documented way to stop: the running jobs end first.
-            await until_over(desk, running, running.cancel)
+            await until_over(context, running, running.cancel)
 
 
-def _app(place: Place, desk: Desk | None) -> tuple[Any, Any]:
+def _app(target: Target, context: WorkerContext | None) -> tuple[Any, Any]:
     import procrastinate
     from procrastinate.manager import JobManager
 
     asked = 0.0
-    seconds = take_over_work(desk) if desk is not None else 0.0
+    seconds = take_over_work(context) if context is not None else 0.0
 
     class Watched(JobManager):
         """Tells when a job is asked for and when it is acknowledged."""
@@ -87,26 +87,26 @@ def _app(place: Place, desk: Desk | None) -> tuple[Any, Any]:
 
         async def fetch_job(self, *arguments: Any, **named: Any) -> Any:
             nonlocal asked
-            assert desk is not None  # noqa: S101 - only a worker fetches
+            assert context is not None  # noqa: S101 - only a worker fetches
             if not self.gone_off:
-                desk.ready()
+                context.wait_for_start()
                 self.gone_off = True
             asked = time.monotonic()
             return await super().fetch_job(*arguments, **named)
 
         async def finish_job(self, *arguments: Any, **named: Any) -> None:
-            assert desk is not None  # noqa: S101 - only a worker finishes
+            assert context is not None  # noqa: S101 - only a worker finishes
             await super().finish_job(*arguments, **named)
-            desk.left(1)
+            context.record_removal(1)
 
-    connector = procrastinate.PsycopgConnector(conninfo=libpq_address(place), min_size=1, max_size=_CONCURRENCY + 2, timeout=10.0)
+    connector = procrastinate.PsycopgConnector(conninfo=libpq_address(target), min_size=1, max_size=_CONCURRENCY + 2, timeout=10.0)
     app = procrastinate.App(connector=connector)
     app.job_manager = Watched(app.connector)
 
     @app.task(name="job")
     async def job(number: int) -> None:
-        assert desk is not None  # noqa: S101 - only a worker runs it
-        desk.claimed(asked, [number])
+        assert context is not None  # noqa: S101 - only a worker runs it
+        context.record_claim(asked, [number])
         if seconds:
             await asyncio.sleep(seconds)
 

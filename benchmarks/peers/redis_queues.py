@@ -10,14 +10,14 @@ from typing import Any
 
 from benchmarks.peers.common import GLANCE, PATIENCE, Crowd
 from benchmarks.peers.private_redis import RedisPeer, Server
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 
 _FILL = 1000
 
 #: dramatiq's threads in each worker process: its default, and 1.5 times as fast as one.
 _THREADS = 8
 
-#: The desk of the worker that runs in this thread: rq finds its jobs by their module and name.
+#: The context of the worker that runs in this thread: rq finds its jobs by their module and name.
 _here = threading.local()
 
 
@@ -42,48 +42,48 @@ class RedisLists(RedisPeer):
             for start in range(0, jobs, _FILL):
                 client.rpush("race", *range(start, min(start + _FILL, jobs)))
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Move, remove."""
         with self.reached.client() as client:
             client.ping()
-            desk.ready()
+            context.wait_for_start()
             if self.batch == 1:
-                self._single(client, desk, f"race:{desk.number}")
+                self._single(client, context, f"race:{context.number}")
             else:
-                self._pipelined(client, desk, f"race:{desk.number}")
+                self._pipelined(client, context, f"race:{context.number}")
 
-    def _single(self, client: Any, desk: Desk, mine: str) -> None:
-        while not desk.over:
+    def _single(self, client: Any, context: WorkerContext, mine: str) -> None:
+        while not context.over:
             asked = time.monotonic()
             # Not for long: whoever waits does not see that the run is over.
             value = client.blmove("race", mine, 0.05, src="LEFT", dest="RIGHT")
             if value is None:
-                desk.found_nothing()
+                context.record_empty_claim()
                 continue
-            desk.claimed(asked, [int(value)])
+            context.record_claim(asked, [int(value)])
             client.lrem(mine, 1, value)
-            desk.left(1)
+            context.record_removal(1)
 
-    def _pipelined(self, client: Any, desk: Desk, mine: str) -> None:
-        while not desk.over:
+    def _pipelined(self, client: Any, context: WorkerContext, mine: str) -> None:
+        while not context.over:
             asked = time.monotonic()
             with client.pipeline(transaction=False) as pipe:
                 for _ in range(self.batch):
                     pipe.lmove("race", mine, "LEFT", "RIGHT")
                 values = [value for value in pipe.execute() if value is not None]
             if not values:
-                desk.found_nothing()
+                context.record_empty_claim()
                 continue
-            desk.claimed(asked, [int(value) for value in values])
+            context.record_claim(asked, [int(value) for value in values])
             with client.pipeline(transaction=False) as pipe:
                 for value in values:
                     pipe.lrem(mine, 1, value)
-                desk.left(sum(pipe.execute()))
+                context.record_removal(sum(pipe.execute()))
 
 
 def job(number: int) -> None:
     """Do nothing."""
-    _here.desk.claimed(_here.asked, [number])
+    _here.context.record_claim(_here.asked, [number])
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class RQ(RedisPeer):
                 numbers = range(start, min(start + _FILL, jobs))
                 queue.enqueue_many([Queue.prepare_data(f"{__name__}.job", (number,), result_ttl=0) for number in numbers])
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Bursts, until the run is over."""
         from rq import Queue, SimpleWorker
         from rq.timeouts import BaseDeathPenalty
@@ -134,7 +134,7 @@ class RQ(RedisPeer):
                 pass
 
             def dequeue_job_and_maintain_ttl(self, *arguments: Any, **named: Any) -> Any:
-                if desk.over:
+                if context.over:
                     return None
                 _here.asked = time.monotonic()
                 return super().dequeue_job_and_maintain_ttl(*arguments, **named)
@@ -142,16 +142,16 @@ class RQ(RedisPeer):
             def perform_job(self, *arguments: Any, **named: Any) -> bool:
                 done: bool = super().perform_job(*arguments, **named)
                 if done:
-                    desk.left(1)
+                    context.record_removal(1)
                 return done
 
         logging.getLogger("rq.worker").setLevel(logging.ERROR)
-        _here.desk, _here.asked = desk, 0.0
+        _here.context, _here.asked = context, 0.0
         with self.reached.client() as client:
             worker = Watched([Queue("race", connection=client)], connection=client)
             worker.log_job_description = False
-            desk.ready()
-            while not desk.over:
+            context.wait_for_start()
+            while not context.over:
                 worker.work(burst=True, logging_level="ERROR")
                 time.sleep(GLANCE)
 
@@ -185,19 +185,19 @@ class Dramatiq(RedisPeer):
         finally:
             broker.close()
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Its worker until the run is over."""
         from dramatiq import Worker
 
         logging.getLogger("dramatiq").setLevel(logging.ERROR)
-        crowd = Crowd(desk)
+        crowd = Crowd(context)
         broker, _ = self._open(self.reached, crowd)
         broker.client.ping()
         worker = Worker(broker, worker_threads=_THREADS, worker_timeout=100)
-        desk.ready()
+        context.wait_for_start()
         worker.start()
         try:
-            while not desk.over:
+            while not context.over:
                 time.sleep(GLANCE)
         finally:
             worker.stop(timeout=int(PATIENCE * 1000))
@@ -213,7 +213,7 @@ class Dramatiq(RedisPeer):
 
             def after_ack(self, broker: Any, message: Any) -> None:
                 if crowd is not None:
-                    crowd.desk.left(1)
+                    crowd.context.record_removal(1)
 
         broker = RedisBroker(url=server.url)
         broker.add_middleware(Acknowledged())
@@ -223,7 +223,7 @@ class Dramatiq(RedisPeer):
         def job(number: int) -> None:
             if crowd is not None:
                 now = time.monotonic()
-                crowd.desk.claimed(getattr(ended, "when", now), [number])
+                crowd.context.record_claim(getattr(ended, "when", now), [number])
                 ended.when = time.monotonic()
 
         return broker, job

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.peers.common import Crowd, SQLitePeer
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.model import Fault
 
 #: Seconds to wait for the other writers, as our own rows do.
@@ -41,29 +41,29 @@ class PersistQueue(SQLitePeer):
             "synchronous": "as SQLite was built: FULL, as a rule",
         }
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """One ``put`` after the other; it has no other way."""
-        self.tear_down(place)
-        queue = self._open(place)
+        self.tear_down(target)
+        queue = self._open(target)
         try:
             for number in range(jobs):
                 queue.put(number)
         finally:
             queue.close()
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """``get``, ``ack``."""
-        if desk.number:
-            desk.ready()
-            while not desk.over:
+        if context.number:
+            context.wait_for_start()
+            while not context.over:
                 time.sleep(0.01)
             return
-        queue = self._open(place)
-        crowd = Crowd(desk)
+        queue = self._open(target)
+        crowd = Crowd(context)
         failed: list[BaseException] = []
         try:
-            desk.ready()
-            threads = [threading.Thread(target=self._thread, args=(queue, crowd, failed)) for _ in range(place.workers)]
+            context.wait_for_start()
+            threads = [threading.Thread(target=self._thread, args=(queue, crowd, failed)) for _ in range(target.workers)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -77,25 +77,25 @@ class PersistQueue(SQLitePeer):
     def _thread(self, queue: Any, crowd: Crowd, failed: list[BaseException]) -> None:
         from persistqueue import Empty
 
-        desk = crowd.desk
+        context = crowd.context
         try:
             while not crowd.over and not failed:
                 asked = time.monotonic()
                 try:
                     item = queue.get(block=False, raw=True)
                 except Empty:
-                    desk.found_nothing()
+                    context.record_empty_claim()
                     continue
-                desk.claimed(asked, [item["data"]])
+                context.record_claim(asked, [item["data"]])
                 queue.ack(id=item["pqid"])
-                desk.left(1)
+                context.record_removal(1)
         except BaseException as error:  # noqa: BLE001 - told to the worker, whose thread this is not
             failed.append(error)
 
-    def _open(self, place: Place) -> Any:
+    def _open(self, target: Target) -> Any:
         from persistqueue import SQLiteAckQueue
 
-        file = self.file(place)
+        file = self.file(target)
         return SQLiteAckQueue(str(file.parent), db_file_name=file.name, multithreading=True, timeout=_BUSY, auto_resume=False)
 
 
@@ -114,10 +114,10 @@ class LiteQueue(SQLitePeer):
         """It asks for NORMAL, which can lose the last commits with the power; FULL is what all other rows have."""
         return {"journal_mode": "WAL", "synchronous": "FULL (its own: NORMAL)", "cache_size": "256 MB, by default"}
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """All of them in one transaction."""
-        self.tear_down(place)
-        queue = self._open(place)
+        self.tear_down(target)
+        queue = self._open(target)
         try:
             with queue.transaction():
                 for number in range(jobs):
@@ -126,31 +126,31 @@ class LiteQueue(SQLitePeer):
         finally:
             queue.close()
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """``pop``, ``done``."""
-        queue = self._open(place)
+        queue = self._open(target)
         try:
-            desk.ready()
-            while not desk.over:
+            context.wait_for_start()
+            while not context.over:
                 asked = time.monotonic()
                 try:
                     message = queue.pop()
                     if message is None:
-                        desk.found_nothing()
+                        context.record_empty_claim()
                         continue
-                    desk.claimed(asked, [int(message.data)])
+                    context.record_claim(asked, [int(message.data)])
                     queue.done(message.message_id)
                 except sqlite3.OperationalError as error:
-                    _count(desk, error)
+                    _count(context, error)
                     continue
-                desk.left(1)
+                context.record_removal(1)
         finally:
             queue.close()
 
-    def _open(self, place: Place) -> Any:
+    def _open(self, target: Target) -> Any:
         from litequeue import LiteQueue as Queue
 
-        queue = Queue(str(self.file(place)), timeout=_BUSY)
+        queue = Queue(str(self.file(target)), timeout=_BUSY)
         queue.conn.execute("PRAGMA synchronous = FULL")
         return queue
 
@@ -176,43 +176,43 @@ class Huey(SQLitePeer):
             "strict_fifo": "no, by default",
         }
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """One call after the other; it has no other way."""
-        self.tear_down(place)
-        huey, job = self._open(place, lambda _: None)
+        self.tear_down(target)
+        huey, job = self._open(target, lambda _: None)
         try:
             for number in range(jobs):
                 job(number)
         finally:
             huey.storage.close()
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """``dequeue``, ``execute``."""
         logging.getLogger("huey").setLevel(logging.ERROR)
         asked = 0.0
-        huey, _ = self._open(place, lambda number: desk.claimed(asked, [number]))
+        huey, _ = self._open(target, lambda number: context.record_claim(asked, [number]))
         try:
             huey.pending_count()  # connected before the gun
-            desk.ready()
-            while not desk.over:
+            context.wait_for_start()
+            while not context.over:
                 asked = time.monotonic()
                 try:
                     task = huey.dequeue()
                 except sqlite3.OperationalError as error:
-                    _count(desk, error)
+                    _count(context, error)
                     continue
                 if task is None:
-                    desk.found_nothing()
+                    context.record_empty_claim()
                     continue
                 huey.execute(task)
-                desk.left(1)
+                context.record_removal(1)
         finally:
             huey.storage.close()
 
-    def _open(self, place: Place, begun: Callable[[int], None]) -> tuple[Any, Any]:
+    def _open(self, target: Target, begun: Callable[[int], None]) -> tuple[Any, Any]:
         from huey import SqliteHuey
 
-        huey = SqliteHuey("race", filename=str(self.file(place)), fsync=True, timeout=_BUSY, results=False)
+        huey = SqliteHuey("race", filename=str(self.file(target)), fsync=True, timeout=_BUSY, results=False)
 
         @huey.task(name="job")
         def job(number: int) -> None:
@@ -221,8 +221,8 @@ class Huey(SQLitePeer):
         return huey, job
 
 
-def _count(desk: Desk, error: sqlite3.OperationalError) -> None:
+def _count(context: WorkerContext, error: sqlite3.OperationalError) -> None:
     """Too many writers at once is what is measured here; anything else is a mistake."""
     if "locked" not in str(error):
         raise error
-    desk.notes.faults[Fault.LOCK_TIMEOUT] += 1
+    context.notes.faults[Fault.LOCK_TIMEOUT] += 1

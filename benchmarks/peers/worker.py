@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.peers.common import GLANCE, PATIENCE, Peer, take_over_work
 from queue_db import QueueDB
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 
 _QUEUE = "race"
 
@@ -39,23 +39,23 @@ class OwnWorker(Peer):
     def _ahead(self) -> int:
         return 0 if self.batch == 1 else self.batch
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         """Migrate, and enqueue."""
-        with QueueDB(place.url, schema=place.schema) as db:
+        with QueueDB(target.url, schema=target.schema) as db:
             db.migrate()
             db.queue(_QUEUE).enqueue_many(("job", number) for number in range(jobs))
             with db.database.engine.connect() as connection:
                 db.database.dialect.analyze(connection, db.store.tables.jobs)
                 connection.commit()
 
-    def work(self, place: Place, desk: Desk) -> None:
+    def work(self, target: Target, context: WorkerContext) -> None:
         """Run it until the run is over."""
         from queue_db.worker import Worker
 
-        with QueueDB(place.url, schema=place.schema) as db:
+        with QueueDB(target.url, schema=target.schema) as db:
             queue = db.queue(_QUEUE)
-            seconds = take_over_work(desk)
-            # Told to the desk in batches, when they are settled: to tell it job by job costs as much as the jobs.
+            seconds = take_over_work(context)
+            # Told to the context in batches, when they are settled: to tell it job by job costs as much as the jobs.
             begun: deque[tuple[float, int]] = deque()
             worker = Worker(db, _QUEUE, concurrency=self.concurrency, prefetch=self._ahead, mode=self.mode, schedules=False)
             once = self.mode == "at_most_once"
@@ -63,8 +63,8 @@ class OwnWorker(Peer):
 
             def complete_many(jobs: Any, **options: Any) -> Any:
                 verdicts = settle(jobs, **options)
-                _tell(desk, begun)
-                desk.left(sum(map(bool, verdicts)))
+                _tell(context, begun)
+                context.record_removal(sum(map(bool, verdicts)))
                 return verdicts
 
             @worker.handles("job")
@@ -75,33 +75,33 @@ class OwnWorker(Peer):
 
             queue.complete_many = complete_many  # type: ignore[method-assign]
             for _ in range(3):
-                warm = db.queue(f"warm-up-{desk.number}")
+                warm = db.queue(f"warm-up-{context.number}")
                 warm.enqueue_many([("job", 0)] * 10)
                 warm.complete_many(warm.claim(10))
-            desk.ready()
+            context.wait_for_start()
             running = threading.Thread(target=worker.run, name="worker")
             running.start()
-            while not desk.over:
+            while not context.over:
                 time.sleep(GLANCE)
                 if once:
-                    desk.left(_tell(desk, begun))
+                    context.record_removal(_tell(context, begun))
             worker.stop()
             running.join(PATIENCE)
-            _tell(desk, begun)
+            _tell(context, begun)
 
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         """Drop the tables."""
-        with QueueDB(place.url, schema=place.schema) as db:
+        with QueueDB(target.url, schema=target.schema) as db:
             db.migrate(revision="base")
 
 
-def _tell(desk: Desk, begun: deque[tuple[float, int]]) -> int:
-    """Let the desk know which jobs were begun when."""
+def _tell(context: WorkerContext, begun: deque[tuple[float, int]]) -> int:
+    """Let the context know which jobs were begun when."""
     told = [begun.popleft() for _ in range(len(begun))]
     if told:
-        desk.notes.times.extend(when for when, _ in told)
-        desk.notes.jobs.extend(number for _, number in told)
-        desk.tally.add(desk.number, begun=len(told))
-        if desk.protocol is not None:
-            desk.protocol([number for _, number in told], [when for when, _ in told])
+        context.notes.times.extend(when for when, _ in told)
+        context.notes.jobs.extend(number for _, number in told)
+        context.tally.add(context.number, begun=len(told))
+        if context.protocol is not None:
+            context.protocol([number for _, number in told], [when for when, _ in told])
     return len(told)

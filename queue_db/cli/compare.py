@@ -18,7 +18,7 @@ from queue_db.errors import ArgumentError, ConfigurationError
 
 if TYPE_CHECKING:
     from queue_db.compare.contestant import Contestant
-    from queue_db.compare.laboratory import Plan
+    from queue_db.compare.plan import Plan
     from queue_db.compare.results import Comparison
 
 #: Values of ``--quick`` for options that are not given.
@@ -75,7 +75,7 @@ class PlanOptions:
 
         :raises ArgumentError: a value is outside its range.
         """
-        from queue_db.compare.laboratory import Plan
+        from queue_db.compare.plan import Plan
 
         return Plan(
             strategies=tuple(_names("strategies", self.strategies or (_QUICK_ROWS if self.quick else "all"))),
@@ -158,7 +158,7 @@ def _measure(urls: list[str] | None, options: PlanOptions, modules: list[str] | 
     for caveat in caveats([], machine()):
         output.note(caveat)
     with show_progress() as progress:
-        return run(urls, plan, more=more, audience=progress)
+        return run(urls, plan, more=more, listener=progress)
 
 
 def _require_packages() -> None:

@@ -24,7 +24,7 @@ class ComparisonProgress:
         self._label = ""
         self._server = ""
 
-    def bench(self, server: str, rows: int, runs: int) -> None:
+    def bench_started(self, server: str, rows: int, runs: int) -> None:
         """A database begins."""
         self._server = server
         if self._task is not None:
@@ -33,21 +33,21 @@ class ComparisonProgress:
         if self._progress.disable:
             output.note(f"{server}: {rows} rows, {runs} runs")
 
-    def run(self, name: str, batch: int, number: int, jobs: int) -> None:
+    def run_started(self, name: str, batch: int, number: int, jobs: int) -> None:
         """A run begins."""
         self._label = f"{_title(name, batch)}, {jobs:,} jobs"
         self._progress.update(self._task, label=self._label)
 
-    def progress(self, left: int, seconds: float) -> None:
+    def run_progress(self, left: int, seconds: float) -> None:
         """Show how many jobs have left the queue after ``seconds``."""
         rate = left / seconds if seconds > 0 else 0.0
         self._progress.update(self._task, label=f"{self._label}: {left:,}, {rate:,.0f}/s")
 
-    def ran(self) -> None:
+    def run_finished(self) -> None:
         """A run has ended."""
         self._progress.advance(self._task)
 
-    def done(self, row: Row, skipped: int) -> None:
+    def row_finished(self, row: Row, skipped: int) -> None:
         """A row has ended; ``skipped`` of its runs did not take place."""
         self._progress.advance(self._task, skipped)
         line = f"{_title(row.name, row.batch)}: {_result(row)}"

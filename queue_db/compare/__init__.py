@@ -1,5 +1,5 @@
-"""The strategy laboratory: every locking strategy on your own database, measured side by side. ``queue-db compare`` is its door.
+"""The strategy laboratory: measures every locking strategy on your own database. ``queue-db compare`` runs it.
 
-``contestant`` says what a row is, ``article`` and ``product`` are the rows, ``crew`` runs them, ``measures`` and ``theory`` say
-what the figures mean, ``results`` keeps them.
+``contestant`` defines what a row must provide; ``article`` and ``product`` are the rows; ``worker_pool`` runs them in processes;
+``history`` records a run; ``measures`` and ``theory`` define the figures; ``results`` stores them; ``report`` presents them.
 """

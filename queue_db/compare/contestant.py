@@ -1,7 +1,7 @@
-"""The seam of the laboratory: what a row has to say to be run. Start reading here.
+"""The interface of the laboratory: what a row of a comparison must provide. Start reading here.
 
-A contestant is a small declaration (how jobs are won, how they leave, by which index) that makes its own tables, fills them, and
-works them off in each worker. Gun, clock, notes and end are the laboratory's: the :class:`Desk` that each worker gets.
+A contestant declares how jobs are claimed, how finished jobs are removed and which index is used; it creates and fills its own
+tables and processes their jobs in each worker. Start signal, clock, notes and end come from its :class:`WorkerContext`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from queue_db.dialects import Dialect
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a row runs: the database, and the schema that the laboratory made there for itself."""
+class Target:
+    """Where a row runs: the database, and the schema that the laboratory created in it."""
 
     url: str = field(repr=False)
     schema: str | None
     #: Seconds of a lease, and of the article's ``retry_after``.
     lease: float = 4.0
-    #: Processes or threads that will work.
+    #: Number of worker processes or threads.
     workers: int = 10
 
 
 class Tally(Protocol):
-    """Numbers that all workers see: each writes its own place only, so that nobody waits for a lock."""
+    """Counters that all workers read. Each worker writes only its own, so no lock is needed."""
 
     def add(self, worker: int, *, begun: int = 0, left: int = 0, added: int = 0) -> None:
         """Count for ``worker``."""
@@ -41,19 +41,19 @@ class Tally(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether every job has left, or the time is up."""
+        """Whether every job has left the queue, or the time limit has passed."""
         ...
 
 
 @dataclass
-class Desk:
-    """One worker's place in a run.
+class WorkerContext:
+    """One worker's part of a run: it waits for the start, records what the worker does, and reports the end.
 
-    :param number: of the worker, from 0.
-    :param start: blocks until the gun, and returns its time.
-    :param work_seconds: how long a job takes.
+    :param number: number of the worker, from 0.
+    :param start: blocks until the start signal and returns its time.
+    :param work_seconds: duration of a job.
     :param clone: probability that a job enqueues another one.
-    :param protocol: writes ``(job, when)`` into the protocol table, where there is one.
+    :param protocol: writes executions, jobs and their times, to the protocol table; None without one.
     """
 
     number: int
@@ -69,19 +69,19 @@ class Desk:
         self.notes = Notes(self.number)
         self._cpu = 0.0
 
-    def ready(self) -> None:
-        """Wait for the gun. Everything before it is preparation; what was noted there is forgotten."""
+    def wait_for_start(self) -> None:
+        """Wait for the start signal. Notes taken before it, during preparation, are discarded."""
         self.start()
         self.notes = Notes(self.number)
         self._cpu = self.cpu_clock()
 
     @property
     def over(self) -> bool:
-        """Whether to stop: every job has left, or the time is up."""
+        """Whether to stop: every job has left the queue, or the time limit has passed."""
         return self.tally.over
 
-    def claimed(self, asked: float, jobs: Sequence[int]) -> None:
-        """A claim that was ``asked`` for (``time.monotonic()``) has won these jobs, by number; do their work."""
+    def record_claim(self, asked: float, jobs: Sequence[int]) -> None:
+        """Record a claim that began at ``asked`` (``time.monotonic()``) and won these job numbers, and do the work of the jobs."""
         now = time.monotonic()
         notes = self.notes
         notes.latencies.append(now - asked)
@@ -99,22 +99,22 @@ class Desk:
             notes.times.extend([now] * len(jobs))
         self.tally.add(self.number, begun=len(jobs))
 
-    def found_nothing(self) -> None:
-        """A claim came back empty: step aside for a moment, so that others are not slowed down."""
+    def record_empty_claim(self) -> None:
+        """Record a claim that found no job, and pause for a millisecond so that the other workers are not slowed down."""
         self.notes.empty += 1
         time.sleep(0.001)
 
-    def left(self, jobs: int) -> None:
-        """So many jobs have left the queue, for good."""
+    def record_removal(self, jobs: int) -> None:
+        """Record that ``jobs`` jobs have left the queue permanently."""
         self.notes.left += jobs
         self.notes.last = time.monotonic()
         self.tally.add(self.number, left=jobs)
 
-    def copy(self, jobs: int, enqueue: Callable[[int], object]) -> None:
-        """After the work on ``jobs`` jobs: enqueue another one for each, with the probability of the run."""
+    def enqueue_clones(self, jobs: int, enqueue: Callable[[int], object]) -> None:
+        """Enqueue another job for each of ``jobs`` finished jobs, with the probability of the run."""
         count = sum(random.random() < self.clone for _ in range(jobs))
         if count:
-            # Told before they can be claimed, or the end comes too early.
+            # Counted before they can be claimed; otherwise the run could end too early.
             self.notes.added += count
             self.tally.add(self.number, added=count)
             try:
@@ -125,13 +125,13 @@ class Desk:
                 raise
 
     def finish(self) -> Notes:
-        """The notes, with the processor time since the gun."""
+        """Return the notes, with the processor time since the start signal."""
         self.notes.cpu = self.cpu_clock() - self._cpu
         return self.notes
 
     @contextmanager
-    def watched(self, engine: Engine, dialect: Dialect) -> Iterator[None]:
-        """Count statements and the driver's errors on ``engine``."""
+    def counting(self, engine: Engine, dialect: Dialect) -> Iterator[None]:
+        """Count the statements and the driver errors of ``engine`` during the ``with`` block."""
 
         def statement(*_: object) -> None:
             self.notes.statements += 1
@@ -150,11 +150,11 @@ class Desk:
 
 
 class Contestant(Protocol):
-    """One row of a comparison. Made once, sent to the worker processes: it must pickle."""
+    """One row of a comparison. It is sent to the worker processes, so it must be picklable."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the row."""
         ...
 
     @property
@@ -169,47 +169,47 @@ class Contestant(Protocol):
 
     @property
     def claim(self) -> str:
-        """How jobs are won, in words."""
+        """How jobs are claimed, for people."""
         ...
 
     @property
     def removal(self) -> str:
-        """How finished jobs leave, in words."""
+        """How finished jobs are removed, for people."""
         ...
 
     @property
     def index(self) -> str:
-        """By which index claims find jobs."""
+        """Which index claims use."""
         ...
 
     def window(self, workers: int) -> float | None:
-        """Width of the window that claims draw from, in jobs; None if it has none or changes it."""
+        """Width of the window that claims pick from, in jobs; None without a window or with a variable one."""
         ...
 
     @property
     def pick(self) -> str | None:
-        """How one job is drawn from the window: head, uniform, geometric or slot; None without a window."""
+        """How a job is picked from the window: head, uniform, geometric or slot; None without a window."""
         ...
 
     def configuration(self) -> dict[str, str]:
-        """Settings that people should see beside the figures."""
+        """Settings to print with the figures."""
         ...
 
-    def refused(self, place: Place) -> str | None:
-        """Why it cannot run here, in words; None if it can."""
+    def refused(self, target: Target) -> str | None:
+        """Why it cannot run on this database, for people; None if it can."""
         ...
 
-    def set_up(self, place: Place, jobs: int) -> None:
-        """Make fresh tables with ``jobs`` due jobs, numbered from 0 in the order in which they should be worked on."""
+    def set_up(self, target: Target, jobs: int) -> None:
+        """Create tables with ``jobs`` due jobs, numbered from 0 in claim order."""
         ...
 
-    def work(self, place: Place, desk: Desk) -> None:
-        """In a worker: prepare, ``desk.ready()``, and claim, work, remove until ``desk.over``."""
+    def work(self, target: Target, context: WorkerContext) -> None:
+        """Run in a worker: prepare, call ``context.wait_for_start()``, then claim and remove jobs until ``context.over``."""
         ...
 
-    def tear_down(self, place: Place) -> None:
-        """Remove what ``set_up`` made, also after it failed half-way."""
+    def tear_down(self, target: Target) -> None:
+        """Remove what ``set_up`` created, also after a partial failure."""
         ...
 
 
-__all__ = ["Contestant", "Desk", "Place", "Tally"]
+__all__ = ["Contestant", "Tally", "Target", "WorkerContext"]

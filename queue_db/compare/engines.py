@@ -1,4 +1,4 @@
-"""Engines of the laboratory's own, for the tables that are not the product's."""
+"""Engines for the tables that do not belong to the product."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from queue_db.dialects import dialect_for
 
 @contextmanager
 def autocommitting(url: str) -> Iterator[Engine]:
-    """An engine whose every statement is a transaction of its own, and whose server runs at its default isolation level.
+    """An engine in autocommit mode at the server's default isolation level.
 
-    Transactions begin with a BEGIN that the contestant sends itself, as the frameworks that it stands for do.
+    A contestant sends the BEGIN of a transaction itself, like the framework that it represents.
     """
     parsed = parse_url(make_url(url))
     options = dialect_for(parsed.get_backend_name()).engine_options(parsed)

@@ -1,4 +1,4 @@
-"""What the figures were measured on: this machine, and the server's processor time where its processes can be seen from here."""
+"""Facts about this machine, and the processor time of a database server that runs on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
 
 def machine() -> dict[str, str]:
-    """Cores, memory, system, Python and drivers, for people."""
+    """Return cores, memory, load, system, Python and driver versions, for people."""
     memory = psutil.virtual_memory()
     facts = {
         "cores": str(os.cpu_count()),
@@ -35,7 +35,7 @@ def machine() -> dict[str, str]:
 
 
 def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float | None] | None:
-    """A function that tells the processor seconds that the server has used so far; None if it is elsewhere or hidden."""
+    """Return a function for the server's processor time so far, seconds; None if the server runs elsewhere or is not visible."""
     url = make_url(engine.url)
     if (url.host or "") not in _LOOPBACK:
         return None
@@ -43,11 +43,11 @@ def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float | None]
         try:
             pid = dialect.process(connection)
         except SQLAlchemyError:
-            return None  # not having the right to know is no reason to fail
+            return None  # the user lacks the right to read it
         if pid is None:
             return None
         try:
-            # A server of many processes told us of one: the first of its kind is the one that has them all as children.
+            # The connection names one of the server's processes; the topmost ancestor of the same name is the parent of all.
             server = psutil.Process(pid)
             while (parent := server.parent()) is not None and parent.name() == server.name():
                 server = parent
@@ -58,7 +58,7 @@ def server_clock(engine: Engine, dialect: Dialect) -> Callable[[], float | None]
 
 
 def _seconds(server: psutil.Process) -> float | None:
-    """Of a process, its children that are there and those that have ended."""
+    """Return the processor time of a process, its running children and its ended children."""
     try:
         times = server.cpu_times()
         total = times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)

@@ -1,4 +1,4 @@
-"""The measures, as functions of plain lists: what each one means is said here, and nowhere else."""
+"""The definitions of the measures, as functions of plain lists."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over the repeats of a row."""
+    """The distribution of a figure over the repeats of a row."""
 
     mean: float
-    sd: float | None  #: of the sample (n − 1); None for a single run, which has no spread
+    sd: float | None  #: sample standard deviation (n − 1); None for a single run
     min: float
     median: float
     max: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
-        """The spread of ``values``; None if there are none."""
+        """Return the spread of ``values``; None without values."""
         if not values:
             return None
         return cls(
@@ -35,9 +35,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Displacement:
-    """How far from its place each job was begun: the article's Diff, ``|position − index|`` over the executions.
+    """Distance of each execution from the job's position in the queue: the article's Diff, ``|position − index|``.
 
-    ``histogram`` counts executions by distance.
+    ``histogram`` maps distances to numbers of executions.
     """
 
     histogram: Mapping[int, int]
@@ -54,12 +54,12 @@ class Displacement:
         return max(self.histogram, default=0)
 
     def share_above(self, distance: int) -> float:
-        """Share of the executions that were further away than ``distance``, 0 … 1."""
+        """Return the share of executions with a distance above ``distance``, 0 … 1."""
         total = sum(self.histogram.values())
         return sum(count for far, count in self.histogram.items() if far > distance) / total if total else 0.0
 
     def quantile(self, q: float) -> int:
-        """The smallest distance that at least the share ``q`` of the executions do not exceed."""
+        """Return the smallest distance that at least a share ``q`` of the executions does not exceed."""
         wanted = math.ceil(q * sum(self.histogram.values()))
         seen = 0
         for distance in sorted(self.histogram):
@@ -70,17 +70,17 @@ class Displacement:
 
 
 def displacement(order: Sequence[int]) -> Displacement:
-    """The Diff of a run. ``order``: job numbers (0 is the first in the queue) in the order in which they were begun."""
+    """Return the displacement of a run. ``order``: job numbers (0 is the first in the queue) in the order of their executions."""
     return Displacement(dict(sorted(Counter(abs(position - job) for position, job in enumerate(order)).items())))
 
 
 def duplicates(order: Sequence[int]) -> dict[int, int]:
-    """How many jobs were executed twice, three times …: ``{executions: jobs}``, without those that were executed once."""
+    """Return ``{executions: jobs}`` of the jobs that were executed more than once."""
     return dict(sorted((times, jobs) for times, jobs in Counter(Counter(order).values()).items() if times > 1))
 
 
 def quantile(ordered: Sequence[float], q: float) -> float | None:
-    """The ``q`` quantile of sorted values, by nearest rank; None if there are none."""
+    """Return the ``q`` quantile of sorted values by nearest rank; None without values."""
     if not ordered:
         return None
     return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
@@ -88,7 +88,7 @@ def quantile(ordered: Sequence[float], q: float) -> float | None:
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds that claims took which won something."""
+    """Durations of the claims that won at least one job, seconds."""
 
     count: int
     p50: float
@@ -97,7 +97,7 @@ class Latency:
 
     @classmethod
     def of(cls, ordered: Sequence[float]) -> Latency | None:
-        """From sorted values; None if there are none."""
+        """Return the latency from sorted durations; None without values."""
         p50, p99 = quantile(ordered, 0.5), quantile(ordered, 0.99)
         if p50 is None or p99 is None:
             return None
@@ -105,10 +105,10 @@ class Latency:
 
 
 def miss_ratio(candidates: int, won: int) -> float:
-    """Share of the tried jobs that somebody else was faster at, 0 … 1."""
+    """Return the share of candidates that another worker won, 0 … 1."""
     return (candidates - won) / candidates if candidates else 0.0
 
 
 def attempts_per_claim(candidates: int, won: int) -> float | None:
-    """Jobs tried for each job won; 1 without any race lost, None if nothing was won."""
+    """Return candidates per won job; 1 if no race was lost, None if nothing was won."""
     return candidates / won if won else None

@@ -1,4 +1,4 @@
-"""The product's rows: every strategy with every batch, on its own layout, by the public API, so that all it costs is counted."""
+"""The product's rows: every strategy with every batch size through the public API, so all costs of the library are measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from queue_db import Adaptive, Job, LeasedJob, Optimistic, Pessimistic, Queue, QueueDB, SkipLocked, Strategy, UnsupportedError
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.history import Notes
 from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
@@ -16,16 +16,16 @@ from queue_db.model import Counters
 
 _QUEUE = "race"
 
-#: Seconds; longer than any run, so that no lease ends while its worker is at it.
+#: Seconds; longer than any run, so no lease expires.
 _LEASE = 600.0
 
 
 @dataclass(frozen=True)
 class Product:
-    """A claim through :class:`queue_db.Queue`.
+    """A row that claims through :class:`queue_db.Queue`.
 
-    :param strategy: makes the strategy in each worker, given the number of workers.
-    :param wide: width of its window in batches, given the number of workers; None without a fixed one.
+    :param strategy: returns the strategy for a number of workers.
+    :param wide: returns the width of its window in batches for a number of workers; None without a fixed window.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Product:
 
     @property
     def removal(self) -> str:
-        """How jobs leave."""
+        """How finished jobs are removed."""
         return "with the claim" if self.at_most_once else "fenced DELETE"
 
     def window(self, workers: int) -> float | None:
@@ -48,78 +48,78 @@ class Product:
 
     @property
     def pick(self) -> str | None:
-        """How jobs are drawn from the window."""
+        """How a job is picked from the window."""
         return "slot" if self.wide is not None else None
 
     def configuration(self) -> dict[str, str]:
-        """Nothing beyond the defaults."""
+        """Return no settings: the row uses the defaults."""
         return {}
 
-    def refused(self, place: Place) -> str | None:
-        """What the strategy needs and the database lacks."""
+    def refused(self, target: Target) -> str | None:
+        """Return what the strategy needs and the database lacks."""
         try:
-            self._open(place).close()
+            self._open(target).close()
         except UnsupportedError as error:
-            return mask(str(error), secrets_in(place.url))
+            return mask(str(error), secrets_in(target.url))
         return None
 
-    def set_up(self, place: Place, jobs: int) -> None:
-        """Migrate, and enqueue."""
-        with self._open(place) as db:
+    def set_up(self, target: Target, jobs: int) -> None:
+        """Create the tables and enqueue the jobs."""
+        with self._open(target) as db:
             db.migrate()
             db.queue(_QUEUE).enqueue_many(("job", number) for number in range(jobs))
             with db.database.engine.connect() as connection:
                 db.database.dialect.analyze(connection, db.store.tables.jobs)
                 connection.commit()
 
-    def work(self, place: Place, desk: Desk) -> None:
-        """Claim a batch, complete it."""
-        with self._open(place) as db:
-            self._warm_up(db, desk)
+    def work(self, target: Target, context: WorkerContext) -> None:
+        """Claim and complete batches."""
+        with self._open(target) as db:
+            self._warm_up(db, context)
             queue = db.queue(_QUEUE)
             start = replace(db.counters)
-            desk.ready()
-            clone = desk.clone
-            while not desk.over:
+            context.wait_for_start()
+            clone = context.clone
+            while not context.over:
                 asked = time.monotonic()
                 jobs = self._take(queue)
                 if not jobs:
-                    desk.found_nothing()
+                    context.record_empty_claim()
                     continue
-                desk.claimed(asked, [job.payload for job in jobs])
+                context.record_claim(asked, [job.payload for job in jobs])
                 if clone:
-                    desk.copy(len(jobs), lambda count: queue.enqueue_many([("job", -1)] * count))
+                    context.enqueue_clones(len(jobs), lambda count: queue.enqueue_many([("job", -1)] * count))
                 if self.at_most_once:
-                    desk.left(len(jobs))
+                    context.record_removal(len(jobs))
                     continue
                 applied = sum(map(bool, queue.complete_many(cast("list[LeasedJob]", jobs))))
-                desk.notes.lost += len(jobs) - applied
-                desk.left(applied)
-            _note(desk.notes, start, db.counters)
+                context.notes.lost += len(jobs) - applied
+                context.record_removal(applied)
+            _note(context.notes, start, db.counters)
             if isinstance(db.strategy, Adaptive):
-                desk.notes.window = float(db.strategy.window(_QUEUE) * self.batch)
+                context.notes.window = float(db.strategy.window(_QUEUE) * self.batch)
 
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         """Drop the tables."""
-        with self._open(place) as db:
+        with self._open(target) as db:
             db.migrate(revision="base")
 
-    def _open(self, place: Place) -> QueueDB:
-        return QueueDB(place.url, self.strategy(place.workers), schema=place.schema, pool_size=1)
+    def _open(self, target: Target) -> QueueDB:
+        return QueueDB(target.url, self.strategy(target.workers), schema=target.schema, pool_size=1)
 
     def _take(self, queue: Queue) -> Sequence[LeasedJob | Job]:
         return queue.pop(self.batch) if self.at_most_once else queue.claim(self.batch, _LEASE)
 
-    def _warm_up(self, db: QueueDB, desk: Desk) -> None:
-        """Connect, and let SQLAlchemy compile what will be needed: both happen once in a worker's life."""
-        queue = db.queue(f"warm-up-{desk.number}")
+    def _warm_up(self, db: QueueDB, context: WorkerContext) -> None:
+        """Connect and let SQLAlchemy compile the statements: both happen once per worker."""
+        queue = db.queue(f"warm-up-{context.number}")
         for _ in range(3):
             queue.enqueue_many([("job", 0)] * self.batch)
             queue.complete_many(queue.claim(self.batch, _LEASE))
 
 
 def _note(notes: Notes, start: Counters, end: Counters) -> None:
-    """What the product counts itself: with a listener on its statements they would take a longer way."""
+    """Copy the product's own counters: a listener on the engine's events would make its statements take a slower path."""
     notes.rounds = end.attempts - start.attempts
     notes.candidates = end.candidates - start.candidates
     notes.won = end.claimed - start.claimed
@@ -146,11 +146,11 @@ def _adaptive(workers: int) -> Strategy:
 
 _HEAD = "head of the queue"
 
-#: With batches of one; ``dataclasses.replace`` makes the others.
+#: With a batch of 1; ``dataclasses.replace`` makes the others.
 PRODUCT: tuple[Product, ...] = (
     Product("pessimistic", f"FOR UPDATE, {_HEAD}", _pessimistic),
     Product("skip_locked", f"FOR UPDATE SKIP LOCKED, {_HEAD}", _skip_locked),
     Product("optimistic", "by version, a slot of a window of N batches", _optimistic, float),
-    Product("adaptive", "by version, a slot of a window that tunes itself", _adaptive),
+    Product("adaptive", "by version, a slot of a self-tuning window", _adaptive),
     Product("at_most_once", "as adaptive, deleted in the same transaction", _adaptive, at_most_once=True),
 )

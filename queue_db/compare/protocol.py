@@ -1,6 +1,6 @@
-"""The article's protocol table: every execution leaves a row, written by the worker while it works. For ``--verify`` runs.
+"""The article's protocol table, for ``--verify``: workers insert one row per execution.
 
-It is the database's own word for what was executed in which order, and it costs a commit per batch: verify runs are slower.
+The database itself records the order of executions; the price is one commit per batch, so these runs are slower.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from contextlib import contextmanager
 
 from sqlalchemy import BigInteger, Column, Double, Engine, Integer, MetaData, Table, insert, select
 
-from queue_db.compare.contestant import Place
+from queue_db.compare.contestant import Target
 from queue_db.compare.engines import autocommitting
 
 
 class Protocol:
-    """The table in one place."""
+    """The protocol table of one target."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self.table = Table(
             "protocol",
-            MetaData(schema=place.schema),
+            MetaData(schema=target.schema),
             Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
             Column("tstamp", Double, nullable=False),
             Column("worker", Integer, nullable=False),
@@ -29,20 +29,20 @@ class Protocol:
         )
 
     def make(self, engine: Engine) -> None:
-        """Make it, empty."""
+        """Create the table, replacing an old one."""
         self.table.drop(engine, checkfirst=True)
         self.table.create(engine)
 
     def read(self, engine: Engine) -> tuple[tuple[int, int], ...]:
-        """``(job, worker)`` of all executions, in order."""
+        """Return ``(job, worker)`` of all executions, in order."""
         with engine.connect() as connection:
             rows = connection.execute(select(self.table.c.job, self.table.c.worker).order_by(self.table.c.id))
             return tuple((row.job, row.worker) for row in rows)
 
     @contextmanager
     def writer(self, worker: int) -> Iterator[Callable[[Sequence[int], Sequence[float]], None]]:
-        """A function that notes executions, on a connection of its own."""
-        with autocommitting(self._place.url) as engine, engine.connect() as connection:
+        """Yield a function that inserts executions, on a connection of its own."""
+        with autocommitting(self._target.url) as engine, engine.connect() as connection:
 
             def write(jobs: Sequence[int], times: Sequence[float]) -> None:
                 rows = [{"tstamp": when, "worker": worker, "job": job} for job, when in zip(jobs, times, strict=True)]

@@ -1,10 +1,9 @@
-"""What the model of a window says, to be printed beside what was measured.
+"""The model of a window, printed beside the measured figures.
 
-A worker reads a window of the *W* first due jobs, picks one of them, and takes it if nobody was faster. Two views of the same race:
+A worker reads a window of the first *W* due jobs, picks one, and takes it unless another worker was faster. Two versions:
 
-- *lock-step*: *N* workers read the same window at the same moment and then all try. Right for empty jobs, where workers do nothing
-  but race.
-- *asynchronous*: while one worker is between reading and taking, *m* claims by others succeed. Its pick is gone with probability
+- *lock-step*: *N* workers read the same window at the same moment, and then all try. It fits empty jobs.
+- *asynchronous*: between a worker's read and its attempt, *m* claims of other workers succeed. Its pick is gone with probability
   1 − e^(−m/W).
 """
 
@@ -14,7 +13,7 @@ import math
 
 
 def lock_step_attempts(window: float, workers: int) -> float:
-    """Attempts per claim when ``workers`` race in lock-step for a window of ``window`` jobs: N / (W·(1 − (1 − 1/W)^N))."""
+    """Attempts per claim of ``workers`` workers in lock-step with a window of ``window`` jobs: N / (W·(1 − (1 − 1/W)^N))."""
     if window <= 1.0:
         return float(workers)
     return workers / (window * (1.0 - (1.0 - 1.0 / window) ** workers))
@@ -26,17 +25,17 @@ def lock_step_miss(window: float, workers: int) -> float:
 
 
 def miss(racing: float, window: float) -> float:
-    """Share of attempts lost when ``racing`` claims by others fall between reading and taking: 1 − e^(−m/W)."""
+    """Share of attempts lost when ``racing`` claims of other workers succeed between read and attempt: 1 − e^(−m/W)."""
     return 1.0 - math.exp(-racing / window)
 
 
 def racing(miss_ratio: float, window: float) -> float:
-    """The *m* that a measured share of misses tells of: −W·ln(1 − r)."""
+    """Return the *m* that follows from a measured share of misses: −W·ln(1 − r)."""
     return -window * math.log(1.0 - min(miss_ratio, 1.0 - 1e-9))
 
 
 def mean_displacement(window: float) -> float:
-    """Mean |position − index| of a uniform pick from a window of ``window`` jobs: 2W·(1 − 1/W)^W, about 0.74·W for a wide one."""
+    """Mean |position − index| of uniform picks from a window of ``window`` jobs: 2W·(1 − 1/W)^W, about 0.74·W for large W."""
     return 2.0 * window * (1.0 - 1.0 / window) ** window if window > 1.0 else 0.0
 
 

@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from queue_db.compare.contestant import Desk, Place
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.history import Race
 from queue_db.errors import ArgumentError
 
 #: For rows that need no database.
-NOWHERE = Place(url="sqlite://", schema=None, workers=2)
+NOWHERE = Target(url="sqlite://", schema=None, workers=2)
 
 
 @dataclass(frozen=True)
@@ -38,31 +38,31 @@ class Dealt:
     def configuration(self) -> dict[str, str]:
         return {"deck": "marked"}
 
-    def refused(self, place: Place) -> str | None:
+    def refused(self, target: Target) -> str | None:
         return None
 
-    def set_up(self, place: Place, jobs: int) -> None:
+    def set_up(self, target: Target, jobs: int) -> None:
         pass
 
-    def work(self, place: Place, desk: Desk) -> None:
-        desk.ready()
-        for job in self.hand(desk):
-            self.play(desk, job)
-        self.wait(desk)
+    def work(self, target: Target, context: WorkerContext) -> None:
+        context.wait_for_start()
+        for job in self.hand(context):
+            self.play(context, job)
+        self.wait(context)
 
-    def hand(self, desk: Desk) -> tuple[int, ...]:
-        return self.hands[desk.number] if desk.number < len(self.hands) else ()
+    def hand(self, context: WorkerContext) -> tuple[int, ...]:
+        return self.hands[context.number] if context.number < len(self.hands) else ()
 
-    def play(self, desk: Desk, job: int) -> None:
-        desk.claimed(time.monotonic(), [job])
-        desk.left(1)
+    def play(self, context: WorkerContext, job: int) -> None:
+        context.record_claim(time.monotonic(), [job])
+        context.record_removal(1)
 
-    def wait(self, desk: Desk) -> None:
+    def wait(self, context: WorkerContext) -> None:
         """Until the others have played theirs."""
-        while not desk.over:
-            desk.found_nothing()
+        while not context.over:
+            context.record_empty_claim()
 
-    def tear_down(self, place: Place) -> None:
+    def tear_down(self, target: Target) -> None:
         pass
 
 
@@ -72,14 +72,14 @@ class Announced(Dealt):
 
     folder: Path = Path()
 
-    def work(self, place: Place, desk: Desk) -> None:
-        (self.folder / f"ready {desk.number}").touch()
-        desk.notes.statements += 1000
-        desk.ready()
-        (self.folder / f"off {desk.number}").touch()
-        for job in self.hand(desk):
-            self.play(desk, job)
-        self.wait(desk)
+    def work(self, target: Target, context: WorkerContext) -> None:
+        (self.folder / f"ready {context.number}").touch()
+        context.notes.statements += 1000
+        context.wait_for_start()
+        (self.folder / f"off {context.number}").touch()
+        for job in self.hand(context):
+            self.play(context, job)
+        self.wait(context)
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,15 @@ class Failing(Dealt):
     prepared: bool = True
     known: bool = False
 
-    def work(self, place: Place, desk: Desk) -> None:
-        if not self.prepared and desk.number == 0:
+    def work(self, target: Target, context: WorkerContext) -> None:
+        if not self.prepared and context.number == 0:
             self.fail()
-        super().work(place, desk)
+        super().work(target, context)
 
-    def play(self, desk: Desk, job: int) -> None:
-        if desk.number == 0:
+    def play(self, context: WorkerContext, job: int) -> None:
+        if context.number == 0:
             self.fail()
-        super().play(desk, job)
+        super().play(context, job)
 
     def fail(self) -> None:
         if self.known:
@@ -109,8 +109,8 @@ class Failing(Dealt):
 class Vanishing(Dealt):
     """A worker process that is gone from one moment to the next."""
 
-    def work(self, place: Place, desk: Desk) -> None:
-        desk.ready()
+    def work(self, target: Target, context: WorkerContext) -> None:
+        context.wait_for_start()
         os._exit(1)
 
 
@@ -118,17 +118,17 @@ class Vanishing(Dealt):
 class Scribbling(Dealt):
     """Fills in every field of the notes."""
 
-    def work(self, place: Place, desk: Desk) -> None:
-        desk.ready()
-        notes, number = desk.notes, desk.number
+    def work(self, target: Target, context: WorkerContext) -> None:
+        context.wait_for_start()
+        notes, number = context.notes, context.number
         notes.latencies, notes.races = [0.5, 0.25], [Race(1.0, 2.0, 2.5, True), Race(1.5, 3.0, 3.5, False)]
         notes.rounds, notes.candidates, notes.won, notes.empty = 11 + number, 12, 13, 14
         notes.lost, notes.statements, notes.faults = 15, 16, Counter({"deadlock": 3})
         notes.window = 17.5
         notes.jobs, notes.times = [3, 1, -1], [4.0, 5.0, 6.0]
-        desk.tally.add(number, left=1)
+        context.tally.add(number, left=1)
         notes.left, notes.added, notes.last = 1, 0, 7.0
-        while not desk.over:
+        while not context.over:
             time.sleep(0.001)
 
 
@@ -136,9 +136,9 @@ class Scribbling(Dealt):
 class Cloning(Dealt):
     """Each job enqueues another one with the probability of the run; clones go to whoever made them."""
 
-    def play(self, desk: Desk, job: int) -> None:
+    def play(self, context: WorkerContext, job: int) -> None:
         coming = [job]
         while coming:
-            desk.claimed(time.monotonic(), [coming.pop()])
-            desk.copy(1, lambda count: coming.extend([-1] * count))
-            desk.left(1)
+            context.record_claim(time.monotonic(), [coming.pop()])
+            context.enqueue_clones(1, lambda count: coming.extend([-1] * count))
+            context.record_removal(1)

@@ -12,12 +12,16 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
-from queue_db.compare.article import ARTICLE, Article, Optimistic, Removal, Session
-from queue_db.compare.contestant import Desk, Place
-from queue_db.compare.crew import Assignment, Crew
+from queue_db.compare.article import ARTICLE, Article
+from queue_db.compare.article_steps import Optimistic, Removal
+from queue_db.compare.article_table import Session
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.history import History
-from queue_db.compare.laboratory import Plan, own_place, short_name
+from queue_db.compare.laboratory import short_name
+from queue_db.compare.plan import Plan
 from queue_db.compare.results import Run
+from queue_db.compare.scratch import scratch_target
+from queue_db.compare.worker_pool import Assignment, WorkerPool
 from queue_db.dialects import Dialect, dialect_for
 from queue_db.model import Fault
 from tests.races.interleaving import PATIENCE, at_once
@@ -50,45 +54,45 @@ COSTS = {
 
 
 @pytest.fixture(scope="module")
-def four() -> Iterator[Crew]:
-    with Crew(4, "threads") as crew:
-        yield crew
+def four() -> Iterator[WorkerPool]:
+    with WorkerPool(4, "threads") as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")
-def alone() -> Iterator[Crew]:
-    with Crew(1, "threads") as crew:
-        yield crew
+def alone() -> Iterator[WorkerPool]:
+    with WorkerPool(1, "threads") as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")
-def place(kind: str, shared_urls: Callable[[str], str]) -> Iterator[Place]:
+def target(kind: str, shared_urls: Callable[[str], str]) -> Iterator[Target]:
     """A schema of the laboratory's own in the shared database."""
-    with own_place(shared_urls(kind), Plan(workers=4)) as (own, _):
+    with scratch_target(shared_urls(kind), Plan(workers=4)) as (own, _):
         yield own
 
 
 def run(
-    crew: Crew, row: Article, place: Place, jobs: int, *, lease: float = 600.0, clone: float = 0.0, limit: float = LIMIT
+    pool: WorkerPool, row: Article, target: Target, jobs: int, *, lease: float = 600.0, clone: float = 0.0, limit: float = LIMIT
 ) -> tuple[History, Run]:
     # An optimistic row's lease is never the reason for a second execution here.
-    own = replace(place, lease=lease, workers=crew.workers)
+    own = replace(target, lease=lease, workers=pool.workers)
     row.set_up(own, jobs)
     try:
-        history = crew.run(Assignment(row, own, work_seconds=0.0, clone=clone, verify=False), jobs, limit=limit)
+        history = pool.run(Assignment(row, own, work_seconds=0.0, clone=clone, verify=False), jobs, limit=limit)
     finally:
         row.tear_down(own)
-    return history, Run.of(history, window=row.window(crew.workers), client_cpu=None, server_cpu=None)
+    return history, Run.of(history, window=row.window(pool.workers), client_cpu=None, server_cpu=None)
 
 
 # --- every row ------------------------------------------------------------------------------------------------------
 
 
 @ROWS
-def test_all_jobs_leave_whatever_collides(row: Article, four: Crew, place: Place) -> None:
+def test_all_jobs_leave_whatever_collides(row: Article, four: WorkerPool, target: Target) -> None:
     # A pessimistic removal that fails, by a deadlock or a busy file, leaves the job behind until its lease has ended.
-    optimistic = isinstance(row.by, Optimistic)
-    history, result = run(four, row, place, JOBS, lease=600.0 if optimistic else 2.0)
+    optimistic = isinstance(row.claiming, Optimistic)
+    history, result = run(four, row, target, JOBS, lease=600.0 if optimistic else 2.0)
     assert result.finished
     assert (result.left, result.unique, result.added) == (JOBS, JOBS, 0)
     assert sum(result.per_worker) == result.executions
@@ -107,8 +111,8 @@ def test_all_jobs_leave_whatever_collides(row: Article, four: Crew, place: Place
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 @ROWS
-def test_alone_it_needs_its_statements_and_loses_nothing(row: Article, alone: Crew, place: Place) -> None:
-    history, result = run(alone, row, place, 5)
+def test_alone_it_needs_its_statements_and_loses_nothing(row: Article, alone: WorkerPool, target: Target) -> None:
+    history, result = run(alone, row, target, 5)
     assert result.statements == 5 * sum(COSTS[short_name(row)])
     assert (result.rounds, result.candidates, result.won, result.empty) == (5, 5, 5, 0)
     assert (result.faults, result.duplicates, result.miss_ratio) == ({}, {}, 0.0)
@@ -141,9 +145,9 @@ def test_the_windows_are_the_articles() -> None:
     assert next(row for row in ARTICLE if short_name(row) == "DBO-5").window(7) == 4
 
 
-def test_jobs_that_enqueue_others_are_all_worked_off(four: Crew, place: Place) -> None:
+def test_jobs_that_enqueue_others_are_all_worked_off(four: WorkerPool, target: Target) -> None:
     row = next(row for row in ARTICLE if short_name(row) == "DBO-1")
-    history, result = run(four, row, place, 20, clone=0.5)
+    history, result = run(four, row, target, 20, clone=0.5)
     assert result.finished
     assert result.added > 0
     assert (result.left, result.unique, result.executions) == (20 + result.added, 20, 20)
@@ -164,11 +168,11 @@ _STUMBLED: list[int] = []
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
-def test_a_job_that_was_not_added_is_not_waited_for(alone: Crew, place: Place) -> None:
+def test_a_job_that_was_not_added_is_not_waited_for(alone: WorkerPool, target: Target) -> None:
     """A deadlock may hit that INSERT too. The job stays and runs again after its lease; what was not added cannot leave."""
     _STUMBLED.clear()
-    row = Stumbling("DBO-{db}-stumbling", Optimistic("head", 0), Removal(mark=False, look=False, tries=0))
-    history, result = run(alone, row, place, 12, lease=1.0, clone=0.5, limit=8.0)
+    row = Stumbling("DBO-{db}-stumbling", Optimistic("head", 0), Removal(mark=False, select=False, tries=0))
+    history, result = run(alone, row, target, 12, lease=1.0, clone=0.5, limit=8.0)
     assert result.finished
     assert result.left == 12 + result.added
     assert sum(note.jobs.count(-1) for note in history.notes) == result.added
@@ -205,12 +209,14 @@ class InStep(Optimistic):
 
 @pytest.mark.parametrize("share", [0, 1], ids=["head", "window N"])
 @pytest.mark.parametrize("checked", [True, False], ids=["version checked", "version not checked"])
-def test_the_measures_tell_whether_the_version_is_checked(checked: bool, share: float, four: Crew, place: Place, kind: str) -> None:
+def test_the_measures_tell_whether_the_version_is_checked(
+    checked: bool, share: float, four: WorkerPool, target: Target, kind: str
+) -> None:
     """Four workers have read the one job before any of them takes it."""
     key = f"{kind} {checked} {share}"
     _BARRIERS[key] = threading.Barrier(4)
     claim = InStep("head" if share == 0 else "uniform", share, checked=checked, barrier=key)
-    history, result = run(four, Article("DBO-{db}-in-step", claim, Removal(mark=False, look=False, tries=0)), place, 1)
+    history, result = run(four, Article("DBO-{db}-in-step", claim, Removal(mark=False, select=False, tries=0)), target, 1)
     assert (result.left, result.unique, result.candidates) == (1, 1, 4)
     assert [len(note.races) for note in history.notes] == [1, 1, 1, 1]
     if checked:
@@ -237,16 +243,16 @@ def engines(fresh_url: str) -> tuple[Engine, Engine]:
 
 
 @contextmanager
-def watching(kind: str, *engines: Engine) -> Iterator[Desk]:
-    """A desk that counts what goes wrong on these engines."""
+def watching(kind: str, *engines: Engine) -> Iterator[WorkerContext]:
+    """A context that counts what goes wrong on these engines."""
     dialect: Dialect = dialect_for(kind)
-    desk = Desk(0, Uncounted(), lambda: 0.0)
-    with desk.watched(engines[0], dialect):
+    context = WorkerContext(0, Uncounted(), lambda: 0.0)
+    with context.counting(engines[0], dialect):
         if len(engines) == 1:
-            yield desk
+            yield context
         else:
-            with desk.watched(engines[1], dialect):
-                yield desk
+            with context.counting(engines[1], dialect):
+                yield context
 
 
 class Uncounted:
@@ -269,10 +275,10 @@ def test_a_deadlock_is_counted_as_one(kind: str, engines: tuple[Engine, Engine])
             connection.execute(text("UPDATE t SET n = n + 1 WHERE id = :id"), {"id": second})
             connection.commit()
 
-    with watching(kind, *engines) as desk:
+    with watching(kind, *engines) as context:
         outcomes = at_once(lambda: cross(engines[0], 1, 2), lambda: cross(engines[1], 2, 1))
     assert [isinstance(outcome, DBAPIError) for outcome in outcomes].count(True) == 1
-    assert desk.notes.faults == {Fault.DEADLOCK: 1}
+    assert context.notes.faults == {Fault.DEADLOCK: 1}
 
 
 @contextmanager
@@ -296,28 +302,28 @@ UPDATE, NOWAIT = "UPDATE t SET n = 7 WHERE id = 1", "SELECT * FROM t WHERE id = 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
 @pytest.mark.parametrize("statement", [UPDATE, NOWAIT], ids=["waited", "not waited"])
 def test_a_lock_that_is_not_to_be_had_is_counted_as_a_timeout(kind: str, statement: str, engines: tuple[Engine, Engine]) -> None:
-    with held(engines[0]), watching(kind, engines[1]) as desk, engines[1].connect() as connection:
+    with held(engines[0]), watching(kind, engines[1]) as context, engines[1].connect() as connection:
         connection.execute(text(NO_PATIENCE[kind]))
         with pytest.raises(DBAPIError):
             connection.execute(text(statement))
-    assert desk.notes.faults == {Fault.LOCK_TIMEOUT: 1}
+    assert context.notes.faults == {Fault.LOCK_TIMEOUT: 1}
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_a_busy_file_is_counted_as_a_timeout(kind: str, engines: tuple[Engine, Engine]) -> None:
-    with engines[0].connect() as writer, watching(kind, engines[1]) as desk, engines[1].connect() as other:
+    with engines[0].connect() as writer, watching(kind, engines[1]) as context, engines[1].connect() as other:
         writer.exec_driver_sql("BEGIN IMMEDIATE")
         other.exec_driver_sql("PRAGMA busy_timeout = 0")
         with pytest.raises(DBAPIError, match="locked"):
             other.exec_driver_sql("BEGIN IMMEDIATE")
-    assert desk.notes.faults == {Fault.LOCK_TIMEOUT: 1}
+    assert context.notes.faults == {Fault.LOCK_TIMEOUT: 1}
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"], scope="session")
 def test_a_snapshot_that_is_too_old_is_counted_as_a_serialization_failure(kind: str, engines: tuple[Engine, Engine]) -> None:
     """MySQL has no such error: there the update sees the new row."""
     ours = engines[0].execution_options(isolation_level="REPEATABLE READ")
-    with watching(kind, ours) as desk, ours.connect() as connection:
+    with watching(kind, ours) as context, ours.connect() as connection:
         if kind == "mariadb":
             connection.execute(text("SET SESSION innodb_snapshot_isolation = ON"))
             connection.commit()
@@ -326,22 +332,22 @@ def test_a_snapshot_that_is_too_old_is_counted_as_a_serialization_failure(kind: 
             other.execute(text("UPDATE t SET n = 5 WHERE id = 1"))
         with pytest.raises(DBAPIError):
             connection.execute(text("UPDATE t SET n = 6 WHERE id = 1"))
-    assert desk.notes.faults == {Fault.SERIALIZATION: 1}
+    assert context.notes.faults == {Fault.SERIALIZATION: 1}
 
 
 def test_any_other_error_is_counted_as_such(kind: str, engines: tuple[Engine, Engine]) -> None:
-    with watching(kind, engines[0]) as desk, engines[0].connect() as connection:
+    with watching(kind, engines[0]) as context, engines[0].connect() as connection:
         with suppress(DBAPIError):
             connection.execute(text("SELECT nothing FROM nowhere"))
         connection.rollback()
         with suppress(DBAPIError):
             connection.execute(text("INSERT INTO t VALUES (1, 0)"))
-    assert desk.notes.faults == {Fault.OTHER: 2}
+    assert context.notes.faults == {Fault.OTHER: 2}
 
 
 def test_what_is_no_longer_watched_is_not_counted(kind: str, engines: tuple[Engine, Engine]) -> None:
-    with watching(kind, engines[0]) as desk, engines[0].connect() as connection:
+    with watching(kind, engines[0]) as context, engines[0].connect() as connection:
         connection.execute(text("SELECT 1"))
     with engines[0].connect() as connection, suppress(DBAPIError):
         connection.execute(text("SELECT nothing FROM nowhere"))
-    assert (desk.notes.statements, desk.notes.faults) == (1, {})
+    assert (context.notes.statements, context.notes.faults) == (1, {})

@@ -29,9 +29,10 @@ from benchmarks.raw import overhead
 from benchmarks.recording import Spot, Template, record
 from benchmarks.sqlite_peers import BulkDelete
 from benchmarks.steady import steady
-from queue_db.compare.laboratory import PREFIX, contestants
+from queue_db.compare.laboratory import contestants
+from queue_db.compare.scratch import PREFIX
 
-#: Two consumers and a producer are the largest crew.
+#: Two consumers and a producer are the largest pool.
 WORKERS = 2
 
 
@@ -60,7 +61,7 @@ def lab(kind: str, fresh_url: str, crews: Crews) -> Iterator[Lab]:
     with lab_at(fresh_url, repeat=1, scale=0.001, workers=WORKERS, limit=30.0, crews=crews) as lab:
         yield lab
     # Other tests may run on the same server: only what is new since then, and still there, is ours.
-    mine = lab.place.schema or make_url(lab.place.url).database
+    mine = lab.target.schema or make_url(lab.target.url).database
     assert Path(str(mine)).name not in places(kind, fresh_url)
     if kind == "sqlite":
         assert places(kind, fresh_url) == before
@@ -97,7 +98,7 @@ def test_the_bare_loop_runs_every_job_once(lab: Lab, batch: int):
 
 
 def test_what_the_bare_loop_sends_is_what_the_api_sends(lab: Lab, kind: str):
-    recorded = record(replace(lab.place, workers=3), 5)
+    recorded = record(replace(lab.target, workers=3), 5)
     assert len(recorded.claims) == 160
     # The head and a slice of the window; where one writer holds the database, too.
     assert len({claim.text for claim in recorded.claims}) == 2
@@ -149,7 +150,7 @@ def test_deleting_in_bulk_runs_every_job_once(lab: Lab, kind: str):
         (side,) = lab.turns([(limit, 40)])
         assert_sound([Line("bulk", side)], 1)
     else:
-        assert "SQLite" in str(limit.refused(lab.place))
+        assert "SQLite" in str(limit.refused(lab.target))
 
 
 # --- figures --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from queue_db.cli.app import app
 from queue_db.compare import report
 from queue_db.compare.article import ARTICLE
-from queue_db.compare.laboratory import Plan, compare, short_name
+from queue_db.compare.laboratory import compare, short_name
+from queue_db.compare.plan import Plan
 from queue_db.compare.results import Bench, Comparison
 
 #: Measured once for each database, looked at by several tests.

@@ -16,13 +16,15 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 from queue_db import ArgumentError, ConfigurationError, QueueDB
 from queue_db.compare import laboratory
 from queue_db.compare.article import ARTICLE, Article
-from queue_db.compare.contestant import Desk, Place
-from queue_db.compare.crew import Assignment, Crew, CrewError
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.engines import autocommitting
-from queue_db.compare.laboratory import PREFIX, Plan, Silence, compare, contestants, own_place, short_name
+from queue_db.compare.laboratory import compare, contestants, short_name
+from queue_db.compare.plan import NoProgress, Plan
 from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol
 from queue_db.compare.results import Comparison, Row, Run
+from queue_db.compare.scratch import PREFIX, scratch_target
+from queue_db.compare.worker_pool import Assignment, WorkerPool, WorkerPoolError
 from tests.compare.stand_ins import Dealt, Failing
 from tests.servers import over_tls
 
@@ -67,34 +69,34 @@ class House:
             return list(connection.execute(text(query)))
 
 
-class Watcher(Silence):
+class Watcher(NoProgress):
     """Looks for the laboratory's places while it runs, and may have enough at a given moment."""
 
     def __init__(self, house: House, leave_at: str | None = None) -> None:
         self.house, self.leave_at = house, leave_at
         self.seen: set[str] = set()
         self.rows: list[Row] = []
-        self.told: list[str] = []
+        self.events: list[str] = []
 
-    def bench(self, server: str, rows: int, runs: int) -> None:
+    def bench_started(self, server: str, rows: int, runs: int) -> None:
         self._hear("bench", f"{rows} rows, {runs} runs")
 
-    def run(self, name: str, batch: int, number: int, jobs: int) -> None:
+    def run_started(self, name: str, batch: int, number: int, jobs: int) -> None:
         self._hear("run", f"{name}/{batch} #{number}: {jobs}")
 
-    def progress(self, left: int, seconds: float) -> None:
+    def run_progress(self, left: int, seconds: float) -> None:
         assert left >= 0
         assert seconds >= 0
         self._hear("progress", None)
 
-    def done(self, row: Row, skipped: int) -> None:
+    def row_finished(self, row: Row, skipped: int) -> None:
         assert skipped == (0 if row.refused is None and row.failed is None else 1)
         self.rows.append(row)
         self._hear("done", row.name)
 
     def _hear(self, moment: str, what: str | None) -> None:
         if what is not None:
-            self.told.append(what)
+            self.events.append(what)
         self.seen.update(self.house.places())
         if moment == self.leave_at:
             raise KeyboardInterrupt
@@ -108,9 +110,9 @@ def house(kind: str, fresh_url: str) -> House:
 BOTH = ("optimistic", "DBO-1")
 
 
-def test_it_works_in_a_place_of_its_own_that_is_gone_afterwards(house: House) -> None:
+def test_it_works_in_a_schema_of_its_own_that_is_dropped_afterwards(house: House) -> None:
     watcher = Watcher(house)
-    found = compare([house.url], plan(*BOTH), audience=watcher)
+    found = compare([house.url], plan(*BOTH), listener=watcher)
     assert house.places() == []
     assert house.tables() == []
     if house.kind == "sqlite":  # its file and what belongs to it
@@ -121,7 +123,7 @@ def test_it_works_in_a_place_of_its_own_that_is_gone_afterwards(house: House) ->
     assert [row.name for row in bench.rows] == ["optimistic", f"DBO-{short}-1"]
     assert all(row.finished and row.refused is None for row in bench.rows)
     assert watcher.rows == bench.rows
-    assert watcher.told == [
+    assert watcher.events == [
         "2 rows, 2 runs",
         "optimistic/1 #0: 8",
         "optimistic",
@@ -136,7 +138,7 @@ def test_it_works_in_a_place_of_its_own_that_is_gone_afterwards(house: House) ->
 def test_nothing_is_left_after_ctrl_c(house: House, moment: str, row: str) -> None:
     watcher = Watcher(house, leave_at=moment)
     with pytest.raises(KeyboardInterrupt):
-        compare([house.url], plan(row), audience=watcher)
+        compare([house.url], plan(row), listener=watcher)
     assert watcher.seen
     assert house.places() == []
     assert house.tables() == []
@@ -159,14 +161,14 @@ class SlowStarter(Article):
         _SENT.append(None)
         if self.earlier and len(_SENT) == 2:
             raise KeyboardInterrupt
-        return type(self), (self.pattern, self.by, self.leaves, self.indexed, self.name, self.earlier)
+        return type(self), (self.pattern, self.claiming, self.removing, self.indexed, self.name, self.earlier)
 
-    def work(self, place: Place, desk: Desk) -> None:
-        if desk.number == 1:
+    def work(self, target: Target, context: WorkerContext) -> None:
+        if context.number == 1:
             os.kill(os.getpid(), signal.SIGINT)
         # Until the laboratory has tidied up, or waits for us before it does.
         _PLACE_IS_GONE.wait(1.0)
-        super().work(place, desk)
+        super().work(target, context)
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -182,7 +184,7 @@ def test_workers_that_start_late_leave_nothing_after_ctrl_c(house: House, earlie
         _PLACE_IS_GONE.set()
 
     monkeypatch.setattr(dialect, "drop_annex", dropped)
-    late = SlowStarter("late", row_of("DBO-1").by, row_of("DBO-1").leaves, earlier=earlier)
+    late = SlowStarter("late", row_of("DBO-1").claiming, row_of("DBO-1").removing, earlier=earlier)
     with pytest.raises(KeyboardInterrupt):
         compare([house.url], plan("late"), more=[late])
     assert house.places() == []
@@ -191,7 +193,7 @@ def test_workers_that_start_late_leave_nothing_after_ctrl_c(house: House, earlie
 @pytest.mark.parametrize("prepared", [False, True], ids=["in preparation", "at work"])
 def test_nothing_is_left_after_a_worker_failed(house: House, prepared: bool) -> None:
     clumsy = Failing(((0,), (1,)), name="clumsy", prepared=prepared)
-    with pytest.raises(CrewError, match="fell under the table"):
+    with pytest.raises(WorkerPoolError, match="fell under the table"):
         compare([house.url], plan("clumsy"), more=[clumsy])
     assert house.places() == []
 
@@ -200,7 +202,7 @@ def test_nothing_is_left_after_a_worker_failed(house: House, prepared: bool) -> 
 def test_a_row_that_failed_does_not_take_the_others_with_it(house: House, prepared: bool) -> None:
     clumsy = Failing(((0,), (1,)), name="clumsy", prepared=prepared)
     watcher = Watcher(house)
-    (bench,) = compare([house.url], plan("clumsy", "DBO-1"), more=[clumsy], audience=watcher).benches
+    (bench,) = compare([house.url], plan("clumsy", "DBO-1"), more=[clumsy], listener=watcher).benches
     assert watcher.seen
     failed, ran = bench.rows
     assert "fell under the table" in str(failed.failed)
@@ -214,22 +216,22 @@ def test_a_row_that_failed_does_not_take_the_others_with_it(house: House, prepar
 class Stumbling(Article):
     """Its tables are there, and then it cannot go on."""
 
-    def set_up(self, place: Place, jobs: int) -> None:
-        super().set_up(place, jobs)
+    def set_up(self, target: Target, jobs: int) -> None:
+        super().set_up(target, jobs)
         raise LookupError("the jobs have got lost")
 
 
 def test_nothing_is_left_after_a_set_up_failed_half_way(house: House) -> None:
-    stumbling = Stumbling("stumbling", row_of("DBO-1").by, row_of("DBO-1").leaves)
+    stumbling = Stumbling("stumbling", row_of("DBO-1").claiming, row_of("DBO-1").removing)
     with pytest.raises(LookupError, match="got lost"):
         compare([house.url], plan("stumbling"), more=[stumbling])
     assert house.places() == []
 
 
-def test_what_a_row_cannot_tear_down_goes_with_the_place(house: House) -> None:
-    with own_place(house.url, plan("article")) as (place, _):
-        row_of("DBO-1").set_up(place, 3)
-        with QueueDB(place.url, schema=place.schema, table="others") as db:
+def test_what_a_row_cannot_tear_down_goes_with_the_schema(house: House) -> None:
+    with scratch_target(house.url, plan("article")) as (target, _):
+        row_of("DBO-1").set_up(target, 3)
+        with QueueDB(target.url, schema=target.schema, table="others") as db:
             db.migrate()
         assert house.places() != []
     assert house.places() == []
@@ -313,30 +315,30 @@ def test_the_right_that_is_asked_for_is_enough(kind: str, house: House, visitor:
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Crew]:
-    with Crew(3, "threads") as crew:
-        yield crew
+def three() -> Iterator[WorkerPool]:
+    with WorkerPool(3, "threads") as pool:
+        yield pool
 
 
 @pytest.fixture
-def place(kind: str, shared_urls: Callable[[str], str]) -> Iterator[Place]:
-    with own_place(shared_urls(kind), plan("article", workers=3)) as (own, _):
+def target(kind: str, shared_urls: Callable[[str], str]) -> Iterator[Target]:
+    with scratch_target(shared_urls(kind), plan("article", workers=3)) as (own, _):
         yield replace(own, lease=600.0)
 
 
 @pytest.mark.parametrize("row", [row_of("DBO-1"), PRODUCT[2]], ids=["article", "product"])
-def test_the_protocol_table_tells_what_the_workers_noted(row: Any, three: Crew, place: Place) -> None:
-    row.set_up(place, 12)
+def test_the_protocol_table_tells_what_the_workers_noted(row: Any, three: WorkerPool, target: Target) -> None:
+    row.set_up(target, 12)
     try:
-        with autocommitting(place.url) as engine:
-            protocol = Protocol(place)
+        with autocommitting(target.url) as engine:
+            protocol = Protocol(target)
             protocol.make(engine)
-            history = three.run(Assignment(row, place, work_seconds=0.0, clone=0.0, verify=True), 12, limit=60.0)
+            history = three.run(Assignment(row, target, work_seconds=0.0, clone=0.0, verify=True), 12, limit=60.0)
             written = protocol.read(engine)
             protocol.make(engine)
             assert protocol.read(engine) == ()
     finally:
-        row.tear_down(place)
+        row.tear_down(target)
     with_protocol = replace(history, protocol=written)
     assert sorted(with_protocol.order()) == sorted(history.order()) == list(range(12))
     for note in history.notes:
@@ -403,8 +405,8 @@ _FACTS: dict[str, dict[str, str]] = {}
 class Inspecting(Article):
     """Asks its own connection for what the bench prints."""
 
-    by: Any = field(default=row_of("DBO-1").by)
-    leaves: Any = field(default=row_of("DBO-1").leaves)
+    claiming: Any = field(default=row_of("DBO-1").claiming)
+    removing: Any = field(default=row_of("DBO-1").removing)
 
     def _once(self, session: Any, claim: Callable[[], Any], remove: Callable[[int], int]) -> None:
         dialect = session.dialect
@@ -526,7 +528,7 @@ def test_runs_with_batches_have_more_jobs() -> None:
 
 
 def test_the_plan_is_told_in_the_words_of_the_command() -> None:
-    assert Plan(work_ms=2.5, clone=0.25, verify=True).told() == {
+    assert Plan(work_ms=2.5, clone=0.25, verify=True).options() == {
         "strategies": "all",
         "jobs": "10000",
         "workers": "10 processes",

@@ -21,8 +21,9 @@ from benchmarks.peers.node_queues import Graphile, NodeError, NodePeer
 from benchmarks.peers.private_redis import RedisPeer
 from benchmarks.peers.redis_queues import RedisLists
 from benchmarks.peers.worker import OwnWorker
-from queue_db.compare.contestant import Contestant, Desk, Place
-from queue_db.compare.laboratory import Plan, compare
+from queue_db.compare.contestant import Contestant, Target, WorkerContext
+from queue_db.compare.laboratory import compare
+from queue_db.compare.plan import Plan
 from queue_db.compare.results import Run
 from queue_db.errors import ConfigurationError
 from tests.conftest import server_of
@@ -37,7 +38,7 @@ each_peer = pytest.mark.parametrize("peer", CONTESTANTS, ids=lambda peer: f"{pee
 
 
 class Counted:
-    """A tally, as the crew's: one number for each worker, and no lock."""
+    """A tally, as the pool's: one number for each worker, and no lock."""
 
     def __init__(self, goal: int) -> None:
         self.goal, self.begun, self.gone = goal, 0, 0
@@ -52,8 +53,8 @@ class Counted:
         return self.gone >= self.goal
 
 
-def place_of(peer: Peer) -> Place:
-    return Place(next(ADDRESSES[kind] for kind in peer.databases if kind in ADDRESSES), "queue_db_compare_0")
+def place_of(peer: Peer) -> Target:
+    return Target(next(ADDRESSES[kind] for kind in peer.databases if kind in ADDRESSES), "queue_db_compare_0")
 
 
 def is_a_sentence(said: str | None, peer: Peer) -> bool:
@@ -104,7 +105,7 @@ def test_each_travels_to_the_workers(peer):
 
 @each_peer
 def test_another_database_is_refused_in_words(peer):
-    said = peer.refused(Place("oracle://somewhere/else", None))
+    said = peer.refused(Target("oracle://somewhere/else", None))
     assert is_a_sentence(said, peer)
     assert "needs" in said
 
@@ -145,7 +146,7 @@ def test_a_database_in_memory_has_no_room_for_a_file_beside_it(monkeypatch):
     monkeypatch.setattr(common, "find_spec", lambda name: name)
     for peer in CONTESTANTS:
         if peer.databases == ("sqlite",):
-            assert peer.refused(Place("sqlite://", None)) == f"{peer.name} needs a database in a file"
+            assert peer.refused(Target("sqlite://", None)) == f"{peer.name} needs a database in a file"
 
 
 def run_it(peer: Peer, folder: Path, **plan: Any) -> Run | None:
@@ -221,7 +222,7 @@ def test_a_node_process_that_fails_is_told(program, message, monkeypatch, tmp_pa
     monkeypatch.setattr(npm, "SCRIPTS", tmp_path)
     monkeypatch.setattr(node_queues.shutil, "which", lambda name: sys.executable)
     with pytest.raises(NodeError, match=re.escape(message)):
-        Graphile().work(place_of(Graphile()), Desk(0, Counted(1), lambda: 0.0))
+        Graphile().work(place_of(Graphile()), WorkerContext(0, Counted(1), lambda: 0.0))
 
 
 def test_a_node_process_that_does_not_stop_is_ended(monkeypatch, tmp_path):
@@ -229,7 +230,7 @@ def test_a_node_process_that_does_not_stop_is_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(npm, "SCRIPTS", tmp_path)
     monkeypatch.setattr(node_queues, "PATIENCE", 0.1)
     monkeypatch.setattr(node_queues.shutil, "which", lambda name: sys.executable)
-    Graphile().work(place_of(Graphile()), Desk(0, Counted(0), lambda: 0.0))
+    Graphile().work(place_of(Graphile()), WorkerContext(0, Counted(0), lambda: 0.0))
     assert not (tmp_path / "witness").exists()
 
 
@@ -239,9 +240,9 @@ def test_what_a_node_process_tells_is_noted(monkeypatch, tmp_path):
     (tmp_path / "graphile.cjs").write_text(program)
     monkeypatch.setattr(npm, "SCRIPTS", tmp_path)
     monkeypatch.setattr(node_queues.shutil, "which", lambda name: sys.executable)
-    desk = Desk(0, Counted(2), lambda: 0.0, cpu_clock=lambda: 1.0)
-    Graphile().work(place_of(Graphile()), desk)
-    notes = desk.finish()
+    context = WorkerContext(0, Counted(2), lambda: 0.0, cpu_clock=lambda: 1.0)
+    Graphile().work(place_of(Graphile()), context)
+    notes = context.finish()
     assert notes.jobs == [0, 1]
     assert notes.left == 2
     assert notes.latencies == [pytest.approx(0.5, abs=0.4)]
@@ -250,13 +251,13 @@ def test_what_a_node_process_tells_is_noted(monkeypatch, tmp_path):
 
 def test_threads_of_one_worker_lose_no_numbers():
     tally = Counted(400)
-    whole = Desk(0, tally, lambda: 0.0)
+    whole = WorkerContext(0, tally, lambda: 0.0)
     crowd = Crowd(whole)
 
     def work(first: int) -> None:
         for number in range(first, first + 100):
-            crowd.desk.claimed(time.monotonic(), [number])
-            crowd.desk.left(1)
+            crowd.context.record_claim(time.monotonic(), [number])
+            crowd.context.record_removal(1)
 
     threads = [threading.Thread(target=work, args=(first,)) for first in range(0, 400, 100)]
     for thread in threads:
@@ -276,7 +277,7 @@ def test_threads_of_one_worker_lose_no_numbers():
     [("", "-csearch_path%3Dplace"), ("?options=-cstatement_timeout%3D5000", "-cstatement_timeout%3D5000%20-csearch_path%3Dplace")],
 )
 def test_the_address_for_libpq_has_the_schema_and_time_limits(query: str, expected: str):
-    address: Any = libpq_address(Place(f"postgresql+psycopg2://a:b@localhost/c{query}", "place"))
+    address: Any = libpq_address(Target(f"postgresql+psycopg2://a:b@localhost/c{query}", "target"))
     assert address.startswith("postgresql://a:b@localhost/c?")
     assert f"options={expected}" in address
     assert "connect_timeout=10" in address

@@ -1,7 +1,7 @@
-"""Workers of a comparison: started once, let go together, and told when all is done.
+"""The workers of a comparison: started once for all runs; a start signal starts each run at the same moment for all.
 
-Processes by default, since Python threads share one interpreter; threads to see what that costs. Workers are there before the gun,
-so that nobody's start-up time is measured; the end is known from counting, not from looking at the table now and then.
+They are processes, because Python threads share one interpreter; ``--threads`` measures what that costs. The start of a process is
+not part of a run. The end of a run is known from counters in shared memory, not from polling the table.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Self
 
-from queue_db.compare.contestant import Contestant, Desk, Place
+from queue_db.compare.contestant import Contestant, Target, WorkerContext
 from queue_db.compare.history import History, Notes
 from queue_db.compare.protocol import Protocol
 from queue_db.errors import QueueDBError
 
 Kind = Literal["processes", "threads"]
 
-#: Seconds that all workers together have to get ready, and to stop after the end.
+#: Time limits for all workers together, seconds: to prepare a run, and to stop after its end.
 _READY_LIMIT = 60.0
 _STOP_LIMIT = 30.0
 
-#: Seconds between two looks at the tally, for the progress display only.
-_GLANCE = 0.1
+#: Interval of the progress reports, seconds.
+_PROGRESS_INTERVAL = 0.1
 
 
-class CrewError(QueueDBError):
-    """A worker of the comparison could not do its part."""
+class WorkerPoolError(QueueDBError):
+    """A worker of the comparison failed."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the workers are to do in one run."""
+    """The task of the workers in one run."""
 
     contestant: Contestant
-    place: Place
+    target: Target
     work_seconds: float
     clone: float
     verify: bool
 
 
-class _Board:
-    """The tally, in memory that all workers share."""
+class _SharedTally:
+    """The tally in shared memory."""
 
     def __init__(self, workers: int, array: Callable[[int], Any]) -> None:
-        self.begun, self.gone, self.more = array(workers), array(workers), array(workers)
-        # jobs at the start, and whether to stop at once
+        self.begun, self.removed, self.added = array(workers), array(workers), array(workers)
+        # Number of jobs at the start; 1 to stop at once.
         self.goal = array(2)
 
     def reset(self, jobs: int) -> None:
-        for numbers in (self.begun, self.gone, self.more):
-            for place in range(len(numbers)):
-                numbers[place] = 0
+        for numbers in (self.begun, self.removed, self.added):
+            for worker in range(len(numbers)):
+                numbers[worker] = 0
         self.goal[0], self.goal[1] = jobs, 0
 
     def add(self, worker: int, *, begun: int = 0, left: int = 0, added: int = 0) -> None:
-        # Only the worker itself writes to its place.
+        # Each worker writes only its own counters.
         self.begun[worker] += begun
-        self.gone[worker] += left
-        self.more[worker] += added
+        self.removed[worker] += left
+        self.added[worker] += added
 
     @property
     def left(self) -> int:
-        return sum(self.gone)
+        return sum(self.removed)
 
     @property
     def over(self) -> bool:
-        return bool(self.goal[1]) or self.left >= self.goal[0] + sum(self.more)
+        return bool(self.goal[1]) or self.left >= self.goal[0] + sum(self.added)
 
     def stop(self) -> None:
         self.goal[1] = 1
@@ -84,44 +84,44 @@ class _Board:
 
 @dataclass
 class _Answers:
-    """What the workers have said in one run."""
+    """The answers of the workers in one run."""
 
-    busy: list[Connection] = field(default_factory=list)  #: who is still at it
+    busy: list[Connection] = field(default_factory=list)  #: pipes of workers that are still running
     failed: list[str] = field(default_factory=list)
     notes: list[Notes] = field(default_factory=list)
 
-    def take(self, pipe: Connection, answer: tuple[str, Any]) -> None:
-        kind, what = answer
+    def add(self, pipe: Connection, answer: tuple[str, Any]) -> None:
+        kind, content = answer
         if kind == "ready":
             return
         self.busy.remove(pipe)
         if kind == "failed":
-            self.failed.append(what)
+            self.failed.append(content)
         else:
-            self.notes.append(what)
+            self.notes.append(content)
 
 
-class Crew:
-    """``workers`` processes or threads, kept for all runs of a comparison. Use it in a ``with`` block."""
+class WorkerPool:
+    """``workers`` processes or threads for all runs of a comparison. Use it in a ``with`` block."""
 
     def __init__(self, workers: int, kind: Kind = "processes") -> None:
         self.workers = workers
         self.kind = kind
-        # Not forked: a copy of a process with threads and open connections is none.
+        # Not forked: the child would inherit threads' locks and open connections.
         context = multiprocessing.get_context("spawn")
-        self._gun: Any
+        self._start_signal: Any
         self._began: Any
         if kind == "processes":
-            self._board = _Board(workers, lambda size: context.RawArray(ctypes.c_longlong, size))
-            self._gun, self._began = context.Event(), context.RawValue(ctypes.c_double, 0.0)
+            self._tally = _SharedTally(workers, lambda size: context.RawArray(ctypes.c_longlong, size))
+            self._start_signal, self._began = context.Event(), context.RawValue(ctypes.c_double, 0.0)
         else:
-            self._board = _Board(workers, lambda size: (ctypes.c_longlong * size)())
-            self._gun, self._began = threading.Event(), ctypes.c_double(0.0)
+            self._tally = _SharedTally(workers, lambda size: (ctypes.c_longlong * size)())
+            self._start_signal, self._began = threading.Event(), ctypes.c_double(0.0)
         self._pipes: list[Connection] = []
         self._members: list[Any] = []
         for number in range(workers):
             ours, theirs = context.Pipe()
-            arguments = (number, theirs, self._board, self._gun, self._began, kind)
+            arguments = (number, theirs, self._tally, self._start_signal, self._began, kind)
             member = (
                 context.Process(target=_member, args=arguments, name=f"worker {number}", daemon=True)
                 if kind == "processes"
@@ -138,9 +138,9 @@ class Crew:
         self.close()
 
     def close(self) -> None:
-        """Send everybody home."""
-        self._board.stop()
-        self._gun.set()
+        """End all workers."""
+        self._tally.stop()
+        self._start_signal.set()
         for pipe in self._pipes:
             with suppress(OSError, ValueError):
                 pipe.send(None)
@@ -161,14 +161,14 @@ class Crew:
         before: Callable[[], None] = lambda: None,
         progress: Callable[[int], None] = lambda _: None,
     ) -> History:
-        """Let the workers work off ``jobs`` jobs, which are there; return when they are done or after ``limit`` seconds.
+        """Let the workers process ``jobs`` enqueued jobs; return when all have left the queue, or after ``limit`` seconds.
 
-        :param before: called when all are ready, right before the gun.
-        :param progress: called ten times a second with the number of jobs that have left.
-        :raises CrewError: when a worker failed; the others have stopped then.
+        :param before: called when all workers are ready, just before the start signal.
+        :param progress: called ten times a second with the number of jobs that have left the queue.
+        :raises WorkerPoolError: a worker failed; the others have stopped.
         """
-        self._board.reset(jobs)
-        self._gun.clear()
+        self._tally.reset(jobs)
+        self._start_signal.clear()
         answers = _Answers()
         try:
             for pipe in self._pipes:
@@ -177,42 +177,42 @@ class Crew:
             self._get_ready(answers)
             before()
             self._began.value = time.monotonic()
-            self._gun.set()
+            self._start_signal.set()
             self._watch(answers, self._began.value + limit, progress)
         except BaseException:
-            self._board.stop()
-            self._gun.set()
+            self._tally.stop()
+            self._start_signal.set()
             self._await_answers(answers.busy)
             raise
         if answers.failed:
-            raise CrewError(answers.failed[0])
+            raise WorkerPoolError(answers.failed[0])
         notes = sorted(answers.notes, key=lambda one: one.worker)
         return History(jobs=jobs, began=self._began.value, notes=tuple(notes))
 
     def _get_ready(self, answers: _Answers) -> None:
         deadline = time.monotonic() + _READY_LIMIT
         for pipe in list(answers.busy):
-            answers.take(pipe, self._receive(pipe, deadline))
-        # One whose preparation failed has said so instead of "ready": the others are let go only to stop.
+            answers.add(pipe, self._receive(pipe, deadline))
+        # After a failed preparation the other workers are started only to stop.
         if answers.failed:
-            self._board.stop()
+            self._tally.stop()
 
     def _watch(self, answers: _Answers, deadline: float, progress: Callable[[int], None]) -> None:
         while answers.busy:
-            for pipe in wait(answers.busy, timeout=_GLANCE):
+            for pipe in wait(answers.busy, timeout=_PROGRESS_INTERVAL):
                 if isinstance(pipe, Connection):
-                    answers.take(pipe, self._receive(pipe, time.monotonic() + _STOP_LIMIT))
-            progress(self._board.left)
+                    answers.add(pipe, self._receive(pipe, time.monotonic() + _STOP_LIMIT))
+            progress(self._tally.left)
             if time.monotonic() > deadline:
-                self._board.stop()
+                self._tally.stop()
             if time.monotonic() > deadline + _STOP_LIMIT:
-                raise CrewError(f"a worker did not stop within {_STOP_LIMIT:.0f} s after the end")
+                raise WorkerPoolError(f"a worker did not stop within {_STOP_LIMIT:.0f} s after the end")
 
     def _await_answers(self, busy: list[Connection]) -> None:
-        """After a failure: let everybody stop, so that nobody holds a lock on what is removed next."""
+        """After a failure: wait until all workers have stopped, so that none holds a lock on the tables that are dropped next."""
         deadline = time.monotonic() + _STOP_LIMIT
         for pipe in busy:
-            with suppress(CrewError):
+            with suppress(WorkerPoolError):
                 while self._receive(pipe, deadline)[0] == "ready":
                     pass
 
@@ -222,14 +222,14 @@ class Crew:
                 answer: tuple[str, Any] = pipe.recv()
                 return answer
         except (EOFError, OSError):
-            raise CrewError("a worker process has ended without a word") from None
-        raise CrewError(f"a worker did not answer within {_READY_LIMIT:.0f} s")
+            raise WorkerPoolError("a worker process died") from None
+        raise WorkerPoolError(f"a worker did not answer within {_READY_LIMIT:.0f} s")
 
 
-def _member(number: int, pipe: Connection, board: _Board, gun: Any, began: Any, kind: Kind) -> None:
-    """One worker's life: an assignment after the other, until there is none."""
+def _member(number: int, pipe: Connection, tally: _SharedTally, start_signal: Any, began: Any, kind: Kind) -> None:
+    """Run one worker: execute assignments until there are no more."""
     if kind == "processes":
-        # Ctrl-C reaches the whole group; the parent decides what happens.
+        # Ctrl-C reaches the whole process group; only the parent handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:
@@ -239,33 +239,35 @@ def _member(number: int, pipe: Connection, board: _Board, gun: Any, began: Any, 
         if assignment is None:
             return
         try:
-            answer: tuple[str, Any] = ("done", _do(assignment, number, pipe, board, gun, began, kind))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the parent has to know
+            answer: tuple[str, Any] = ("done", _execute(assignment, number, pipe, tally, start_signal, began, kind))
+        except Exception as error:  # noqa: BLE001 - reported to the parent
             answer = ("failed", f"{type(error).__name__}: {error}" if isinstance(error, QueueDBError) else traceback.format_exc())
-            board.stop()
+            tally.stop()
         with suppress(OSError, ValueError):
             pipe.send(answer)
 
 
-def _do(assignment: Assignment, number: int, pipe: Connection, board: _Board, gun: Any, began: Any, kind: Kind) -> Notes:
+def _execute(
+    assignment: Assignment, number: int, pipe: Connection, tally: _SharedTally, start_signal: Any, began: Any, kind: Kind
+) -> Notes:
     def start() -> float:
         pipe.send(("ready", None))
-        gun.wait()
+        start_signal.wait()
         when: float = began.value
         return when
 
     with _protocol(assignment, number) as write:
-        desk = Desk(
+        context = WorkerContext(
             number,
-            board,
+            tally,
             start,
             work_seconds=assignment.work_seconds,
             clone=assignment.clone,
             protocol=write,
             cpu_clock=time.process_time if kind == "processes" else time.thread_time,
         )
-        assignment.contestant.work(assignment.place, desk)
-        notes = desk.finish()
+        assignment.contestant.work(assignment.target, context)
+        notes = context.finish()
     notes.peak_memory = _peak_memory()
     return notes
 
@@ -275,11 +277,11 @@ def _protocol(assignment: Assignment, number: int) -> Iterator[Callable[[Sequenc
     if not assignment.verify:
         yield None
         return
-    with Protocol(assignment.place).writer(number) as write:
+    with Protocol(assignment.target).writer(number) as write:
         yield write
 
 
 def _peak_memory() -> int:
-    # Kilobytes, but bytes on macOS.
+    # In kilobytes; on macOS in bytes.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

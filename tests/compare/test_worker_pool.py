@@ -9,9 +9,9 @@ from typing import Literal
 
 import pytest
 
-from queue_db.compare.crew import Assignment, Crew, CrewError
 from queue_db.compare.history import History, Race
 from queue_db.compare.results import Run
+from queue_db.compare.worker_pool import Assignment, WorkerPool, WorkerPoolError
 from tests.compare.stand_ins import NOWHERE, Announced, Cloning, Dealt, Failing, Scribbling, Vanishing
 
 #: Seconds: far more than any run here takes, so that one that does not end by itself is seen.
@@ -21,31 +21,31 @@ HANDS = ((0, 1, 2), (3, 4))
 
 
 @pytest.fixture(scope="module", params=["threads", "processes"])
-def crew(request: pytest.FixtureRequest) -> Iterator[Crew]:
+def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
     """Two workers, for all tests of this module: whatever happened to them in one test, they are there for the next."""
-    with Crew(2, request.param) as two:
+    with WorkerPool(2, request.param) as two:
         yield two
 
 
-def run(crew: Crew, row: Dealt, jobs: int, limit: float = LONG, **more: object) -> History:
+def run(pool: WorkerPool, row: Dealt, jobs: int, limit: float = LONG, **more: object) -> History:
     clone = float(more.pop("clone", 0.0))  # type: ignore[arg-type]
     work_seconds = float(more.pop("work_seconds", 0.0))  # type: ignore[arg-type]
     assignment = Assignment(row, NOWHERE, work_seconds=work_seconds, clone=clone, verify=False)
-    return crew.run(assignment, jobs, limit=limit, **more)  # type: ignore[arg-type]
+    return pool.run(assignment, jobs, limit=limit, **more)  # type: ignore[arg-type]
 
 
-def works_well(crew: Crew) -> bool:
-    history = run(crew, Dealt(HANDS), 5)
+def works_well(pool: WorkerPool) -> bool:
+    history = run(pool, Dealt(HANDS), 5)
     return sorted(history.order()) == [0, 1, 2, 3, 4]
 
 
 # --- the gun --------------------------------------------------------------------------------------------------------
 
 
-def test_everybody_is_ready_before_the_gun_and_nobody_starts_earlier(crew: Crew, tmp_path: Path) -> None:
+def test_everybody_is_ready_before_the_gun_and_nobody_starts_earlier(pool: WorkerPool, tmp_path: Path) -> None:
     seen: list[list[str]] = []
     history = run(
-        crew, Announced(HANDS, folder=tmp_path), 5, before=lambda: seen.append(sorted(p.name for p in tmp_path.iterdir()))
+        pool, Announced(HANDS, folder=tmp_path), 5, before=lambda: seen.append(sorted(p.name for p in tmp_path.iterdir()))
     )
     assert seen == [["ready 0", "ready 1"]]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["off 0", "off 1", "ready 0", "ready 1"]
@@ -54,35 +54,35 @@ def test_everybody_is_ready_before_the_gun_and_nobody_starts_earlier(crew: Crew,
     assert history.first >= 0
 
 
-def test_what_was_noted_before_the_gun_is_forgotten(crew: Crew, tmp_path: Path) -> None:
-    assert run(crew, Announced(HANDS, folder=tmp_path), 5).total("statements") == 0
+def test_what_was_noted_before_the_gun_is_forgotten(pool: WorkerPool, tmp_path: Path) -> None:
+    assert run(pool, Announced(HANDS, folder=tmp_path), 5).total("statements") == 0
 
 
 # --- the end --------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_is_known_by_count(crew: Crew) -> None:
-    history = run(crew, Dealt(HANDS), 5)
+def test_the_end_is_known_by_count(pool: WorkerPool) -> None:
+    history = run(pool, Dealt(HANDS), 5)
     assert [note.jobs for note in history.notes] == [[0, 1, 2], [3, 4]]
     assert [note.worker for note in history.notes] == [0, 1]
     assert run_of(history).finished
 
 
-def test_whoever_has_nothing_to_do_is_told_when_the_others_are_done(crew: Crew) -> None:
-    history = run(crew, Dealt(((), (0, 1, 2))), 3)
+def test_whoever_has_nothing_to_do_is_told_when_the_others_are_done(pool: WorkerPool) -> None:
+    history = run(pool, Dealt(((), (0, 1, 2))), 3)
     assert [note.left for note in history.notes] == [0, 3]
     assert run_of(history).finished
 
 
-def test_work_takes_its_time(crew: Crew) -> None:
-    history = run(crew, Dealt(((0, 1), (2,))), 3, work_seconds=0.002)
+def test_work_takes_its_time(pool: WorkerPool) -> None:
+    history = run(pool, Dealt(((0, 1), (2,))), 3, work_seconds=0.002)
     first = next(note for note in history.notes if note.worker == 0)
     assert first.times[1] - first.times[0] >= 0.002
     assert run_of(history).finished
 
 
-def test_jobs_that_were_added_are_waited_for(crew: Crew) -> None:
-    history = run(crew, Cloning(tuple((*hand, *range(10, 60)) for hand in HANDS)), 105, clone=0.5)
+def test_jobs_that_were_added_are_waited_for(pool: WorkerPool) -> None:
+    history = run(pool, Cloning(tuple((*hand, *range(10, 60)) for hand in HANDS)), 105, clone=0.5)
     added = history.total("added")
     assert added > 0
     assert history.total("left") == 105 + added
@@ -90,16 +90,16 @@ def test_jobs_that_were_added_are_waited_for(crew: Crew) -> None:
     assert run_of(history).finished
 
 
-def test_a_run_that_does_not_end_is_stopped_at_its_limit_and_says_so(crew: Crew) -> None:
-    history = run(crew, Dealt(HANDS), 6, limit=0.05)
+def test_a_run_that_does_not_end_is_stopped_at_its_limit_and_says_so(pool: WorkerPool) -> None:
+    history = run(pool, Dealt(HANDS), 6, limit=0.05)
     result = run_of(history)
     assert (result.finished, result.left, result.executions) == (False, 5, 5)
-    assert works_well(crew)
+    assert works_well(pool)
 
 
-def test_progress_is_told_until_all_have_left(crew: Crew) -> None:
+def test_progress_is_told_until_all_have_left(pool: WorkerPool) -> None:
     seen: list[int] = []
-    run(crew, Dealt(HANDS), 5, progress=seen.append)
+    run(pool, Dealt(HANDS), 5, progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 5
 
@@ -113,15 +113,15 @@ def test_progress_is_told_until_all_have_left(crew: Crew) -> None:
     [(True, r"^ArgumentError: the deck is incomplete$"), (False, r"(?s)Traceback.*RuntimeError: a card fell under the table")],
     ids=["one of ours", "any other"],
 )
-def test_a_worker_that_fails_is_told_of_and_the_others_stop(crew: Crew, prepared: bool, known: bool, says: str) -> None:
+def test_a_worker_that_fails_is_told_of_and_the_others_stop(pool: WorkerPool, prepared: bool, known: bool, says: str) -> None:
     # The job that it does not do would keep the other waiting for ever.
-    with pytest.raises(CrewError, match=says):
-        run(crew, Failing(HANDS, prepared=prepared, known=known), 5)
-    assert works_well(crew)
+    with pytest.raises(WorkerPoolError, match=says):
+        run(pool, Failing(HANDS, prepared=prepared, known=known), 5)
+    assert works_well(pool)
 
 
-def test_a_worker_process_that_vanishes_is_told_of() -> None:
-    with Crew(1, "processes") as one, pytest.raises(CrewError, match="ended without a word"):
+def test_a_worker_process_that_dies_is_an_error() -> None:
+    with WorkerPool(1, "processes") as one, pytest.raises(WorkerPoolError, match="a worker process died"):
         run(one, Vanishing(), 1, limit=5)
 
 
@@ -130,7 +130,7 @@ def test_an_audience_that_leaves_stops_the_workers(kind: Literal["threads", "pro
     def leave(left: int) -> None:
         raise KeyboardInterrupt
 
-    with Crew(2, kind) as own:
+    with WorkerPool(2, kind) as own:
         with pytest.raises(KeyboardInterrupt):
             run(own, Dealt(HANDS), 6, progress=leave)
         members = own._members
@@ -140,8 +140,8 @@ def test_an_audience_that_leaves_stops_the_workers(kind: Literal["threads", "pro
 # --- what comes back ------------------------------------------------------------------------------------------------
 
 
-def test_notes_come_back_as_they_were_written(crew: Crew) -> None:
-    history = run(crew, Scribbling(), 2)
+def test_notes_come_back_as_they_were_written(pool: WorkerPool) -> None:
+    history = run(pool, Scribbling(), 2)
     for number, note in enumerate(history.notes):
         assert (note.worker, note.rounds, note.candidates, note.won, note.empty) == (number, 11 + number, 12, 13, 14)
         assert (note.lost, note.statements, note.faults, note.window) == (15, 16, Counter({"deadlock": 3}), 17.5)
@@ -152,9 +152,9 @@ def test_notes_come_back_as_they_were_written(crew: Crew) -> None:
     assert (history.jobs, history.protocol) == (2, None)
 
 
-def test_notes_of_one_run_are_not_those_of_the_next(crew: Crew) -> None:
-    run(crew, Scribbling(), 2)
-    assert run(crew, Dealt(HANDS), 5).total("rounds") == 0
+def test_notes_of_one_run_are_not_those_of_the_next(pool: WorkerPool) -> None:
+    run(pool, Scribbling(), 2)
+    assert run(pool, Dealt(HANDS), 5).total("rounds") == 0
 
 
 def run_of(history: History) -> Run:
