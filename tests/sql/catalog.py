@@ -1,0 +1,657 @@
+"""The paths whose statements are kept as files: each scenario runs one function of the store, as the verbs run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+
+from queue_db.errors import TransientStorageError
+from queue_db.model import Claim, NewJob, Range, Said, Want
+from queue_db.removal import Delete, DeleteMark, LockThenDelete
+from queue_db.store import Store, callbacks, groups, history, lease, leaving, progress, settle, streams
+from queue_db.store.callbacks import Fate
+from queue_db.store.enqueue import OnDuplicate, insert_jobs
+from queue_db.store.lease import Draw, Lock, Order
+from queue_db.store.schema import BLOCKED
+from queue_db.strategies.locking import Pessimistic
+
+Run = Callable[[Connection, Store], object]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One function of a path, and what the database answers."""
+
+    name: str
+    when: str
+    run: Run
+    #: Whether the verb begins a transaction before. Else the function does so where it must.
+    begins: bool = False
+    #: How many rows the statements have: by default, and by number (from 0) or first word.
+    rows: int = 1
+    counts: Mapping[int | str, int] = field(default_factory=dict)
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    #: First words of the statements → how the file of each is called after the scenario's name. Default: by verb and table.
+    roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def _want(limit: int = 1, *, priorities: Sequence[int] = (0,), **more: Any) -> Want:
+    ranges = tuple(Range(priority, 1_000_000) for priority in priorities)
+    return Want("default", limit, 60_000_000, "worker-1", "token", ranges, **more)
+
+
+def _claim(limit: int = 1, draw: Draw | None = None, **more: Any) -> Run:
+    return lambda connection, store: lease.claim(connection, store, _want(limit, **more), draw or Draw(read=limit))
+
+
+def _pop(limit: int, draw: Draw | None) -> Run:
+    def run(connection: Connection, store: Store) -> Claim:
+        want = _want(limit, lean=True, out=store.dialect.takes_out)
+        if not want.out:
+            store.dialect.begin(connection)
+        claim = lease.claim(connection, store, want, draw or Draw(read=limit))
+        if not claim.out:
+            settle.delete(connection, store, [(row.id, row.version) for row in claim.rows])
+        return claim
+
+    return run
+
+
+def _slice(limit: int) -> Draw:
+    return Draw(Order.SLICE, read=5 * limit, start=4 * limit, window=10)
+
+
+_TAKE = {
+    "SELECT UPDATE": ("_candidates", "_take"),
+    "SELECT UPDATE SELECT": ("_candidates", "_take", "_read_back"),
+    "UPDATE SELECT": ("", "_unseen_priorities"),
+}
+_POP = {
+    "WITH DELETE": ("_claim", "_delete"),
+    "UPDATE DELETE": ("_claim", "_delete"),
+    "SELECT UPDATE DELETE": ("_candidates", "_take", "_delete"),
+    "SELECT UPDATE SELECT DELETE": ("_candidates", "_take", "_lock", "_delete"),
+}
+_CHANGE = {
+    "SELECT UPDATE": ("_lock", "_change"),
+    "UPDATE SELECT": ("_change", "_read_back"),
+    "SELECT UPDATE SELECT": ("_lock", "_change", "_read_back"),
+}
+_DELETE = {"SELECT DELETE": ("_lock", "_delete"), "SELECT SELECT DELETE": ("_lock", "_lock_again", "_delete")}
+# One candidate is lost to another worker: where rows are not returned, those won are read back.
+_FAST: dict[str, Any] = {"roles": _TAKE}
+_FULL: dict[str, Any] = {"roles": _TAKE, "rows": 2, "counts": {1: 1}}
+
+_PAIRS = [(1, 3), (2, 3)]
+_IDS = [1, 2]
+
+
+def _claims() -> list[Scenario]:
+    skip = Draw(lock=lease.Lock.SKIP, read=1)
+    skip_many = Draw(lock=Lock.SKIP, read=10)
+    return [
+        Scenario("claim_optimistic", "optimistic or adaptive, at the head", _claim(10), **_FULL),
+        Scenario("claim_optimistic_slice", "optimistic or adaptive, at a place in the window", _claim(10, _slice(10)), **_FULL),
+        Scenario(
+            "claim_optimistic_shuffle",
+            'optimistic with pick="uniform"',
+            _claim(10, Draw(Order.SHUFFLE, read=100, window=10)),
+            **_FULL,
+        ),
+        Scenario("claim_skip_locked", "skip_locked", _claim(10, skip_many), **_FULL),
+        Scenario(
+            "claim_pessimistic",
+            "pessimistic",
+            lambda connection, store: Pessimistic().claim(connection, store, _want(10)),
+            **_FULL,
+        ),
+        Scenario(
+            "claim_pessimistic_lost",
+            "pessimistic, when nothing was won: whether the wait was lost or the queue is empty",
+            lambda connection, store: lease.anything_due(connection, store, _want()),
+        ),
+        Scenario(
+            "claim_two_priorities",
+            "optimistic or adaptive, with two priorities in the queue",
+            _claim(10, priorities=(0, 5)),
+            **_FULL,
+        ),
+        Scenario(
+            "claim_any_priority",
+            "optimistic or adaptive, with more priorities in the queue than a process keeps marks of",
+            _claim(10, priorities=()),
+            **_FULL,
+        ),
+        Scenario("claim_of_kind", "jobs of one kind only", _claim(10, kind="mail"), **_FULL),
+        Scenario(
+            "claim_unless_due",
+            "Queue.claim_unless: nothing while a job is due in another queue",
+            _claim(10, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
+            **_FULL,
+        ),
+        Scenario(
+            "claim_fast_path",
+            "optimistic or adaptive, one job at the head, when the last claim won all it wanted",
+            _claim(lean=True),
+            **_FAST,
+        ),
+        Scenario(
+            "claim_fast_path_many", "the same for several jobs", _claim(10, lean=True), rows=10, counts={1: 9, 2: 9}, roles=_TAKE
+        ),
+        Scenario("claim_fast_path_slice", "the same at a place in the window", _claim(1, _slice(1), lean=True), **_FAST),
+        Scenario(
+            "claim_fast_path_slice_many",
+            "several jobs at a place in the window",
+            _claim(10, _slice(10), lean=True),
+            rows=10,
+            counts={1: 9, 2: 9},
+            roles=_TAKE,
+        ),
+        Scenario("claim_fast_path_skip_locked", "skip_locked, one job", _claim(1, skip, lean=True), **_FAST),
+        Scenario(
+            "claim_fast_path_skip_locked_many",
+            "skip_locked, several jobs",
+            _claim(10, skip_many, lean=True),
+            rows=10,
+            counts={1: 10},
+            roles=_TAKE,
+        ),
+        Scenario(
+            "claim_fast_path_unless_due",
+            "Queue.claim_unless, one job, when the last claim won all it wanted",
+            _claim(1, lean=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
+            **_FAST,
+        ),
+    ]
+
+
+def _pops() -> list[Scenario]:
+    skip, skip_many = Draw(lock=Lock.SKIP, read=1), Draw(lock=Lock.SKIP, read=10)
+    found = []
+    for name, when, limit, draw in (
+        ("", "one job", 1, None),
+        ("_many", "several jobs", 10, None),
+        ("_slice", "one job at a place in the window", 1, _slice(1)),
+        ("_slice_many", "several jobs at a place in the window", 10, _slice(10)),
+        ("_skip_locked", "one job, skip_locked", 1, skip),
+        ("_skip_locked_many", "several jobs, skip_locked", 10, skip_many),
+    ):
+        found.append(
+            Scenario(
+                f"pop_fast_path{name}",
+                f"Queue.pop, {when}, when the last claim won all it wanted",
+                _pop(limit, draw),
+                rows=limit,
+                roles=_POP,
+            )
+        )
+    return found
+
+
+def _remove(removal: Any, pairs: Sequence[tuple[int, int]]) -> Run:
+    return lambda connection, store: removal.remove(connection, store, pairs)
+
+
+def _free(pairs: Sequence[tuple[int, int]] = _PAIRS, **more: Any) -> Run:
+    return lambda connection, store: settle.free(connection, store, pairs, **more)
+
+
+def _bury(pairs: Sequence[tuple[int, int]], errors: Mapping[int, str], **more: Any) -> Run:
+    return lambda connection, store: settle.bury(connection, store, pairs, errors, **more)
+
+
+def _settles() -> list[Scenario]:
+    error = {"version": 3, "attempt": 1, "worker": "worker-1", "error_class": "ValueError", "message": "no", "trace": None}
+    done = {
+        "queue": "default",
+        "kind": "mail",
+        "payload": "null",
+        "attempts": 1,
+        "worker": "worker-1",
+        "result": "1",
+        "created_at": 1,
+    }
+    same = {"delays": dict.fromkeys(_IDS, 0)}
+    group = groups.Group("default", "a")
+    grouped = {"group_key": "customer", "queue": "default", "callback_id": 7}
+
+    def finish(connection: Connection, store: Store) -> object:
+        return leaving.delete(connection, store, _PAIRS, lambda _: Fate.COMPLETED)
+
+    return [
+        Scenario("complete", 'LeasedJob.complete, removal="delete"', _remove(Delete(), _PAIRS[:1])),
+        Scenario(
+            "complete_many",
+            'Queue.complete_many, removal="delete"',
+            _remove(Delete(), _PAIRS),
+            rows=2,
+            roles=_DELETE,
+        ),
+        Scenario(
+            "complete_lock_then_delete",
+            'LeasedJob.complete, removal="lock_then_delete"',
+            _remove(LockThenDelete(), _PAIRS[:1]),
+            roles=_DELETE,
+        ),
+        Scenario(
+            "complete_lock_then_delete_many",
+            'Queue.complete_many, removal="lock_then_delete"',
+            _remove(LockThenDelete(), _PAIRS),
+            rows=2,
+            roles=_DELETE,
+        ),
+        Scenario(
+            "complete_delete_mark", 'LeasedJob.complete, removal="delete_mark"', _remove(DeleteMark(), _PAIRS[:1]), roles=_CHANGE
+        ),
+        Scenario(
+            "complete_delete_mark_many",
+            'Queue.complete_many, removal="delete_mark"',
+            _remove(DeleteMark(), _PAIRS),
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "complete_retained",
+            "the results of completed jobs are kept",
+            lambda connection, store: history.record_finished(connection, store, [{"id": job, "lasts": 1, **done} for job in _IDS]),
+            begins=True,
+        ),
+        Scenario(
+            "complete_grouped",
+            "a job of a group and of a batch leaves: the next of its group is admitted, the batch counts down",
+            finish,
+            begins=True,
+            answers={**grouped, "pending": 0, "number": 0, "per_group": 1},
+            counts={"DELETE": 1},
+        ),
+        Scenario(
+            "admit",
+            "the next job of a group is admitted after one has left",
+            lambda connection, store: groups.admit(connection, store, {group: 1}, {"default": 1}),
+            begins=True,
+            answers={"available_at": BLOCKED, "number": 0},
+        ),
+        Scenario(
+            "admit_many",
+            "the next jobs of several groups",
+            lambda connection, store: groups.admit(connection, store, {group: 1, groups.Group("default", "b"): 1}, {"default": 1}),
+            begins=True,
+            rows=2,
+            answers={"available_at": BLOCKED, "number": [0, 1]},
+        ),
+        Scenario(
+            "fail",
+            "LeasedJob.fail, another attempt follows",
+            lambda connection, store: settle.free(connection, store, _PAIRS[:1], delays={1: 1}, errors={1: "no"}, attempted=True),
+            begins=True,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "fail_many",
+            "Queue.fail_many, another attempt follows, each with its own delay and error",
+            _free(delays={1: 1, 2: 2}, errors={1: "no", 2: "never"}, attempted=True),
+            begins=True,
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "fail_many_one_error",
+            "Queue.fail_many, another attempt follows, each with its own delay, one error for all",
+            _free(delays={1: 1, 2: 2}, errors=dict.fromkeys(_IDS, "no"), attempted=True),
+            begins=True,
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "fail_many_one_delay",
+            "Queue.fail_many, another attempt follows, one delay and one error for all",
+            _free(**same, errors=dict.fromkeys(_IDS, "no"), attempted=True),
+            begins=True,
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "fail_record",
+            "the failed attempts are recorded; those of a job beyond the tenth are deleted",
+            lambda connection, store: history.record_errors(connection, store, [{"job_id": 1, **error, "attempt": 11}]),
+            begins=True,
+        ),
+        Scenario(
+            "snooze",
+            "LeasedJob.snooze and LeasedJob.release",
+            _free(_PAIRS[:1], **same, attempted=False),
+            begins=True,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "snooze_many",
+            "Queue.snooze_many and Queue.release_many",
+            _free(**same, attempted=False),
+            begins=True,
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "defer_unknown",
+            "Queue.defer_unknown_many, one job: no handler for the kind",
+            _free(_PAIRS[:1], **same, errors={1: "no"}, unknown_since={1: 1}, attempted=False),
+            begins=True,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "defer_unknown_many",
+            "Queue.defer_unknown_many, several jobs: no handler for the kind",
+            _free(delays={1: 1, 2: 2}, errors=dict.fromkeys(_IDS, "no"), unknown_since=dict.fromkeys(_IDS, 1), attempted=False),
+            begins=True,
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "defer_unknown_many_since",
+            "Queue.defer_unknown_many: when it was deferred for the first time",
+            lambda connection, store: settle.unknown_since(connection, store, _PAIRS),
+            begins=True,
+        ),
+        Scenario(
+            "bury",
+            "Queue.bury_many, and Queue.fail_many after the last attempt, one reason",
+            _bury(_PAIRS, dict.fromkeys(_IDS, "no")),
+            begins=True,
+            rows=2,
+        ),
+        Scenario(
+            "bury_many",
+            "Queue.bury_many, and Queue.fail_many after the last attempt, each with its own reason",
+            _bury(_PAIRS, {1: "no", 2: "never"}),
+            begins=True,
+            rows=2,
+        ),
+        Scenario(
+            "bury_exhausted",
+            "a claim has found jobs whose attempts are used up",
+            _bury(_PAIRS, dict.fromkeys(_IDS, "no"), attempted=False),
+            begins=True,
+            rows=2,
+        ),
+        Scenario(
+            "extend",
+            "LeasedJob.extend",
+            lambda connection, store: settle.extend(connection, store, _PAIRS[:1], 1),
+            begins=True,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "extend_many",
+            "Queue.extend_many",
+            lambda connection, store: settle.extend(connection, store, _PAIRS, 1),
+            begins=True,
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "extend_unlocked",
+            "a worker's heartbeat: rows that others have locked are stepped over",
+            lambda connection, store: settle.extend_unlocked(connection, store, [*_PAIRS, (3, 3)], 1),
+            begins=True,
+            rows=2,
+        ),
+        Scenario(
+            "recount",
+            "Queue.recount, one job",
+            lambda connection, store: settle.recount(connection, store, _PAIRS[:1], 1),
+            begins=True,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "recount_many",
+            "Queue.recount",
+            lambda connection, store: settle.recount(connection, store, _PAIRS, 1),
+            begins=True,
+            rows=2,
+            roles=_CHANGE,
+        ),
+        Scenario(
+            "progress",
+            "LeasedJob.progress",
+            lambda connection, store: progress.write(connection, store, {_PAIRS[0]: _said()}),
+            begins=True,
+        ),
+        Scenario(
+            "progress_many",
+            "LeasedJob.progress, written by the worker for many jobs at once",
+            lambda connection, store: progress.write(connection, store, {pair: _said(pair[0]) for pair in _PAIRS}),
+            begins=True,
+        ),
+        Scenario(
+            "confirm",
+            "the reply to a COMMIT was lost: whether the change shows",
+            lambda connection, store: settle.confirm(connection, store, [(1, 3, "token"), (2, 3, "token")], settle.Change.GONE),
+            begins=True,
+        ),
+        Scenario(
+            "claim_unanswered",
+            "the reply to a claim was lost: what it won goes back",
+            lambda connection, store: settle.give_back_claim(connection, store, "default", "token", set()),
+            begins=True,
+            rows=2,
+        ),
+    ]
+
+
+def _said(number: int = 1) -> Said:
+    return Said(0.1 * number, f"part {number}")
+
+
+def _job(number: int = 0, **more: Any) -> NewJob:
+    plain = NewJob("default", "mail", f"payload {number}", None, 0, 5, None, None, None, 0, 0, 0)
+    return plain._replace(**more)
+
+
+def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAISE) -> Run:
+    return lambda connection, store: insert_jobs(connection, store, jobs, on_duplicate)
+
+
+def _insert_in_vain(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Run:
+    def run(connection: Connection, store: Store) -> None:
+        with suppress(TransientStorageError):
+            insert_jobs(connection, store, jobs, on_duplicate)
+
+    return run
+
+
+def _enqueues() -> list[Scenario]:
+    keyed = [_job(0, unique_key="key 0"), _job(1, unique_key="key 1")]
+    return [
+        Scenario("clock", "the database's time is read", lambda connection, store: store.read_clock(connection), begins=True),
+        Scenario(
+            "notify",
+            "jobs that may be claimed now were added: listening workers wake up when the transaction commits",
+            lambda connection, store: store.dialect.notify(connection, "queue_db_jobs", "default"),
+            begins=True,
+        ),
+        Scenario("enqueue", "Queue.enqueue", _insert([_job()]), begins=True),
+        Scenario("enqueue_many", "Queue.enqueue_many", _insert([_job(0), _job(1)]), begins=True, rows=2),
+        Scenario(
+            "enqueue_many_delayed",
+            "Queue.enqueue_many, jobs with options of their own",
+            _insert([_job(0, after=1, kind="a", priority=1), _job(1, after=2, kind="b", headers="{}")]),
+            begins=True,
+            rows=2,
+        ),
+        Scenario("enqueue_unique", "Queue.enqueue with a unique_key", _insert(keyed[:1], OnDuplicate.SKIP), begins=True, rows=1),
+        Scenario(
+            "enqueue_many_unique", "Queue.enqueue_many with unique keys", _insert(keyed, OnDuplicate.SKIP), begins=True, rows=2
+        ),
+        Scenario(
+            "enqueue_replace",
+            'Queue.enqueue, on_duplicate="replace", a live job has the key',
+            _insert(keyed[:1], OnDuplicate.REPLACE),
+            begins=True,
+            answers={"unique_key": "key 0"},
+            counts={"INSERT": 0},
+        ),
+        Scenario(
+            "enqueue_debounce",
+            'Queue.enqueue, on_duplicate="debounce", a live job has the key',
+            _insert(keyed[:1], OnDuplicate.DEBOUNCE),
+            begins=True,
+            answers={"unique_key": "key 0"},
+            counts={"INSERT": 0},
+        ),
+        Scenario(
+            "enqueue_debounce_held",
+            'Queue.enqueue, on_duplicate="debounce", a worker holds the live job that has the key',
+            _insert_in_vain(keyed[:1], OnDuplicate.DEBOUNCE),
+            begins=True,
+            answers={"unique_key": "key 0"},
+            counts={"INSERT": 0, "UPDATE": 0},
+        ),
+        Scenario(
+            "enqueue_unique_for",
+            "Queue.enqueue with unique_for",
+            _insert([_job(0, unique_key="another", unique_for=1)], OnDuplicate.SKIP),
+            begins=True,
+            counts={0: 1, 1: 0},
+        ),
+        Scenario(
+            "enqueue_grouped",
+            "Queue.enqueue with a group",
+            _insert([_job(0, group_key="customer")]),
+            begins=True,
+            answers={"per_group": 1, "number": 0, "available_at": 1},
+        ),
+        Scenario(
+            "enqueue_many_grouped",
+            "Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept",
+            _insert([_job(number, group_key=f"customer {number}", after=number) for number in (1, 2)]),
+            begins=True,
+            rows=2,
+            answers={"per_group": 1, "number": [0, 1], "available_at": 1},
+        ),
+        Scenario(
+            "enqueue_batch",
+            "Queue.enqueue_batch: the callback",
+            lambda connection, store: callbacks.expect(connection, store, callbacks.make(connection, store, _job()), 2),
+            begins=True,
+            counts={2: 0},
+        ),
+    ]
+
+
+_SESSION = streams.Session(1, "default", "default", 1)
+
+
+def _streams() -> list[Scenario]:
+    start, end = streams.Offset(0, "token"), streams.Offset(1, "token")
+    token = {"claim": "token", "acked_claim": "token", "headers": None}
+    untied = {2: 0, 3: 0, 4: 0, 5: 0}
+    at_one = token | {"allocated": 1, "deliveries": 1, "keyed": 0, "batch": 1, "delivered_epoch": 0}
+
+    def allocate(connection: Connection, store: Store) -> object:
+        return streams.allocate(connection, store, _SESSION, start, limit=100, ceiling=None, partitions=2)
+
+    return [
+        Scenario(
+            "stream_open",
+            "a reader opens the stream",
+            lambda connection, store: streams.open_stream(connection, store, "default", "default", "reader", 1),
+            begins=True,
+        ),
+        Scenario(
+            "stream_open_new",
+            "a reader makes the stream",
+            lambda connection, store: streams.open_stream(connection, store, "default", "default", "reader", 1),
+            begins=True,
+            counts={0: 0},
+        ),
+        Scenario(
+            "stream_claim",
+            "the next batch of a stream, no job with a key, a group or a callback in the queue",
+            allocate,
+            begins=True,
+            answers=token | {"paused": 0, "rate": None},
+            counts={1: 0, **untied},
+        ),
+        Scenario(
+            "stream_claim_keyed",
+            "the next batch of a stream, with jobs that have a key, a group or a callback; another stream reads the queue too",
+            allocate,
+            begins=True,
+            answers=token,
+            counts={1: 0},
+        ),
+        Scenario(
+            "stream_claim_keyed_many",
+            "the same for several jobs",
+            allocate,
+            begins=True,
+            rows=2,
+            answers=token,
+            counts={1: 0},
+        ),
+        Scenario(
+            "stream_partition",
+            "the partitions of a batch are handed out",
+            lambda connection, store: streams.partition(connection, store, _SESSION, start, end),
+            begins=True,
+            answers=at_one,
+        ),
+        Scenario(
+            "stream_read",
+            "a task reads its partition",
+            lambda connection, store: streams.read(connection, store, 1, streams.Part(1, 1, 100, 100), after=0, limit=1000),
+            begins=True,
+        ),
+        Scenario(
+            "stream_complete",
+            "a batch is written elsewhere",
+            lambda connection, store: streams.complete(connection, store, _SESSION, end),
+            begins=True,
+            answers=at_one,
+        ),
+        Scenario(
+            "stream_complete_keyed",
+            "a batch with jobs that have a key is written elsewhere",
+            lambda connection, store: streams.complete(connection, store, _SESSION, end),
+            begins=True,
+            answers=at_one | {"keyed": 1},
+        ),
+        Scenario(
+            "stream_mark_dead",
+            "a task gives up a job of its partition",
+            lambda connection, store: streams.mark_dead(connection, store, 1, {(1, 3): "no"}),
+            begins=True,
+        ),
+        Scenario(
+            "stream_touch",
+            "a reader is there, though nothing is due",
+            lambda connection, store: streams.touch(connection, store, _SESSION),
+            begins=True,
+        ),
+        Scenario(
+            "stream_expired",
+            "the maintenance looks for streams without a reader",
+            streams.expired,
+            begins=True,
+        ),
+        Scenario(
+            "stream_release_many",
+            "the held jobs go back to the queue, several of them with a key",
+            lambda connection, store: streams.release(connection, store, "default"),
+            begins=True,
+            rows=2,
+        ),
+        Scenario(
+            "stream_release",
+            "the held jobs go back to the queue",
+            lambda connection, store: streams.release(connection, store, "default"),
+            begins=True,
+        ),
+    ]
+
+
+SCENARIOS: tuple[Scenario, ...] = (*_enqueues(), *_claims(), *_settles(), *_pops(), *_streams())

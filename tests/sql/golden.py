@@ -1,0 +1,157 @@
+"""The golden files: which there must be, what stands in each, and whether they do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import wrap
+
+from tests.sql.catalog import SCENARIOS, Scenario
+from tests.sql.layout import fingerprint, laid_out
+from tests.sql.recording import DATABASES, Recorder, Sent, place
+
+FOLDER = Path(__file__).parent
+DOCS = FOLDER.parents[1] / "docs"
+
+# A block of SQL in the docs that is one of the files: <!-- tests/sql/sqlite/complete.sql --> stands before it.
+_SHOWN = re.compile(r"(<!-- tests/sql/(\S+\.sql) -->\n+```sql\n)(.*?)(^```)", re.MULTILINE | re.DOTALL)
+
+_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+(?:jobs_)?([a-z]\w+)")
+
+
+@dataclass
+class Golden:
+    """One statement, with all that is known of where it comes from."""
+
+    name: str
+    when: str
+    sent: Sent
+    #: Names that it would have after the other scenarios that send it.
+    others: list[str] = field(default_factory=list)
+    #: Whether it commits by itself, each way in which it is sent.
+    alone: set[bool] = field(default_factory=set)
+
+    @property
+    def text(self) -> str:
+        """The file."""
+        ways = {True: "none has begun, the statement commits by itself", False: "within BEGIN … COMMIT"}
+        head = {
+            self.name: self.when,
+            "Also": ", ".join(self.others),
+            "Transaction": "; or ".join(ways[way] for way in sorted(self.alone, reverse=True)),
+            "Sent by": " > ".join(self.sent.sender),
+            "Always": ", ".join(f"{name} = {value}" for name, value in self.sent.constants.items()),
+        }
+        lines = [line for name, words in head.items() if words for line in wrap(f"{name}: {words}", 115, subsequent_indent="  ")]
+        if self.sent.prepared:
+            lines.append("Prepared once for each connection.")
+        return "".join(f"-- {line}\n" for line in lines) + f"{laid_out(self.sent.text)};\n"
+
+
+def recorded(database: str) -> dict[str, Golden]:
+    """The golden files of a database by name, from what the code sends now."""
+    there = place(database)
+    found: dict[str, Golden] = {}
+    by_text: dict[str, Golden] = {}
+    for scenario in SCENARIOS:
+        recorder = Recorder(scenario.rows, scenario.counts, scenario.answers)
+        with there.recording(recorder, begins=scenario.begins) as connection:
+            scenario.run(connection, there.store)
+        for name, sent in zip(_names(scenario, recorder.sent), recorder.sent, strict=True):
+            known = by_text.get(sent.text)
+            if known is None:
+                free = _free(name, found)
+                known = by_text[sent.text] = found[free] = Golden(free, scenario.when, sent)
+            elif name not in (known.name, *known.others):
+                known.others.append(name)
+            known.alone.add(sent.alone)
+    return found
+
+
+def _names(scenario: Scenario, sent: Sequence[Sent]) -> list[str]:
+    roles = scenario.roles.get(" ".join(one.text.split(maxsplit=1)[0] for one in sent))
+    if roles is None:
+        roles = [""] if len(sent) == 1 else [_role(one.text) for one in sent]
+    return [scenario.name + role for role in roles]
+
+
+def _role(text: str) -> str:
+    """Verb and table of a statement."""
+    words = re.findall(r"\w+", text)
+    table = _TABLE.search(text)
+    verb = words[0].lower() if words[0].upper() != "WITH" else "with"
+    if verb == "select" and "FOR UPDATE" in text:
+        verb = "lock"
+    return f"_{verb}_{table[1]}" if table else f"_{verb}_clock"
+
+
+def _free(name: str, taken: dict[str, Golden]) -> str:
+    number, free = 2, name
+    while free in taken:
+        free = f"{name}_{number}"
+        number += 1
+    return free
+
+
+def write() -> list[Path]:
+    """Write all files, remove those of statements that are not sent any more; return what has changed."""
+    changed = []
+    for database in DATABASES:
+        folder = FOLDER / database
+        folder.mkdir(exist_ok=True)
+        files = {folder / f"{name}.sql": one.text for name, one in recorded(database).items()}
+        for path in sorted(set(folder.glob("*.sql")) - set(files)):
+            path.unlink()
+            changed.append(path)
+        for path, text in files.items():
+            if not path.exists() or path.read_text() != text:
+                path.write_text(text)
+                changed.append(path)
+    return changed
+
+
+def write_docs() -> list[Path]:
+    """Put the files into the blocks of the docs that show them; return the pages that have changed."""
+    changed = []
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text()
+        fresh = _SHOWN.sub(lambda found: found[1] + _bare(FOLDER / found[2]) + found[4], text)
+        if fresh != text:
+            page.write_text(fresh)
+            changed.append(page)
+    return changed
+
+
+def shown_in(page: Path) -> list[tuple[str, str]]:
+    """Path and text of the files that a page shows."""
+    return [(found[2], found[3]) for found in _SHOWN.finditer(page.read_text())]
+
+
+def _bare(path: Path) -> str:
+    """The statement without the comments above it."""
+    return "".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("--"))
+
+
+def differences() -> Iterator[str]:
+    """What a check has to complain about."""
+    for database in DATABASES:
+        there = {path.name: path.read_text() for path in (FOLDER / database).glob("*.sql")}
+        sent = {f"{name}.sql": one.text for name, one in recorded(database).items()}
+        for name in sorted(there.keys() | sent.keys()):
+            if name not in sent:
+                yield f"tests/sql/{database}/{name}: nothing sends this any more"
+            elif name not in there:
+                yield f"tests/sql/{database}/{name}: there is no such file"
+            elif there[name] != sent[name]:
+                yield f"tests/sql/{database}/{name}: is not what is sent"
+    for page in sorted(DOCS.rglob("*.md")):
+        for path, text in shown_in(page):
+            if not (FOLDER / path).exists() or text != _bare(FOLDER / path):
+                yield f"docs/{page.relative_to(DOCS)}: does not show tests/sql/{path} as it is"
+
+
+def known_statements(database: str) -> dict[str, str]:
+    """Fingerprint → name of the file, for all files of a database."""
+    return {fingerprint(path.read_text()): path.stem for path in sorted((FOLDER / database).glob("*.sql"))}

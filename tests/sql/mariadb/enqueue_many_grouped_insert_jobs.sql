@@ -1,0 +1,8 @@
+-- enqueue_many_grouped_insert_jobs: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
+--   dialects.base.Dialect.insert_new > dialects.mysql.MySQL.bulk_load
+INSERT INTO jobs(queue, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at,
+    group_key, callback_id)
+VALUES (:new_queue, :new_kind, :new_payload, :new_headers, :new_priority, :new_available_at, :new_max_attempts,
+    :new_unique_key, :new_created_at, :new_group_key, :new_callback_id);

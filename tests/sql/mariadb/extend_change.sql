@@ -1,0 +1,8 @@
+-- extend_change: LeasedJob.extend
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.extend > dialects.base.Dialect.update_returning
+UPDATE jobs FORCE INDEX (PRIMARY)
+SET available_at = ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :now_us_1),
+    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_3;

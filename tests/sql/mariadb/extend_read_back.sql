@@ -1,0 +1,7 @@
+-- extend_read_back: LeasedJob.extend
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.extend > dialects.base.Dialect.update_returning
+SELECT jobs.id, jobs.available_at
+FROM jobs FORCE INDEX (PRIMARY)
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_1;

@@ -1,0 +1,9 @@
+-- extend_unlocked_lock_jobs: a worker's heartbeat: rows that others have locked are stepped over
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.extend_unlocked
+SELECT jobs.id, jobs.version
+FROM jobs FORCE INDEX (PRIMARY)
+WHERE jobs.id IN (:id_1)
+  AND (jobs.id, jobs.version) IN (:param_1)
+ORDER BY jobs.id
+FOR UPDATE SKIP LOCKED;

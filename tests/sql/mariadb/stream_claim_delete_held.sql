@@ -1,0 +1,11 @@
+-- stream_claim_delete_held: the next batch of a stream, no job with a key, a group or a callback in the queue
+-- Also: stream_claim_keyed_delete_held, stream_claim_keyed_many_delete_held
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
+--   dialects.base.Dialect.take_out > dialects.mysql.MySQL.delete_held
+DELETE jobs
+FROM jobs_held
+STRAIGHT_JOIN jobs FORCE INDEX (PRIMARY) ON jobs.id = jobs_held.id
+WHERE jobs_held.stream = :param_1
+  AND jobs_held.batch = :param_2
+  AND NOT (jobs_held.unique_key IS NOT NULL OR jobs_held.group_key IS NOT NULL OR jobs_held.callback_id IS NOT NULL);

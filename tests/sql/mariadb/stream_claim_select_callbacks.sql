@@ -1,0 +1,7 @@
+-- stream_claim_select_callbacks: the next batch of a stream, no job with a key, a group or a callback in the queue
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim
+SELECT :param_1 AS anon_1
+FROM jobs_callbacks
+WHERE jobs_callbacks.queue = :queue_1
+LIMIT :param_2;

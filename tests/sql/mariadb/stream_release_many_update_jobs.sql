@@ -1,0 +1,10 @@
+-- stream_release_many_update_jobs: the held jobs go back to the queue, several of them with a key
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.release > store.streams._release
+UPDATE jobs FORCE INDEX (PRIMARY)
+SET available_at = jobs.due_at,
+    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
+    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_1 END,
+    claim_token = :claim_token, worker = :worker
+WHERE jobs.id IN (:id_1)
+  AND (jobs.id, jobs.version) IN (:param_2);

@@ -1,0 +1,10 @@
+-- fail: LeasedJob.fail, another attempt follows
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.free
+UPDATE jobs FORCE INDEX (PRIMARY)
+SET available_at = ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + :param_1),
+    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
+    claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
+    progress_note = :progress_note, unknown_since = :unknown_since
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_3;

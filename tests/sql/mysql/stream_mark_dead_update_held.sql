@@ -1,0 +1,13 @@
+-- stream_mark_dead_update_held: a task gives up a job of its partition
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.mark_dead
+UPDATE jobs_held
+SET dead_reason = :dead_reason
+WHERE jobs_held.stream = :stream_1
+  AND jobs_held.batch IN (
+    SELECT jobs_batches.batch
+    FROM jobs_batches
+    WHERE jobs_batches.stream = :stream_2
+)
+  AND jobs_held.id = :id_1
+  AND jobs_held.version = :version_1;

@@ -1,0 +1,15 @@
+-- enqueue_grouped_select_jobs: Queue.enqueue with a group
+-- Also: complete_grouped_select_jobs, admit_select_jobs
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.place >
+--   store.groups.waiting > store.groups._first
+-- Prepared once for each connection.
+SELECT group_0.number, group_0.id, group_0.version, group_0.available_at
+FROM (
+    SELECT 0 AS number, jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
+    FROM jobs
+    WHERE jobs.queue = :queue_0::VARCHAR
+      AND jobs.group_key = :group_0::VARCHAR
+    ORDER BY jobs.id
+    LIMIT :limit_0::INTEGER
+) AS group_0;

@@ -1,0 +1,9 @@
+-- extend: LeasedJob.extend
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.extend > dialects.base.ReturningDialect.update_returning
+UPDATE jobs
+SET available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :now_us_1),
+    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_3
+RETURNING jobs.id, jobs.available_at;

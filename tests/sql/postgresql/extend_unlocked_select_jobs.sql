@@ -1,0 +1,8 @@
+-- extend_unlocked_select_jobs: a worker's heartbeat: rows that others have locked are stepped over
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.extend_unlocked
+SELECT jobs.id, jobs.version
+FROM jobs
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_1
+ORDER BY jobs.id;

@@ -1,0 +1,7 @@
+-- progress: LeasedJob.progress
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.progress.write
+UPDATE jobs
+SET progress = :progress, progress_note = :progress_note
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_1;

@@ -1,0 +1,12 @@
+-- recount_many: Queue.recount
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.recount > dialects.base.ReturningDialect.update_returning
+UPDATE jobs
+SET version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
+    attempts = CASE WHEN (jobs.attempts + :attempts_1 > :param_1) THEN jobs.attempts + :attempts_2 ELSE :param_2 END
+WHERE jobs.id = ANY(:param_3::BIGINT[])
+  AND ((jobs.id, jobs.version) IN (
+    SELECT wanted.id, wanted.version
+    FROM unnest(:param_3::BIGINT[], :param_4::BIGINT[]) AS wanted(id, version)
+)) IS true
+RETURNING jobs.id;

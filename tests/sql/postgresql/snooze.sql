@@ -1,0 +1,12 @@
+-- snooze: LeasedJob.snooze and LeasedJob.release
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
+UPDATE jobs
+SET available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :param_1),
+    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
+    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_2 END,
+    claim_token = :claim_token, worker = :worker, progress = :progress, progress_note = :progress_note,
+    unknown_since = :unknown_since
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_3
+RETURNING jobs.id;

@@ -1,0 +1,9 @@
+-- stream_claim_select_jobs: the next batch of a stream, no job with a key, a group or a callback in the queue
+-- Also: stream_claim_keyed_select_jobs, stream_claim_keyed_many_select_jobs
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim
+SELECT :param_1 AS anon_1
+FROM jobs
+WHERE jobs.queue = :queue_1
+  AND jobs.unique_key IS NOT NULL
+LIMIT :param_2;

@@ -1,0 +1,8 @@
+-- stream_claim_select_jobs_2: the next batch of a stream, no job with a key, a group or a callback in the queue
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim
+SELECT :param_1 AS anon_1
+FROM jobs
+WHERE jobs.queue = :queue_1
+  AND jobs.group_key IS NOT NULL
+LIMIT :param_2;

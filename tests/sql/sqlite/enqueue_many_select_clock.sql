@@ -1,0 +1,6 @@
+-- enqueue_many_select_clock: Queue.enqueue_many
+-- Also: enqueue_many_delayed_select_clock, enqueue_many_grouped_select_clock
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
+--   dialects.base.Dialect.insert_new > dialects.sqlite.SQLite.bulk_load
+SELECT last_insert_rowid() AS last_insert_rowid_1;

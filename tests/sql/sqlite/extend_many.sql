@@ -1,0 +1,10 @@
+-- extend_many: Queue.extend_many
+-- Also: extend_unlocked
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.extend > dialects.base.ReturningDialect.update_returning
+UPDATE jobs
+SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :now_us_1),
+    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
+WHERE jobs.id IN (:id_1)
+  AND (jobs.id, jobs.version) IN (VALUES (:param_1))
+RETURNING id, available_at;

@@ -1,0 +1,13 @@
+-- snooze_many: Queue.snooze_many and Queue.release_many
+-- Also: claim_unanswered_update_jobs
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
+UPDATE jobs
+SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :param_1),
+    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
+    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_2 END,
+    claim_token = :claim_token, worker = :worker, progress = :progress, progress_note = :progress_note,
+    unknown_since = :unknown_since
+WHERE jobs.id IN (:id_1)
+  AND (jobs.id, jobs.version) IN (VALUES (:param_3))
+RETURNING id;

@@ -1,0 +1,13 @@
+-- stream_claim_delete_jobs: the next batch of a stream, no job with a key, a group or a callback in the queue
+-- Also: stream_claim_keyed_delete_jobs, stream_claim_keyed_many_delete_jobs
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
+--   dialects.base.Dialect.take_out > dialects.sqlite.SQLite.delete_held
+DELETE FROM jobs
+WHERE jobs.id IN (
+    SELECT jobs_held.id
+    FROM jobs_held
+    WHERE jobs_held.stream = :param_1
+      AND jobs_held.batch = :param_2
+      AND NOT (jobs_held.unique_key IS NOT NULL OR jobs_held.group_key IS NOT NULL OR jobs_held.callback_id IS NOT NULL)
+);

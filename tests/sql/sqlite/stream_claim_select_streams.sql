@@ -1,0 +1,10 @@
+-- stream_claim_select_streams: the next batch of a stream, no job with a key, a group or a callback in the queue
+-- Also: stream_claim_keyed_select_streams, stream_claim_keyed_many_select_streams
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim
+SELECT :param_1 AS anon_1
+FROM jobs_streams
+WHERE jobs_streams.queue = :queue_1
+  AND jobs_streams.id != :id_1
+LIMIT :param_2
+OFFSET :param_3;

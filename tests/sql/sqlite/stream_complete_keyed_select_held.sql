@@ -1,0 +1,9 @@
+-- stream_complete_keyed_select_held: a batch with jobs that have a key is written elsewhere
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.complete > store.streams._complete > store.streams._keyed
+SELECT jobs_held.id, jobs_held.version
+FROM jobs_held
+WHERE jobs_held.stream = :stream_1
+  AND jobs_held.batch = :batch_1
+  AND (jobs_held.unique_key IS NOT NULL OR jobs_held.group_key IS NOT NULL OR jobs_held.callback_id IS NOT NULL)
+ORDER BY jobs_held.id;

@@ -1,0 +1,9 @@
+-- stream_complete_keyed_select_held_2: a batch with jobs that have a key is written elsewhere
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.complete > store.streams._complete > store.streams._leave
+SELECT jobs_held.id
+FROM jobs_held
+WHERE jobs_held.stream = :stream_1
+  AND jobs_held.batch = :batch_1
+  AND jobs_held.id IN (:id_1)
+  AND jobs_held.dead_reason IS NOT NULL;

@@ -1,0 +1,11 @@
+-- stream_open_select_streams: a reader opens the stream
+-- Also: stream_open_new_select_streams, stream_claim_select_streams, stream_claim_keyed_select_streams,
+--   stream_claim_keyed_many_select_streams, stream_partition_select_streams, stream_complete_select_streams,
+--   stream_complete_keyed_select_streams, stream_release_many_select_streams, stream_release_select_streams
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.open_stream > store.streams._locked
+SELECT jobs_streams.id, jobs_streams.name, jobs_streams.queue, jobs_streams.epoch, jobs_streams.allocated,
+    jobs_streams.acked, jobs_streams.acked_claim, jobs_streams.holder, jobs_streams.retention,
+    jobs_streams.created_at, jobs_streams.seen_at
+FROM jobs_streams
+WHERE jobs_streams.name = :name_1;

@@ -1,0 +1,11 @@
+-- stream_release_update_jobs: the held jobs go back to the queue
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.streams.release > store.streams._release > dialects.base.ReturningDialect.update_returning
+UPDATE jobs
+SET available_at = jobs.due_at,
+    version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
+    attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_1 END,
+    claim_token = :claim_token, worker = :worker
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_3
+RETURNING id;
