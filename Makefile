@@ -13,7 +13,7 @@ PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo compare test test-all lint format lock servers clean
+.PHONY: help environment demo compare test test-all lint golden format lock servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,11 +34,15 @@ test: lint ## Check and test everything, on real servers: ARGS="tests/races -k p
 test-all: lint ## The same, with the whole conformance suite on every database with every strategy and removal: ARGS="…"
 	@$(WITH_JAVA) $(PYTEST) --grid full $(ARGS)
 
-lint: environment ## Check style, types and who imports whom
+lint: environment ## Check style, types, who imports whom, and the golden SQL
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
 	@$(VENV)/bin/mypy --strict queue_db
 	@$(VENV)/bin/lint-imports
+	@$(PY) -m tests.sql check
+
+golden: environment ## Write the SQL that each database gets into tests/sql, and into the docs that show it
+	@$(PY) -m tests.sql write
 
 format: environment ## Put the code in the house style
 	@$(VENV)/bin/ruff check --fix
