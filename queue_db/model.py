@@ -139,7 +139,7 @@ class Range:
 
 # Not frozen, as little as anybody should change them: there is one for each claim, and freezing costs as much as filling.
 @dataclass(slots=True)
-class Want:
+class ClaimRequest:
     """What a claim asks for."""
 
     queue: str
@@ -233,7 +233,7 @@ def tie_of(queue: str, row: Any) -> Tie | None:
 
 
 @dataclass(slots=True)
-class Claim:
+class ClaimResult:
     """What a claim got: the jobs won, and how many candidates somebody else was faster at."""
 
     queue: str
@@ -244,9 +244,9 @@ class Claim:
     window: int = 1
     #: Lowest due time seen per priority: from here the next claim may start.
     heads: Mapping[int, int] = field(default_factory=dict)
-    #: Priorities that are in the queue and were not in ``Want.ranges``.
+    #: Priorities that are in the queue and were not in ``ClaimRequest.ranges``.
     unseen: tuple[int, ...] = ()
-    #: False: less was won than wanted, and nobody knows whether for want of jobs; see ``Want.lean``.
+    #: False: less was won than wanted, and nobody knows whether for want of jobs; see ``ClaimRequest.lean``.
     conclusive: bool = True
     #: The jobs won are not in the table any more.
     out: bool = False

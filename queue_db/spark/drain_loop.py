@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from queue_db import LeasedJob, Queue, QueueDBError, Strategy
 from queue_db.errors import ConfigurationError
-from queue_db.model import Capability, Claim, Want
+from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import Store, upcoming
 from queue_db.worker.controls import Allowance
 
@@ -119,13 +119,13 @@ class OfKind:
         self.name = inner.name
         self.needs: frozenset[Capability] = inner.needs
 
-    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Claim as the inner strategy does."""
-        return self._inner.claim(connection, store, replace(want, kind=self._kind))
+        return self._inner.claim(connection, store, replace(request, kind=self._kind))
 
-    def observe(self, claim: Claim) -> None:
+    def observe(self, result: ClaimResult) -> None:
         """Let the inner strategy learn."""
-        self._inner.observe(claim)
+        self._inner.observe(result)
 
 
 Settle = Callable[[Queue, Sequence[LeasedJob], Heartbeat, Tally], None]

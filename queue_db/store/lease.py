@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.taking import Taking
-from queue_db.model import Claim, ClaimedRow, Range, Want
+from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Range
 from queue_db.store.base import Store, next_attempt, next_version
 
 
@@ -62,8 +62,8 @@ class Draw:
     window: int = 1
 
 
-#: In so many ranges of higher queues a claim asks whether a job is due, in the order of ``Want.unless_due``. What lies beyond is
-#: left to the looks of the worker.
+#: Most ranges of other queues in which a claim checks for due jobs, in the order of ``ClaimRequest.unless_due``. The worker's own
+#: polls find what lies beyond.
 MOST_ASKED = 16
 
 # The numbers of ranges for which there are statements: others are filled up to the next one, or each new priority in a queue would
@@ -79,32 +79,32 @@ _WIDTH = len(_COLUMNS)
 _in_claim_order = attrgetter("priority", "due_at", "id")
 
 
-def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim:
-    """Take up to ``want.limit`` due jobs, lowest priority number first, then longest due.
+def claim(connection: Connection, store: Store, request: ClaimRequest, draw: Draw) -> ClaimResult:
+    """Take up to ``request.limit`` due jobs, lowest priority number first, then longest due.
 
     One statement on PostgreSQL and SQLite (a second, small one where a short claim must look for new priorities on SQLite), two
     elsewhere and a third where some candidates were lost, whatever the limit.
     """
-    taking, parameters = _asked(store, want, draw.order, draw.lock)
+    taking, parameters = _asked(store, request, draw.order, draw.lock)
     parameters |= {
-        "by_worker": want.worker,
-        "token": want.token,
-        "lease": want.lease,
-        "limit": want.limit,
+        "by_worker": request.worker,
+        "token": request.token,
+        "lease": request.lease,
+        "limit": request.limit,
         "read": draw.read,
     }
     if draw.order is Order.SLICE:
         parameters["start"] = draw.start
-        parameters["front"] = min(draw.start, want.limit)
-    lean = want.lean and taking.lean is not None
-    out = want.out and lean
+        parameters["front"] = min(draw.start, request.limit)
+    lean = request.lean and taking.lean is not None
+    out = request.out and lean
     taken = store.dialect.take(connection, taking, parameters, lean=lean, out=out)
     rows = [ClaimedRow._make(row[:_WIDTH]) for row in taken.rows]
     if len(rows) > 1:
         rows.sort(key=_in_claim_order)
-    return Claim(
-        queue=want.queue,
-        limit=want.limit,
+    return ClaimResult(
+        queue=request.queue,
+        limit=request.limit,
         rows=tuple(rows),
         missed=taken.candidates - len(rows),
         window=draw.window,
@@ -115,30 +115,30 @@ def claim(connection: Connection, store: Store, want: Want, draw: Draw) -> Claim
     )
 
 
-def anything_due(connection: Connection, store: Store, want: Want) -> bool:
+def anything_due(connection: Connection, store: Store, request: ClaimRequest) -> bool:
     """Whether there is a due job that this claim may take: tells a lost wait from an empty queue, and from one that must wait."""
-    taking, parameters = _asked(store, want, Order.HEAD, Lock.NONE)
+    taking, parameters = _asked(store, request, Order.HEAD, Lock.NONE)
     return connection.execute(taking.candidates, parameters | {"read": 1, "limit": 1}).first() is not None
 
 
-def _asked(store: Store, want: Want, order: Order, lock: Lock) -> tuple[Taking, dict[str, Any]]:
-    """The statement parts for ``want``, and the parameters that say which jobs are due."""
-    parameters: dict[str, Any] = {"in_queue": want.queue}
-    if want.kind is not None:
-        parameters["of_kind"] = want.kind
-    if want.now is not None:
-        parameters["now"] = want.now
-    own = _filled(want.ranges, _OWN, floor=_NEVER)
+def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tuple[Taking, dict[str, Any]]:
+    """The statement parts for ``request``, and the parameters that say which jobs are due."""
+    parameters: dict[str, Any] = {"in_queue": request.queue}
+    if request.kind is not None:
+        parameters["of_kind"] = request.kind
+    if request.now is not None:
+        parameters["now"] = request.now
+    own = _filled(request.ranges, _OWN, floor=_NEVER)
     for place, known in enumerate(own):
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
-    asked = [(queue, known) for queue, ranges in want.unless_due for known in ranges][:MOST_ASKED]
+    asked = [(queue, known) for queue, ranges in request.unless_due for known in ranges][:MOST_ASKED]
     asked += asked[-1:] * (_size(len(asked), _OTHERS) - len(asked))
     for place, (queue, known) in enumerate(asked):
         parameters[f"other_queue_{place}"] = queue
         parameters[f"other_priority_{place}"] = known.priority
         parameters[f"other_floor_{place}"] = known.floor
-    taking = _taking(store, len(own), order, lock, len(asked), settable=want.now is not None, kinded=want.kind is not None)
+    taking = _taking(store, len(own), order, lock, len(asked), settable=request.now is not None, kinded=request.kind is not None)
     return taking, parameters
 
 

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from queue_db.model import Claim, Range
+from queue_db.model import ClaimResult, Range
 
 #: How far behind now the mark stays (microseconds): producers' transactions up to this long are not overtaken.
 SLACK = 2_000_000
@@ -78,18 +78,18 @@ class Marks:
         with self._lock:
             return self._clock() - self._swept_at >= self._interval
 
-    def learn(self, claim: Claim, *, now: int | None, swept: bool, seconds: float) -> None:
+    def learn(self, result: ClaimResult, *, now: int | None, swept: bool, seconds: float) -> None:
         """Take in what a claim saw. ``now``: the database's time at its end, microseconds, if it is known; it took ``seconds``."""
         with self._lock:
             self._ranges = None
-            self._see(claim.unseen)
+            self._see(result.unseen)
             if now is not None:
-                self._see(claim.heads)
+                self._see(result.heads)
                 looked_at = now - round(seconds * 1_000_000)  # it may have waited for locks since
-                for priority, head in claim.heads.items():
+                for priority, head in result.heads.items():
                     self._floors[priority] = min(head, looked_at - SLACK)
             if swept:
-                self._see({row.priority for row in claim.rows})  # not every database tells of heads
+                self._see({row.priority for row in result.rows})  # not every database tells of heads
                 self._sweep_again_after(seconds)
 
     def nothing_due(self, ranges: Sequence[Range], now: int) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
-from queue_db.model import Capability, Claim, Want
+from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
 from queue_db.store.base import Store
 from queue_db.strategies.base import named
@@ -105,26 +105,26 @@ class Adaptive:
         control = self._controls.get(queue)
         return 1 if control is None else max(1, round(control.window))
 
-    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Take a slot of the window, and every sixteenth time the head."""
         # Where one writer holds the whole database nobody can be faster: the head, always.
-        window = self.window(want.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
-        pick = draw("head" if self._turn() % HEAD_EVERY == 0 else "slot", window, want, self.rng, self._slots)
-        return lease.claim(connection, store, want, pick)
+        window = self.window(request.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
+        pick = draw("head" if self._turn() % HEAD_EVERY == 0 else "slot", window, request, self.rng, self._slots)
+        return lease.claim(connection, store, request, pick)
 
-    def observe(self, claim: Claim) -> None:
+    def observe(self, result: ClaimResult) -> None:
         """Follow the misses."""
-        self._slots.tell(claim)
-        if not claim.rows and not claim.missed:
+        self._slots.observe(result)
+        if not result.rows and not result.missed:
             return
         with self._lock:
-            control = self._controls.setdefault(claim.queue, _Control())
-            control.won += len(claim.rows)
-            if not claim.missed and control.won < _MOST_AT_ONCE:
+            control = self._controls.setdefault(result.queue, _Control())
+            control.won += len(result.rows)
+            if not result.missed and control.won < _MOST_AT_ONCE:
                 return
-            control.learn(control.won + claim.missed, claim.missed)
+            control.learn(control.won + result.missed, result.missed)
             control.won = 0
             # An attempt costs its round trips and the rows that it takes; one more batch is `limit` more candidates.
-            cost_ratio = (self.cost_ratio + ROW_COST * (claim.limit - 1)) / claim.limit
+            cost_ratio = (self.cost_ratio + ROW_COST * (result.limit - 1)) / result.limit
             wanted = best_window(control.window, control.ratio, cost_ratio)
             control.move(wanted, float(self.max_window))

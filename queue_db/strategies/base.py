@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.errors import ConfigurationError
-from queue_db.model import Capability, Claim, Want
+from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store.base import Store
 
 
@@ -26,15 +26,15 @@ class Strategy(Protocol):
     #: What the database must be able to do; checked once, when the database is opened.
     needs: frozenset[Capability]
 
-    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
-        """Take up to ``want.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised.
+    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
+        """Take up to ``request.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised.
 
         ``connection`` may commit each statement by itself: what takes several that belong together first calls
         ``store.dialect.begin(connection)``. :func:`queue_db.store.lease.claim` does so where it must.
         """
         ...
 
-    def observe(self, claim: Claim) -> None:
+    def observe(self, result: ClaimResult) -> None:
         """Learn from what a claim got."""
         ...
 

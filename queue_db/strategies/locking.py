@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
 
-from queue_db.model import Capability, Claim, Want
+from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
 from queue_db.store.base import Store
 from queue_db.strategies.base import named
@@ -20,15 +20,15 @@ class Pessimistic:
     name: str = field(default="pessimistic", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
 
-    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Lock the head, then take it."""
-        won = lease.claim(connection, store, want, lease.Draw(lock=lease.Lock.WAIT, read=want.limit))
-        if not won.rows and not won.missed and lease.anything_due(connection, store, want):
+        won = lease.claim(connection, store, request, lease.Draw(lock=lease.Lock.WAIT, read=request.limit))
+        if not won.rows and not won.missed and lease.anything_due(connection, store, request):
             # While we waited for the rows their new owner made them invisible; the database does not tell us of those.
             return replace(won, missed=1)
         return won
 
-    def observe(self, claim: Claim) -> None:
+    def observe(self, result: ClaimResult) -> None:
         """Nothing to learn."""
 
 
@@ -40,9 +40,9 @@ class SkipLocked:
     name: str = field(default="skip_locked", init=False)
     needs: frozenset[Capability] = field(default=frozenset({Capability.SKIP_LOCKED}), init=False, repr=False)
 
-    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Lock what is free from the head on, then take it."""
-        return lease.claim(connection, store, want, lease.Draw(lock=lease.Lock.SKIP, read=want.limit))
+        return lease.claim(connection, store, request, lease.Draw(lock=lease.Lock.SKIP, read=request.limit))
 
-    def observe(self, claim: Claim) -> None:
+    def observe(self, result: ClaimResult) -> None:
         """Nothing to learn."""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
-from queue_db.model import Capability, Claim, Want
+from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
 from queue_db.store.base import Store
 from queue_db.strategies.base import named
@@ -61,27 +61,27 @@ class Slots:
             self._slots.set({**slots, queue: slot})
         return slot
 
-    def tell(self, claim: Claim) -> None:
-        """What came of it: a place where much was lost is somebody else's too."""
-        if claim.missed > _CROWDED * (claim.missed + len(claim.rows)):
-            self._slots.set({queue: slot for queue, slot in self._slots.get().items() if queue != claim.queue})
+    def observe(self, result: ClaimResult) -> None:
+        """Give up a slot in which other workers took too many candidates."""
+        if result.missed > _CROWDED * (result.missed + len(result.rows)):
+            self._slots.set({queue: slot for queue, slot in self._slots.get().items() if queue != result.queue})
 
 
-def draw(pick: Pick, window: int, want: Want, rng: random.Random, slots: Slots) -> lease.Draw:
-    """Which jobs to try: ``window`` batches of ``want.limit`` jobs from the head on, drawn as ``pick`` says.
+def draw(pick: Pick, window: int, request: ClaimRequest, rng: random.Random, slots: Slots) -> lease.Draw:
+    """Which jobs to try: ``window`` batches of ``request.limit`` jobs from the head on, drawn as ``pick`` says.
 
     head: the first batch. uniform: any jobs of the window. slice: a batch of neighbours at a random offset; for single jobs the
     same as uniform, for batches far fewer half-lost ones. slot: the window is cut into batches, and each thread keeps to one until
     it meets others there; the fewest misses. geometric: like slice, with offset *i* at probability 1/3·(2/3)^i, else the head;
     half the disorder of uniform for twice the misses.
     """
-    limit = want.limit
+    limit = request.limit
     if window <= 1 or pick == "head":
         return lease.Draw(lease.Order.HEAD, read=limit, window=window)
     if pick == "uniform":
         return lease.Draw(lease.Order.SHUFFLE, read=window * limit, window=window)
     if pick == "slot":
-        start = slots.slot(want.queue, window) * limit
+        start = slots.slot(request.queue, window) * limit
     elif pick == "slice":
         start = rng.randrange((window - 1) * limit + 1)
     else:
@@ -110,11 +110,11 @@ class Optimistic:
         self._turn: Callable[[], int] = itertools.count(1).__next__
         self._slots = Slots(self.rng)
 
-    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Take from the window, and every sixteenth time from the head."""
         pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else self.pick
-        return lease.claim(connection, store, want, draw(pick, self.window, want, self.rng, self._slots))
+        return lease.claim(connection, store, request, draw(pick, self.window, request, self.rng, self._slots))
 
-    def observe(self, claim: Claim) -> None:
+    def observe(self, result: ClaimResult) -> None:
         """Keep or leave the slot; the window is fixed."""
-        self._slots.tell(claim)
+        self._slots.observe(result)

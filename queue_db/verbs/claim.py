@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from queue_db.database.database import Database
 from queue_db.errors import StorageError
-from queue_db.model import Claim, ClaimedRow, Tie, Want, tie_of
+from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Tie, tie_of
 from queue_db.store import Marks, Store, settle
 from queue_db.store.callbacks import Fate
 from queue_db.store.leaving import leave
@@ -88,7 +88,7 @@ class Claiming:
         """Try until something is won or nothing is due, a few times; append to ``won`` and return the number of misses."""
         missed = rounds = 0
         sweeping = self.marks.sweep_due()
-        doubtful: Claim | None = None
+        doubtful: ClaimResult | None = None
         lean = self._winning and not sweeping
         for _ in range(_MOST_ROUNDS):
             held = len(won)
@@ -123,11 +123,11 @@ class Claiming:
 
     def _round(
         self, limit: int, lease: int, won: list[Won], *, sweep: bool, pop: bool, lean: bool, unless_due: Mapping[str, Marks]
-    ) -> Claim:
+    ) -> ClaimResult:
         """Read candidates and take them once, with ``pop`` out of the table; append the jobs won."""
         store, strategy = self._store, self._strategy
         token = secrets.token_hex(16)
-        want = Want(
+        request = ClaimRequest(
             queue=self._queue,
             limit=limit,
             lease=lease,
@@ -139,14 +139,14 @@ class Claiming:
             out=pop and lean and store.dialect.takes_out,
         )
         if unless_due:
-            want.unless_due = tuple((queue, marks.ranges()) for queue, marks in unless_due.items())
+            request.unless_due = tuple((queue, marks.ranges()) for queue, marks in unless_due.items())
 
-        def work(connection: Connection) -> Claim:
+        def work(connection: Connection) -> ClaimResult:
             if not pop:
-                return strategy.claim(connection, store, want)
-            if not want.out:
+                return strategy.claim(connection, store, request)
+            if not request.out:
                 store.dialect.begin(connection)
-            claim = strategy.claim(connection, store, want)
+            claim = strategy.claim(connection, store, request)
             if not claim.out:
                 self._take_out(connection, [row for row in claim.rows if not row.exhausted])
             return claim
@@ -178,11 +178,11 @@ class Claiming:
             won.extend([(row, token) for row in rows])
         return claim
 
-    def _run(self, claim: Callable[[Connection], Claim], token: str, *, repeatable: bool) -> Claim:
+    def _run(self, claim: Callable[[Connection], ClaimResult], token: str, *, repeatable: bool) -> ClaimResult:
         """Run a claim, and let go what an earlier run won whose answer never came."""
         runs, heard = 0, None
 
-        def work(connection: Connection) -> Claim:
+        def work(connection: Connection) -> ClaimResult:
             nonlocal runs
             runs += 1
             return claim(connection)
@@ -205,7 +205,7 @@ class Claiming:
                 raise
         return heard
 
-    def _judge(self, doubtful: Claim, after: Claim) -> int:
+    def _judge(self, doubtful: ClaimResult, after: ClaimResult) -> int:
         """What the round after it says of one that won nothing: if there are jobs now there were jobs then, and it lost them."""
         lost = min(doubtful.limit, len(after.rows) + after.missed)
         if lost:

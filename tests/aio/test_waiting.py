@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from queue_db import JobNotFoundError, State, TransientStorageError, Verdict
 from queue_db.aio import AsyncQueue, AsyncQueueDB
 from queue_db.aio.running import run
-from queue_db.model import Claim, Kept
+from queue_db.model import ClaimResult, Kept
 from queue_db.strategies import Adaptive
 from queue_db.strategies.optimistic import Slots
 from tests.aio.conftest import OpenAsync
@@ -97,8 +97,8 @@ async def test_a_retry_that_succeeds_ends_the_attempts(adb: AsyncQueueDB) -> Non
 class AlwaysLate(Adaptive):
     """Loses every candidate to others."""
 
-    def claim(self, connection: Any, store: Any, want: Any) -> Claim:
-        return Claim(queue=want.queue, rows=(), missed=1, heads={}, unseen=(), limit=want.limit, window=1)
+    def claim(self, connection: Any, store: Any, request: Any) -> ClaimResult:
+        return ClaimResult(queue=request.queue, rows=(), missed=1, heads={}, unseen=(), limit=request.limit, window=1)
 
 
 async def test_the_pauses_of_a_claim_that_loses_let_others_work(open_async: OpenAsync, name: str) -> None:
@@ -175,7 +175,7 @@ async def test_a_task_that_loses_its_place_leaves_those_of_others() -> None:
 
     async def lose() -> int:
         assert await run(slots.slot, "q", 1000) == here
-        slots.tell(Claim(queue="q", limit=1, missed=1))
+        slots.observe(ClaimResult(queue="q", limit=1, missed=1))
         return await run(slots.slot, "q", 1000)
 
     assert await asyncio.create_task(lose()) != here

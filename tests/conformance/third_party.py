@@ -14,7 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import now_us
-from queue_db.model import Capability, Claim, Want
+from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import Store, lease
 
 
@@ -83,10 +83,10 @@ class Lottery:
         self.seen = 0
         self._rng = random.Random(7)
 
-    def claim(self, connection: Connection, store: Store, want: Want) -> Claim:
+    def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         if self._rng.random() < 0.1:
-            return lease.claim(connection, store, want, lease.Draw(read=want.limit))
-        return lease.claim(connection, store, want, lease.Draw(lease.Order.SHUFFLE, read=20 * want.limit))
+            return lease.claim(connection, store, request, lease.Draw(read=request.limit))
+        return lease.claim(connection, store, request, lease.Draw(lease.Order.SHUFFLE, read=20 * request.limit))
 
-    def observe(self, claim: Claim) -> None:
+    def observe(self, result: ClaimResult) -> None:
         self.seen += 1

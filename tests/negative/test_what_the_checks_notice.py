@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, text
 
 from queue_db import Queue, QueueDB
 from queue_db.dialects import mysql, postgresql, taking
-from queue_db.model import Claim
+from queue_db.model import ClaimResult
 from queue_db.removal import Delete
 from queue_db.store import Marks, Store, lease, settle
 from queue_db.testing.suite import claiming, leases, settling
@@ -245,10 +245,10 @@ class TestWithoutTheOrder:
             name = "disorderly"
             needs = frozenset[Any]()
 
-            def claim(self, connection: Connection, store: Store, want: Any) -> Claim:
-                return lease.claim(connection, store, want, lease.Draw(lease.Order.SLICE, read=12, start=12 - want.limit))
+            def claim(self, connection: Connection, store: Store, request: Any) -> ClaimResult:
+                return lease.claim(connection, store, request, lease.Draw(lease.Order.SLICE, read=12, start=12 - request.limit))
 
-            def observe(self, claim: Claim) -> None:
+            def observe(self, result: ClaimResult) -> None:
                 pass
 
         def check(on: Stage) -> None:
@@ -271,7 +271,7 @@ class TestWithoutTheSlackOfTheMarks:
         check()
         learn = Marks.learn
 
-        def forgetful(self: Marks, claim: Claim, *, now: int | None, swept: bool, seconds: float) -> None:
+        def forgetful(self: Marks, claim: ClaimResult, *, now: int | None, swept: bool, seconds: float) -> None:
             learn(self, claim, now=now, swept=swept, seconds=seconds)
             if now is not None:
                 self._floors.update(dict.fromkeys(claim.heads, now))

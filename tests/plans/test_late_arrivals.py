@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import Queue, QueueDB
-from queue_db.model import Claim
+from queue_db.model import ClaimResult
 from queue_db.store import Marks
 from queue_db.store.marks import LONGEST_SWEEP_INTERVAL, SHORTEST_SWEEP_INTERVAL, SLACK
 from tests.plans.filling import fill
@@ -82,7 +82,7 @@ def test_a_slow_sweep_is_made_less_often_but_every_half_minute_at_least(took: fl
     marks = Marks(clock=clock)
     clock.seconds = 100.0
     assert marks.sweep_due()
-    marks.learn(Claim(queue="q", limit=1), now=None, swept=True, seconds=took)
+    marks.learn(ClaimResult(queue="q", limit=1), now=None, swept=True, seconds=took)
     clock.seconds = 100.0 + 0.999 * interval
     assert not marks.sweep_due()
     clock.seconds = 100.0 + interval

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queue_db.model import Claim
+from queue_db.model import ClaimResult
 from queue_db.store import Marks, marks
 
 SECOND = 1_000_000
@@ -68,7 +68,7 @@ class Process:
             for job in batch:
                 heads[job.priority] = min(job.due, heads.get(job.priority, job.due))
             rows: Any = batch
-            claim = Claim("q", limit, tuple(rows), heads=heads, unseen=tuple(unseen))
+            claim = ClaimResult("q", limit, tuple(rows), heads=heads, unseen=tuple(unseen))
             self.marks.learn(claim, now=self.now if batch else None, swept=sweep, seconds=0.001)
             for job in batch:
                 self.jobs.remove(job)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_db import Adaptive, ArgumentError, Optimistic
-from queue_db.model import Claim, Want
+from queue_db.model import ClaimRequest, ClaimResult
 from queue_db.store.lease import Draw, Order
 from queue_db.strategies.adaptive import best_window
 from queue_db.strategies.optimistic import Slots, draw
@@ -73,9 +73,9 @@ def test_more_misses_never_make_the_window_smaller(window: float, one: float, ot
     assert best_window(window, low, COST_RATIO) <= best_window(window, high, COST_RATIO)
 
 
-def claim_of(won: int, missed: int, limit: int = 1) -> Claim:
+def claim_of(won: int, missed: int, limit: int = 1) -> ClaimResult:
     rows: Any = (None,) * won
-    return Claim(queue="q", limit=limit, rows=rows, missed=missed)
+    return ClaimResult(queue="q", limit=limit, rows=rows, missed=missed)
 
 
 @given(st.integers(1, 200), st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=300), st.integers(1, 100))
@@ -123,8 +123,8 @@ def test_the_controller_finds_the_optimum_from_what_it_sees(workers: int) -> Non
 
 
 def drawn_from(pick: Any, window: int, limit: int, rng: random.Random) -> Draw:
-    want = Want(queue="q", limit=limit, lease=1, worker="w", token="t", ranges=())
-    return draw(pick, window, want, rng, Slots(rng))
+    request = ClaimRequest(queue="q", limit=limit, lease=1, worker="w", token="t", ranges=())
+    return draw(pick, window, request, rng, Slots(rng))
 
 
 @given(
@@ -150,9 +150,9 @@ def test_a_draw_stays_within_its_window(pick: Any, window: int, limit: int, seed
 def test_a_slot_is_kept_until_much_is_lost_there() -> None:
     slots = Slots(random.Random(1))
     first = slots.slot("q", 1000)
-    slots.tell(claim_of(won=70, missed=30, limit=100))
+    slots.observe(claim_of(won=70, missed=30, limit=100))
     assert slots.slot("q", 1000) == first
-    slots.tell(claim_of(won=69, missed=31, limit=100))
+    slots.observe(claim_of(won=69, missed=31, limit=100))
     assert slots.slot("q", 1000) != first
     assert slots.slot("q", 1) == 0  # a window that has become too small for it
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection
 
 from queue_db import Queue, QueueDB
-from queue_db.model import Want
+from queue_db.model import ClaimRequest
 from queue_db.store import Marks, lease, marks
 from queue_db.strategies.optimistic import HEAD_EVERY
 from queue_db.testing import SettableClock
@@ -26,8 +26,8 @@ def claim_on(connection: Connection, queue: Queue, draw: lease.Draw) -> list[int
     """A claim whose transaction stays open."""
     store = queue.db.store
     ranges, now = queue._claiming.marks.ranges(), store.clock and store.clock()
-    want = Want(queue.name, 1, 60_000_000, "open", secrets.token_hex(16), ranges, now)
-    return [row.id for row in lease.claim(connection, store, want, draw).rows]
+    request = ClaimRequest(queue.name, 1, 60_000_000, "open", secrets.token_hex(16), ranges, now)
+    return [row.id for row in lease.claim(connection, store, request, draw).rows]
 
 
 @pytest.mark.parametrize("draw", DRAWS)
@@ -134,5 +134,5 @@ def test_sweep_comes_no_later_than_its_longest_interval() -> None:
     assert found.sweep_due()
 
 
-def _nothing() -> lease.Claim:
-    return lease.Claim(queue="any", limit=1)
+def _nothing() -> lease.ClaimResult:
+    return lease.ClaimResult(queue="any", limit=1)

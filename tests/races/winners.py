@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection
 
 from queue_db import LeasedJob, Queue
-from queue_db.model import NewJob, Want
+from queue_db.model import ClaimRequest, NewJob
 from queue_db.store import enqueue, lease, settle
 
 Winner = Callable[[Connection, Queue, LeasedJob], None]
@@ -18,7 +18,7 @@ _LATER = 1_000_000_000  # microseconds
 
 def _claim(connection: Connection, queue: Queue, job: LeasedJob) -> None:
     store = queue.db.store
-    want = Want(
+    request = ClaimRequest(
         queue=queue.name,
         limit=1,
         lease=_LATER,
@@ -27,7 +27,7 @@ def _claim(connection: Connection, queue: Queue, job: LeasedJob) -> None:
         ranges=(),
         now=store.clock() if store.clock else None,
     )
-    assert [row.id for row in lease.claim(connection, store, want, lease.Draw()).rows] == [job.id]
+    assert [row.id for row in lease.claim(connection, store, request, lease.Draw()).rows] == [job.id]
 
 
 def _complete(connection: Connection, queue: Queue, job: LeasedJob) -> None:

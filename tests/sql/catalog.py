@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from queue_db.errors import TransientStorageError
-from queue_db.model import Claim, NewJob, Range, Said, Want
+from queue_db.model import ClaimRequest, ClaimResult, NewJob, Range, Said
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, groups, history, lease, leaving, progress, settle, streams
 from queue_db.store.callbacks import Fate
@@ -39,9 +39,9 @@ class Scenario:
     roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def _want(limit: int = 1, *, priorities: Sequence[int] = (0,), **more: Any) -> Want:
+def _want(limit: int = 1, *, priorities: Sequence[int] = (0,), **more: Any) -> ClaimRequest:
     ranges = tuple(Range(priority, 1_000_000) for priority in priorities)
-    return Want("default", limit, 60_000_000, "worker-1", "token", ranges, **more)
+    return ClaimRequest("default", limit, 60_000_000, "worker-1", "token", ranges, **more)
 
 
 def _claim(limit: int = 1, draw: Draw | None = None, **more: Any) -> Run:
@@ -49,11 +49,11 @@ def _claim(limit: int = 1, draw: Draw | None = None, **more: Any) -> Run:
 
 
 def _pop(limit: int, draw: Draw | None) -> Run:
-    def run(connection: Connection, store: Store) -> Claim:
-        want = _want(limit, lean=True, out=store.dialect.takes_out)
-        if not want.out:
+    def run(connection: Connection, store: Store) -> ClaimResult:
+        request = _want(limit, lean=True, out=store.dialect.takes_out)
+        if not request.out:
             store.dialect.begin(connection)
-        claim = lease.claim(connection, store, want, draw or Draw(read=limit))
+        claim = lease.claim(connection, store, request, draw or Draw(read=limit))
         if not claim.out:
             settle.delete(connection, store, [(row.id, row.version) for row in claim.rows])
         return claim

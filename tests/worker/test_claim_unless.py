@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import event
 
-from queue_db.model import Range, Want
+from queue_db.model import ClaimRequest, Range
 from queue_db.store import lease
 
 
@@ -68,8 +68,10 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
         return tuple(Range(priority, 0) for priority in range(count))
 
     def taking(own, others, order):
-        want = Want(name, 1, 1, "w", "t", ranges(own), unless_due=(("a", ranges(others - others // 2)), ("b", ranges(others // 2))))
-        return lease._asked(db.store, want, order, lease.Lock.NONE)[0]
+        request = ClaimRequest(
+            name, 1, 1, "w", "t", ranges(own), unless_due=(("a", ranges(others - others // 2)), ("b", ranges(others // 2)))
+        )
+        return lease._asked(db.store, request, order, lease.Lock.NONE)[0]
 
     for order in (lease.Order.HEAD, lease.Order.SLICE):
         assert len({taking(own, others, order) for own in range(1, 11) for others in range(1, 11)}) <= 35
