@@ -15,7 +15,7 @@ from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, groups, history, lease, leaving, progress, settle, streams
 from queue_db.store.callbacks import Fate
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
-from queue_db.store.lease import Draw, Lock, Order
+from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.schema import BLOCKED
 from queue_db.strategies.locking import Pessimistic
 
@@ -44,16 +44,16 @@ def _want(limit: int = 1, *, priorities: Sequence[int] = (0,), **more: Any) -> C
     return ClaimRequest("default", limit, 60_000_000, "worker-1", "token", ranges, **more)
 
 
-def _claim(limit: int = 1, draw: Draw | None = None, **more: Any) -> Run:
-    return lambda connection, store: lease.claim(connection, store, _want(limit, **more), draw or Draw(read=limit))
+def _claim(limit: int = 1, window: CandidateWindow | None = None, **more: Any) -> Run:
+    return lambda connection, store: lease.claim(connection, store, _want(limit, **more), window or CandidateWindow(read=limit))
 
 
-def _pop(limit: int, draw: Draw | None) -> Run:
+def _pop(limit: int, window: CandidateWindow | None) -> Run:
     def run(connection: Connection, store: Store) -> ClaimResult:
         request = _want(limit, lean=True, out=store.dialect.takes_out)
         if not request.out:
             store.dialect.begin(connection)
-        claim = lease.claim(connection, store, request, draw or Draw(read=limit))
+        claim = lease.claim(connection, store, request, window or CandidateWindow(read=limit))
         if not claim.out:
             settle.delete(connection, store, [(row.id, row.version) for row in claim.rows])
         return claim
@@ -61,8 +61,8 @@ def _pop(limit: int, draw: Draw | None) -> Run:
     return run
 
 
-def _slice(limit: int) -> Draw:
-    return Draw(Order.SLICE, read=5 * limit, start=4 * limit, window=10)
+def _slice(limit: int) -> CandidateWindow:
+    return CandidateWindow(Order.SLICE, read=5 * limit, start=4 * limit, width=10)
 
 
 _TAKE = {
@@ -91,15 +91,15 @@ _IDS = [1, 2]
 
 
 def _claims() -> list[Scenario]:
-    skip = Draw(lock=lease.Lock.SKIP, read=1)
-    skip_many = Draw(lock=Lock.SKIP, read=10)
+    skip = CandidateWindow(lock=lease.Lock.SKIP, read=1)
+    skip_many = CandidateWindow(lock=Lock.SKIP, read=10)
     return [
         Scenario("claim_optimistic", "optimistic or adaptive, at the head", _claim(10), **_FULL),
         Scenario("claim_optimistic_slice", "optimistic or adaptive, at a place in the window", _claim(10, _slice(10)), **_FULL),
         Scenario(
             "claim_optimistic_shuffle",
             'optimistic with pick="uniform"',
-            _claim(10, Draw(Order.SHUFFLE, read=100, window=10)),
+            _claim(10, CandidateWindow(Order.SHUFFLE, read=100, width=10)),
             **_FULL,
         ),
         Scenario("claim_skip_locked", "skip_locked", _claim(10, skip_many), **_FULL),
@@ -108,6 +108,12 @@ def _claims() -> list[Scenario]:
             "pessimistic",
             lambda connection, store: Pessimistic().claim(connection, store, _want(10)),
             **_FULL,
+        ),
+        Scenario(
+            "claim_pessimistic_one",
+            "pessimistic, one job",
+            lambda connection, store: Pessimistic().claim(connection, store, _want()),
+            roles=_TAKE,
         ),
         Scenario(
             "claim_pessimistic_lost",
@@ -166,13 +172,21 @@ def _claims() -> list[Scenario]:
             _claim(1, lean=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
             **_FAST,
         ),
+        Scenario(
+            "claim_fast_path_unless_due_many",
+            "Queue.claim_unless, several jobs, when the last claim won all it wanted",
+            _claim(10, lean=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
+            rows=10,
+            counts={1: 9, 2: 9},
+            roles=_TAKE,
+        ),
     ]
 
 
 def _pops() -> list[Scenario]:
-    skip, skip_many = Draw(lock=Lock.SKIP, read=1), Draw(lock=Lock.SKIP, read=10)
+    skip, skip_many = CandidateWindow(lock=Lock.SKIP, read=1), CandidateWindow(lock=Lock.SKIP, read=10)
     found = []
-    for name, when, limit, draw in (
+    for name, when, limit, window in (
         ("", "one job", 1, None),
         ("_many", "several jobs", 10, None),
         ("_slice", "one job at a place in the window", 1, _slice(1)),
@@ -184,7 +198,7 @@ def _pops() -> list[Scenario]:
             Scenario(
                 f"pop_fast_path{name}",
                 f"Queue.pop, {when}, when the last claim won all it wanted",
-                _pop(limit, draw),
+                _pop(limit, window),
                 rows=limit,
                 roles=_POP,
             )
@@ -393,6 +407,12 @@ def _settles() -> list[Scenario]:
             roles=_CHANGE,
         ),
         Scenario(
+            "extend_unlocked_one",
+            "a worker's heartbeat, one job",
+            lambda connection, store: settle.extend_unlocked(connection, store, _PAIRS[:1], 1),
+            begins=True,
+        ),
+        Scenario(
             "extend_unlocked",
             "a worker's heartbeat: rows that others have locked are stepped over",
             lambda connection, store: settle.extend_unlocked(connection, store, [*_PAIRS, (3, 3)], 1),
@@ -477,8 +497,8 @@ def _enqueues() -> list[Scenario]:
         Scenario("enqueue_many", "Queue.enqueue_many", _insert([_job(0), _job(1)]), begins=True, rows=2),
         Scenario(
             "enqueue_many_delayed",
-            "Queue.enqueue_many, jobs with options of their own",
-            _insert([_job(0, after=1, kind="a", priority=1), _job(1, after=2, kind="b", headers="{}")]),
+            "Queue.enqueue_many, jobs with delays and other options; on PostgreSQL what is the same in all of them is no array",
+            _insert([_job(0, after=1, max_attempts=1), _job(1, after=2, max_attempts=2)]),
             begins=True,
             rows=2,
         ),
@@ -518,6 +538,13 @@ def _enqueues() -> list[Scenario]:
             counts={0: 1, 1: 0},
         ),
         Scenario(
+            "enqueue_unique_for_again",
+            "Queue.enqueue with unique_for, an earlier use of the key has expired",
+            _insert([_job(0, unique_key="key 0", unique_for=1)], OnDuplicate.SKIP),
+            begins=True,
+            counts={0: 1, 1: 0},
+        ),
+        Scenario(
             "enqueue_grouped",
             "Queue.enqueue with a group",
             _insert([_job(0, group_key="customer")]),
@@ -531,6 +558,14 @@ def _enqueues() -> list[Scenario]:
             begins=True,
             rows=2,
             answers={"per_group": 1, "number": [0, 1], "available_at": 1},
+        ),
+        Scenario(
+            "enqueue_many_blocked",
+            "Queue.enqueue_many, a job of a group that has to wait and one without a group",
+            _insert([_job(0, group_key="customer"), _job(1)]),
+            begins=True,
+            answers={"per_group": 1, "number": 0, "available_at": 1},
+            counts={"INSERT": 2},
         ),
         Scenario(
             "enqueue_batch",
@@ -583,6 +618,22 @@ def _streams() -> list[Scenario]:
             begins=True,
             answers=token,
             counts={1: 0},
+        ),
+        Scenario(
+            "stream_claim_keyed_alone",
+            "the same, no other stream reads the queue",
+            allocate,
+            begins=True,
+            answers=token,
+            counts={1: 0, 3: 0},
+        ),
+        Scenario(
+            "stream_claim_shared",
+            "the next batch of a stream, another stream reads the queue too",
+            allocate,
+            begins=True,
+            answers=token,
+            counts={1: 0, 2: 0, 3: 0, 4: 0},
         ),
         Scenario(
             "stream_claim_keyed_many",

@@ -1,5 +1,5 @@
 -- enqueue_grouped_select_jobs: Queue.enqueue with a group
--- Also: complete_grouped_select_jobs, admit_select_jobs
+-- Also: enqueue_many_blocked_select_jobs, complete_grouped_select_jobs, admit_select_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.place >
 --   store.groups.waiting > store.groups._first

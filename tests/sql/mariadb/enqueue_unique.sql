@@ -1,6 +1,6 @@
 -- enqueue_unique: Queue.enqueue with a unique_key
 -- Also: enqueue_many_unique, enqueue_replace_select_jobs, enqueue_debounce_select_jobs,
---   enqueue_debounce_held_select_jobs, enqueue_unique_for_select_jobs
+--   enqueue_debounce_held_select_jobs, enqueue_unique_for_select_jobs, enqueue_unique_for_again_select_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
 --   dialects.base.Dialect.insert_new > dialects.base.Dialect.live_keys

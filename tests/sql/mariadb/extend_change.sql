@@ -1,4 +1,5 @@
 -- extend_change: LeasedJob.extend
+-- Also: extend_unlocked_one_update_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.extend > dialects.base.Dialect.update_returning
 UPDATE jobs FORCE INDEX (PRIMARY)

@@ -1,5 +1,6 @@
 -- stream_claim_delete_held: the next batch of a stream, no job with a key, a group or a callback in the queue
--- Also: stream_claim_keyed_delete_held, stream_claim_keyed_many_delete_held
+-- Also: stream_claim_keyed_delete_held, stream_claim_keyed_alone_delete_held, stream_claim_shared_delete_held,
+--   stream_claim_keyed_many_delete_held
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
 --   dialects.base.Dialect.take_out > dialects.mysql.MySQL.delete_held

@@ -1,6 +1,6 @@
 -- stream_claim_keyed_select_held: the next batch of a stream, with jobs that have a key, a group or a callback;
 --   another stream reads the queue too
--- Also: stream_claim_keyed_many_select_held
+-- Also: stream_claim_keyed_alone_select_held, stream_claim_keyed_many_select_held
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
 --   dialects.base.Dialect.take_out

@@ -1,5 +1,6 @@
 -- stream_claim_select_streams: the next batch of a stream, no job with a key, a group or a callback in the queue
--- Also: stream_claim_keyed_select_streams, stream_claim_keyed_many_select_streams
+-- Also: stream_claim_keyed_select_streams, stream_claim_keyed_alone_select_streams,
+--   stream_claim_shared_select_streams, stream_claim_keyed_many_select_streams
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim
 SELECT :param_1 AS anon_1

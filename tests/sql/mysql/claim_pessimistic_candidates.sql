@@ -1,4 +1,5 @@
 -- claim_pessimistic_candidates: pessimistic
+-- Also: claim_pessimistic_one_candidates
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.base.Dialect.take
 -- Always: delete_mark_1 = 0, param_1 = 1, param_2 = 1

@@ -1,4 +1,5 @@
 -- enqueue_many_grouped_insert_jobs: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are kept
+-- Also: enqueue_many_blocked_insert_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
 --   dialects.base.Dialect.insert_new > dialects.mysql.MySQL.bulk_load

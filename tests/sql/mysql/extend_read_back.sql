@@ -1,4 +1,5 @@
 -- extend_read_back: LeasedJob.extend
+-- Also: extend_unlocked_one_select_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.extend > dialects.base.Dialect.update_returning
 SELECT jobs.id, jobs.available_at

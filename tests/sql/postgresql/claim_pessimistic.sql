@@ -1,4 +1,5 @@
 -- claim_pessimistic: pessimistic
+-- Also: claim_pessimistic_one
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.

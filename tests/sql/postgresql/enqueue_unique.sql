@@ -1,6 +1,6 @@
 -- enqueue_unique: Queue.enqueue with a unique_key
 -- Also: enqueue_replace_insert_jobs, enqueue_debounce_insert_jobs, enqueue_debounce_held_insert_jobs,
---   enqueue_unique_for_insert_jobs
+--   enqueue_unique_for_insert_jobs, enqueue_unique_for_again_insert_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
 --   dialects.postgresql.PostgreSQL.insert_new

@@ -1,7 +1,7 @@
 -- claim_optimistic: optimistic or adaptive, at the head
--- Also: claim_skip_locked, claim_pessimistic, claim_fast_path, claim_fast_path_many, claim_fast_path_skip_locked,
---   claim_fast_path_skip_locked_many, pop_fast_path_claim, pop_fast_path_many_claim, pop_fast_path_skip_locked_claim,
---   pop_fast_path_skip_locked_many_claim
+-- Also: claim_skip_locked, claim_pessimistic, claim_pessimistic_one, claim_fast_path, claim_fast_path_many,
+--   claim_fast_path_skip_locked, claim_fast_path_skip_locked_many, pop_fast_path_claim, pop_fast_path_many_claim,
+--   pop_fast_path_skip_locked_claim, pop_fast_path_skip_locked_many_claim
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
 -- Always: version_1 = 9223372036854775807, version_2 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_1 =

@@ -1,5 +1,5 @@
 -- claim_unless_due: Queue.claim_unless: nothing while a job is due in another queue
--- Also: claim_fast_path_unless_due
+-- Also: claim_fast_path_unless_due, claim_fast_path_unless_due_many
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
 -- Always: version_1 = 9223372036854775807, version_2 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_1 =

@@ -1,4 +1,5 @@
 -- extend: LeasedJob.extend
+-- Also: extend_unlocked_one
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.extend > dialects.base.ReturningDialect.update_returning
 UPDATE jobs

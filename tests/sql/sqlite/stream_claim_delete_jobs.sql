@@ -1,5 +1,6 @@
 -- stream_claim_delete_jobs: the next batch of a stream, no job with a key, a group or a callback in the queue
--- Also: stream_claim_keyed_delete_jobs, stream_claim_keyed_many_delete_jobs
+-- Also: stream_claim_keyed_delete_jobs, stream_claim_keyed_alone_delete_jobs, stream_claim_shared_delete_jobs,
+--   stream_claim_keyed_many_delete_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
 --   dialects.base.Dialect.take_out > dialects.sqlite.SQLite.delete_held

@@ -1,5 +1,6 @@
 -- stream_claim_keyed_update_jobs: the next batch of a stream, with jobs that have a key, a group or a callback;
 --   another stream reads the queue too
+-- Also: stream_claim_keyed_alone_update_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
 --   dialects.base.Dialect.take_out

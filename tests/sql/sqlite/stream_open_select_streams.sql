@@ -1,5 +1,6 @@
 -- stream_open_select_streams: a reader opens the stream
 -- Also: stream_open_new_select_streams, stream_claim_select_streams, stream_claim_keyed_select_streams,
+--   stream_claim_keyed_alone_select_streams, stream_claim_shared_select_streams,
 --   stream_claim_keyed_many_select_streams, stream_partition_select_streams, stream_complete_select_streams,
 --   stream_complete_keyed_select_streams, stream_release_many_select_streams, stream_release_select_streams
 -- Transaction: within BEGIN … COMMIT

@@ -1,0 +1,9 @@
+-- extend_unlocked_one_lock_jobs: a worker's heartbeat, one job
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.extend_unlocked
+SELECT jobs.id, jobs.version
+FROM jobs
+WHERE jobs.id = :id_1
+  AND jobs.version = :version_1
+ORDER BY jobs.id
+FOR UPDATE SKIP LOCKED;
