@@ -36,6 +36,22 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 
 from queue_db.dialects import direct, transactions
 from queue_db.dialects.chunks import Unpacked
+from queue_db.dialects.claim_plan import (
+    ASSIGNED,
+    HEAD,
+    ID,
+    LOOKED_AT,
+    PRIORITY,
+    VERSION,
+    ClaimPlan,
+    TakeResult,
+    as_claimed,
+    change_of,
+    lean_look,
+    look,
+    lowest_heads,
+    won_by,
+)
 from queue_db.dialects.clock import now_us
 from queue_db.dialects.statements import (
     Columns,
@@ -50,22 +66,6 @@ from queue_db.dialects.statements import (
     wanted,
 )
 from queue_db.dialects.tabbed import Value
-from queue_db.dialects.taking import (
-    ASSIGNED,
-    HEAD,
-    ID,
-    LOOKED_AT,
-    PRIORITY,
-    VERSION,
-    Taken,
-    Taking,
-    as_taken,
-    change_of,
-    lean_look,
-    look,
-    lowest_heads,
-    won_by,
-)
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
@@ -318,41 +318,41 @@ class Dialect:
         return statement
 
     def take(
-        self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
-    ) -> Taken:
+        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+    ) -> TakeResult:
         """Take the candidates: read them, update those that still have their version, and read back if that were not all.
 
         ``lean``: jobs are expected; a form that is cheaper but cannot say why it got nothing will do, where there is one. ``out``:
         they leave the table with it; this is asked for only where ``takes_out`` says that it can be.
         """
-        if taking.locks:
+        if plan.locks:
             self.begin(connection)
-        found = self.fetch(connection, lean_look(self, taking), parameters) if lean else ()
+        found = self.fetch(connection, lean_look(self, plan), parameters) if lean else ()
         if len(found) < parameters["limit"]:
             # The queue ends here, or there are other priorities: look at all of it.
-            found = self.fetch(connection, look(taking), parameters)
+            found = self.fetch(connection, look(plan), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
         # Nothing beyond a priority that was not looked into.
         candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
         heads = lowest_heads((row[PRIORITY], row[HEAD]) for row in candidates if row[HEAD] is not None)
         if not candidates:
-            return Taken((), 0, heads, unseen)
+            return TakeResult((), 0, heads, unseen)
         # In id order: two claims that overlap wait for each other in one direction only.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease counts from the look, so that its end is known without reading it back. A look that has waited is too old.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
         assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
-        if not taking.waits:
+        if not plan.waits:
             assigned["until"] = until
             del assigned["lease"]
             assigned.pop("now", None)
-        won = self.touch(connection, change_of(self, taking, one=len(pairs) == 1), assigned | wanted(pairs))
-        if won == len(pairs) and not taking.waits:
-            return Taken([as_taken(row, until) for row in candidates], len(pairs), heads, unseen)
+        won = self.touch(connection, change_of(self, plan, one=len(pairs) == 1), assigned | wanted(pairs))
+        if won == len(pairs) and not plan.waits:
+            return TakeResult([as_claimed(row, until) for row in candidates], len(pairs), heads, unseen)
         if won == 0:
-            return Taken((), len(pairs), heads, unseen)
+            return TakeResult((), len(pairs), heads, unseen)
         mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
-        return Taken(self.fetch(connection, won_by(self, taking), mine), len(pairs), heads, unseen)
+        return TakeResult(self.fetch(connection, won_by(self, plan), mine), len(pairs), heads, unseen)
 
     def change(
         self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]

@@ -49,11 +49,11 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import asynchronous, direct, greeting, jdbc, pooled, prepared, transactions
 from queue_db.dialects.base import ReturningDialect, Rows, due_time
 from queue_db.dialects.chunks import FIELDS, Unpacked
+from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, ClaimPlan, TakeResult
 from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.listening import PostgreSQLListener
 from queue_db.dialects.statements import Pairs, copied, stays, tied
 from queue_db.dialects.tabbed import Value, written
-from queue_db.dialects.taking import DUE, ID, PRIORITY, Taken, Taking
 from queue_db.errors import PermanentStorageError
 from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, Capability, ClaimedRow, Fault, NewJob
 
@@ -259,28 +259,28 @@ class PostgreSQL(ReturningDialect):
         )
 
     def take(
-        self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
-    ) -> Taken:
+        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+    ) -> TakeResult:
         if lean and time.monotonic() >= self._full_until:
-            return self._take_lean(connection, taking, parameters, out=out)
+            return self._take_lean(connection, plan, parameters, out=out)
         if out:
-            return Taken((), 0, {}, (), conclusive=False)
-        found = self.fetch(connection, _take(taking), parameters)
+            return TakeResult((), 0, {}, (), conclusive=False)
+        found = self.fetch(connection, _take(plan), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[_TRIED] is None)
         # What lies beyond a priority that was not looked into was not tried.
         tried = [row for row in found if row[_TRIED] is not None and not (unseen and unseen[0] < row[PRIORITY])]
-        return Taken(
+        return TakeResult(
             rows=[row for row in found if row[ID] is not None],
             candidates=sum(row[_TRIED] for row in tried),
             heads={row[PRIORITY]: row[_HEAD] for row in tried},
             unseen=unseen,
         )
 
-    def _take_lean(self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, out: bool) -> Taken:
+    def _take_lean(self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, out: bool) -> TakeResult:
         """One UPDATE … RETURNING, or with ``out`` one DELETE … RETURNING, half the work of the full statement."""
         one = parameters["limit"] == 1
         try:
-            rows = self.fetch(connection, _lean(taking, one=one, out=out), parameters)
+            rows = self.fetch(connection, _lean(plan, one=one, out=out), parameters)
         except DBAPIError as error:
             if self.fault(error) is not Fault.LOCK_TIMEOUT:
                 raise
@@ -291,11 +291,11 @@ class PostgreSQL(ReturningDialect):
                 raise  # which has undone it all
             rows = ()
         if not rows:
-            return Taken((), 0, {}, (), conclusive=False)
+            return TakeResult((), 0, {}, (), conclusive=False)
         tried = 1 if one else rows[0][_TRIED]
         # Within a slice nobody knows where the queue begins.
         heads = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][_HEAD]}
-        return Taken(rows, tried, heads, (), conclusive=len(rows) == parameters["limit"])
+        return TakeResult(rows, tried, heads, (), conclusive=len(rows) == parameters["limit"])
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
         if len(pairs) == 1:
@@ -457,7 +457,7 @@ def _limit_waits(connection: Connection) -> None:
 _NUMBERS = ("priority", "max_attempts", "callback_id")
 
 
-# How long a lean claim waits for a row that another is taking. It is a miss then: what takes longer than that is no claim.
+# How long a lean claim waits for a row that another is plan. It is a miss then: what takes longer than that is no claim.
 _WITH_PATIENCE = "set_config('lock_timeout', '50ms', true)"
 
 # Seconds for which claims are careful after one has met such a row.
@@ -469,45 +469,45 @@ _HEAD = _TRIED + 1
 
 
 @lru_cache(maxsize=256)
-def _lean(taking: Taking, *, one: bool, out: bool) -> Any:
+def _lean(plan: ClaimPlan, *, one: bool, out: bool) -> Any:
     """Take what the lean candidates show: nothing goes through a temporary table, and for one job nothing through an array.
 
     ``out``: out of the table, for good, save jobs whose attempts are used up: those go another way. So do all of them if anything
     hangs on one: it must be done in the same transaction.
     """
-    jobs = taking.jobs
-    assert taking.lean is not None  # noqa: S101 - or nobody would have asked
-    assert taking.before is not None  # noqa: S101
+    jobs = plan.jobs
+    assert plan.lean is not None  # noqa: S101 - or nobody would have asked
+    assert plan.before is not None  # noqa: S101
     limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
-    lean = taking.lean.add_columns(tied(jobs).label("tied")) if out else taking.lean
+    lean = plan.lean.add_columns(tied(jobs).label("tied")) if out else plan.lean
     rows: Any = lean.limit(limit)
-    if taking.slices:
+    if plan.slices:
         slice_, head = lean.offset(start).limit(limit), lean.limit(front)
         rows = union_all(select(slice_.subquery("slice")), select(head.subquery("head"))).limit(limit)
-    elif taking.locks:
+    elif plan.locks:
         rows = rows.with_for_update(skip_locked=True)
     window = rows.cte("candidate")
     # Waiting for whoever is taking these rows at this moment costs less than a step to see whether anybody is; but not for ever.
     patience = select(literal_column(_WITH_PATIENCE)).scalar_subquery()
     if not one:
-        condition = jobs.c.id == any_(_array_of(window.c.id)) if taking.locks else _still(jobs, window)
+        condition = jobs.c.id == any_(_array_of(window.c.id)) if plan.locks else _still(jobs, window)
     else:
         condition = jobs.c.id == select(window.c.id).scalar_subquery()
-        if not taking.locks:
+        if not plan.locks:
             condition = and_(condition, jobs.c.version == select(window.c.version).scalar_subquery())
     if out:
         last = func.least(jobs.c.max_attempts, MOST_ATTEMPTS - 1)
         change: Any = delete(jobs).where(jobs.c.attempts < last, jobs.c.version < MOST_CLAIMED_VERSION)
     else:
-        change = update(jobs).ordered_values(*taking.values)
-    change = change.where(condition, taking.before.scalar_subquery().is_(None))
-    if not taking.locks:
+        change = update(jobs).ordered_values(*plan.values)
+    change = change.where(condition, plan.before.scalar_subquery().is_(None))
+    if not plan.locks:
         change = change.where(patience.is_not(None))
-    told: list[Any] = list(taking.returning)
+    told: list[Any] = list(plan.returning)
     if out:
         change = change.where(~exists().where(window.c.tied))
         # A DELETE tells what was there: the rows are told as the claim would have left them.
-        left = {column.name: value for column, value in taking.values}
+        left = {column.name: value for column, value in plan.values}
         told = [left[column.name].label(column.name) if column.name in left else column for column in told]
     if not one:
         tried = select(func.count()).select_from(window).scalar_subquery()
@@ -517,7 +517,7 @@ def _lean(taking: Taking, *, one: bool, out: bool) -> Any:
 
 
 def _held(jobs: Table, window: CTE, *more: ColumnElement[bool]) -> ColumnElement[bool]:
-    """The candidates that still have their version and that nobody is taking at this moment.
+    """The candidates that still have their version and that no other transaction is claiming.
 
     Such a row is a miss now: waiting for the commit to find another version brings nothing, and two batches that wait for each
     other's rows are a deadlock, which takes a second to be noticed.
@@ -536,14 +536,14 @@ def _still(jobs: Table, window: CTE) -> ColumnElement[bool]:
 
 
 @lru_cache(maxsize=256)
-def _take(taking: Taking) -> Any:
+def _take(plan: ClaimPlan) -> Any:
     """Read the candidates, take those that still have their version, and tell of both, in one statement."""
-    jobs = taking.jobs
-    window = taking.candidates.cte("candidate")
-    unseen = None if taking.unseen is None else taking.unseen.cte("unseen")
+    jobs = plan.jobs
+    window = plan.candidates.cte("candidate")
+    unseen = None if plan.unseen is None else plan.unseen.cte("unseen")
     seen = [] if unseen is None else [~select(unseen.c.priority).where(unseen.c.priority < jobs.c.priority).exists()]
-    condition = and_(_still(jobs, window), *seen) if taking.locks else _held(jobs, window, *seen)
-    taken = update(jobs).where(condition).ordered_values(*taking.values).returning(*taking.returning).cte("taken")
+    condition = and_(_still(jobs, window), *seen) if plan.locks else _held(jobs, window, *seen)
+    taken = update(jobs).where(condition).ordered_values(*plan.values).returning(*plan.returning).cte("taken")
     # Three kinds of rows: jobs won (id), what was tried of each priority (tried, head), priorities not looked into (neither).
     names = [item.key for item in taken.c]
     tried = select(

@@ -32,9 +32,9 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from queue_db.dialects import transactions
 from queue_db.dialects.base import ReturningDialect, Rows
 from queue_db.dialects.chunks import Unpacked
+from queue_db.dialects.claim_plan import ClaimPlan, TakeResult
 from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.statements import Pairs, matching, wanted
-from queue_db.dialects.taking import Taken, Taking
 from queue_db.errors import ArgumentError
 from queue_db.model import Capability, Fault
 
@@ -61,7 +61,7 @@ class SQLite(ReturningDialect):
     autocommits: ClassVar[bool] = True
     served: ClassVar[bool] = False
     # The driver begins its transaction only before the first change, and then upgrades a read lock: two such claims end in
-    # SQLITE_BUSY at once. Taking the write lock first makes them wait for each other.
+    # SQLITE_BUSY at once. ClaimPlan the write lock first makes them wait for each other.
     begins_writing: ClassVar[str] = "BEGIN IMMEDIATE"
     minimum: ClassVar[tuple[int, ...]] = (3, 35)
     transient: ClassVar[frozenset[str]] = frozenset({str(sqlite3.SQLITE_BUSY), str(sqlite3.SQLITE_LOCKED)})
@@ -163,15 +163,15 @@ class SQLite(ReturningDialect):
         return [(job_id, version) for job_id, version in found]
 
     def take(
-        self, connection: Connection, taking: Taking, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
-    ) -> Taken:
-        rows = self.fetch(connection, _take(taking), parameters)
+        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+    ) -> TakeResult:
+        rows = self.fetch(connection, _take(plan), parameters)
         unseen: list[int] = []
-        if taking.unseen is not None and len(rows) < parameters["limit"]:
+        if plan.unseen is not None and len(rows) < parameters["limit"]:
             # RETURNING tells nothing of rows that were not taken.
-            unseen = sorted(priority for (priority,) in self.fetch(connection, taking.unseen, parameters))
+            unseen = sorted(priority for (priority,) in self.fetch(connection, plan.unseen, parameters))
         # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
-        return Taken(rows, len(rows), {}, unseen)
+        return TakeResult(rows, len(rows), {}, unseen)
 
     def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
         connection.execute(delete(jobs).where(jobs.c.id.in_(select(held.c.id).where(which))))
@@ -198,15 +198,15 @@ _OPTIONS = frozenset({"cached_statements", "check_same_thread", "detect_types", 
 
 
 @lru_cache(maxsize=256)
-def _take(taking: Taking) -> Any:
-    window = taking.candidates.subquery("candidate")
+def _take(plan: ClaimPlan) -> Any:
+    window = plan.candidates.subquery("candidate")
     ids = select(window.c.id)
-    if taking.unseen is not None:
-        gap = taking.unseen.subquery("unseen")
+    if plan.unseen is not None:
+        gap = plan.unseen.subquery("unseen")
         lowest = select(func.min(gap.c.priority)).scalar_subquery()
         # Nothing beyond a priority that was not looked into. Priorities are 32-bit numbers.
         ids = ids.where(window.c.priority < func.coalesce(lowest, 2**31))
-    return update(taking.jobs).where(taking.jobs.c.id.in_(ids)).ordered_values(*taking.values).returning(*taking.returning)
+    return update(plan.jobs).where(plan.jobs.c.id.in_(ids)).ordered_values(*plan.values).returning(*plan.returning)
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, case, literal
 from sqlalchemy.util import LRUCache
 
 from queue_db.dialects import Dialect
-from queue_db.dialects.taking import Taking
+from queue_db.dialects.claim_plan import ClaimPlan
 from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, Capability
 from queue_db.store.schema import Tables
 
@@ -29,7 +29,7 @@ class Store:
     #: Gets the rows of jobs that a stream's batch sends to the dead table, by id: for a report after the commit. None: no report.
     buried: dict[int, Row[Any]] | None = None
     #: The parts of the claims in use, by shape: each takes some hundred kilobytes with all that is made of it.
-    takings: LRUCache[Any, Taking] = field(default_factory=lambda: LRUCache(32), repr=False)
+    plans: LRUCache[Any, ClaimPlan] = field(default_factory=lambda: LRUCache(32), repr=False)
 
     def time(self) -> dict[str, int]:
         """The parameter ``now`` of a statement, if time is set and not the database's."""

@@ -1,4 +1,4 @@
-"""The claim: which jobs are candidates, and the change that takes them. Everything that a strategy can vary is in :class:`Draw`."""
+"""The claim: which jobs are candidates, and the change that takes them. Strategies differ in their :class:`CandidateWindow`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sqlalchemy import (
     union_all,
 )
 
+from queue_db.dialects.claim_plan import ClaimPlan
 from queue_db.dialects.clock import moment
-from queue_db.dialects.taking import Taking
 from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Range
 from queue_db.store.base import Store, next_attempt, next_version
 
@@ -48,18 +48,18 @@ class Lock(Enum):
 
 
 @dataclass(slots=True)
-class Draw:
+class CandidateWindow:
     """Which due jobs a claim tries to take.
 
-    ``read`` rows are looked at from the head of the queue on; ``start`` is the offset of a SLICE, in jobs. ``window``: of how many
-    batches this is one.
+    ``read`` rows are read from the head of the queue; ``start`` is the offset of a SLICE, in jobs; ``width`` the size of the window
+    in batches of the claim's limit.
     """
 
     order: Order = Order.HEAD
     lock: Lock = Lock.NONE
     read: int = 1
     start: int = 0
-    window: int = 1
+    width: int = 1
 
 
 #: Most ranges of other queues in which a claim checks for due jobs, in the order of ``ClaimRequest.unless_due``. The worker's own
@@ -79,26 +79,26 @@ _WIDTH = len(_COLUMNS)
 _in_claim_order = attrgetter("priority", "due_at", "id")
 
 
-def claim(connection: Connection, store: Store, request: ClaimRequest, draw: Draw) -> ClaimResult:
+def claim(connection: Connection, store: Store, request: ClaimRequest, window: CandidateWindow) -> ClaimResult:
     """Take up to ``request.limit`` due jobs, lowest priority number first, then longest due.
 
     One statement on PostgreSQL and SQLite (a second, small one where a short claim must look for new priorities on SQLite), two
     elsewhere and a third where some candidates were lost, whatever the limit.
     """
-    taking, parameters = _asked(store, request, draw.order, draw.lock)
+    plan, parameters = _asked(store, request, window.order, window.lock)
     parameters |= {
         "by_worker": request.worker,
         "token": request.token,
         "lease": request.lease,
         "limit": request.limit,
-        "read": draw.read,
+        "read": window.read,
     }
-    if draw.order is Order.SLICE:
-        parameters["start"] = draw.start
-        parameters["front"] = min(draw.start, request.limit)
-    lean = request.lean and taking.lean is not None
+    if window.order is Order.SLICE:
+        parameters["start"] = window.start
+        parameters["front"] = min(window.start, request.limit)
+    lean = request.lean and plan.lean is not None
     out = request.out and lean
-    taken = store.dialect.take(connection, taking, parameters, lean=lean, out=out)
+    taken = store.dialect.take(connection, plan, parameters, lean=lean, out=out)
     rows = [ClaimedRow._make(row[:_WIDTH]) for row in taken.rows]
     if len(rows) > 1:
         rows.sort(key=_in_claim_order)
@@ -107,7 +107,7 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, draw: Dra
         limit=request.limit,
         rows=tuple(rows),
         missed=taken.candidates - len(rows),
-        window=draw.window,
+        window=window.width,
         heads=taken.heads,
         unseen=tuple(taken.unseen),
         conclusive=taken.conclusive,
@@ -117,11 +117,11 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, draw: Dra
 
 def anything_due(connection: Connection, store: Store, request: ClaimRequest) -> bool:
     """Whether there is a due job that this claim may take: tells a lost wait from an empty queue, and from one that must wait."""
-    taking, parameters = _asked(store, request, Order.HEAD, Lock.NONE)
-    return connection.execute(taking.candidates, parameters | {"read": 1, "limit": 1}).first() is not None
+    plan, parameters = _asked(store, request, Order.HEAD, Lock.NONE)
+    return connection.execute(plan.candidates, parameters | {"read": 1, "limit": 1}).first() is not None
 
 
-def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tuple[Taking, dict[str, Any]]:
+def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tuple[ClaimPlan, dict[str, Any]]:
     """The statement parts for ``request``, and the parameters that say which jobs are due."""
     parameters: dict[str, Any] = {"in_queue": request.queue}
     if request.kind is not None:
@@ -138,8 +138,8 @@ def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tup
         parameters[f"other_queue_{place}"] = queue
         parameters[f"other_priority_{place}"] = known.priority
         parameters[f"other_floor_{place}"] = known.floor
-    taking = _taking(store, len(own), order, lock, len(asked), settable=request.now is not None, kinded=request.kind is not None)
-    return taking, parameters
+    plan = _plan(store, len(own), order, lock, len(asked), settable=request.now is not None, kinded=request.kind is not None)
+    return plan, parameters
 
 
 def _size(number: int, sizes: Sequence[int]) -> int:
@@ -153,15 +153,15 @@ def _filled(ranges: Sequence[Range], sizes: Sequence[int], floor: int) -> list[R
     return [*ranges, *([Range(ranges[-1].priority, floor)] * more if more else [])]
 
 
-def _taking(store: Store, ranges: int, order: Order, lock: Lock, others: int = 0, *, settable: bool, kinded: bool) -> Taking:
+def _plan(store: Store, ranges: int, order: Order, lock: Lock, others: int = 0, *, settable: bool, kinded: bool) -> ClaimPlan:
     """The statement parts of one shape of claim, built once. ``others``: in how many ranges of other queues no job may be due."""
     shape = (ranges, order, lock, others, settable, kinded)
-    taking = store.takings.get(shape)
-    if taking is None:
+    plan = store.plans.get(shape)
+    if plan is None:
         jobs = store.tables.jobs
         simple = ranges == 1 and lock is not Lock.WAIT and order is not Order.SHUFFLE
         nothing_due = _nothing_due(store, others, settable)
-        taking = store.takings[shape] = Taking(
+        plan = store.plans[shape] = ClaimPlan(
             jobs=jobs,
             candidates=_candidates(store, ranges, order, lock, settable, nothing_due, kinded=kinded),
             whole=_candidates(store, ranges, order, lock, settable, nothing_due, kinded=kinded, whole=True),
@@ -175,7 +175,7 @@ def _taking(store: Store, ranges: int, order: Order, lock: Lock, others: int = 0
             values=_assignments(store, settable, waits=lock is Lock.WAIT),
             returning=[jobs.c[name] for name in _COLUMNS],
         )
-    return taking
+    return plan
 
 
 def _assignments(store: Store, settable: bool, *, waits: bool) -> list[tuple[ColumnElement[Any], Any]]:
@@ -333,4 +333,4 @@ def _unseen(store: Store, ranges: int) -> Select[Any]:
     return select(every.c.priority)
 
 
-__all__ = ["Draw", "Lock", "Order", "anything_due", "claim"]
+__all__ = ["CandidateWindow", "Lock", "Order", "anything_due", "claim"]

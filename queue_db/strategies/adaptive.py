@@ -23,7 +23,7 @@ from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
 from queue_db.store.base import Store
 from queue_db.strategies.base import named
-from queue_db.strategies.optimistic import HEAD_EVERY, Slots, check_chance, draw
+from queue_db.strategies.optimistic import HEAD_EVERY, Pick, Slots, candidate_window, check_chance
 
 #: Candidates over which the miss ratio is smoothed.
 MEMORY = 150
@@ -108,9 +108,9 @@ class Adaptive:
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Take a slot of the window, and every sixteenth time the head."""
         # Where one writer holds the whole database nobody can be faster: the head, always.
-        window = self.window(request.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
-        pick = draw("head" if self._turn() % HEAD_EVERY == 0 else "slot", window, request, self.rng, self._slots)
-        return lease.claim(connection, store, request, pick)
+        width = self.window(request.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
+        pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else "slot"
+        return lease.claim(connection, store, request, candidate_window(pick, width, request, self.rng, self._slots))
 
     def observe(self, result: ClaimResult) -> None:
         """Follow the misses."""

@@ -22,7 +22,7 @@ class Pessimistic:
 
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Lock the head, then take it."""
-        won = lease.claim(connection, store, request, lease.Draw(lock=lease.Lock.WAIT, read=request.limit))
+        won = lease.claim(connection, store, request, lease.CandidateWindow(lock=lease.Lock.WAIT, read=request.limit))
         if not won.rows and not won.missed and lease.anything_due(connection, store, request):
             # While we waited for the rows their new owner made them invisible; the database does not tell us of those.
             return replace(won, missed=1)
@@ -42,7 +42,7 @@ class SkipLocked:
 
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Lock what is free from the head on, then take it."""
-        return lease.claim(connection, store, request, lease.Draw(lock=lease.Lock.SKIP, read=request.limit))
+        return lease.claim(connection, store, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
 
     def observe(self, result: ClaimResult) -> None:
         """Nothing to learn."""

@@ -67,8 +67,8 @@ class Slots:
             self._slots.set({queue: slot for queue, slot in self._slots.get().items() if queue != result.queue})
 
 
-def draw(pick: Pick, window: int, request: ClaimRequest, rng: random.Random, slots: Slots) -> lease.Draw:
-    """Which jobs to try: ``window`` batches of ``request.limit`` jobs from the head on, drawn as ``pick`` says.
+def candidate_window(pick: Pick, width: int, request: ClaimRequest, rng: random.Random, slots: Slots) -> lease.CandidateWindow:
+    """Which jobs to try: ``width`` batches of ``request.limit`` jobs from the head on, picked as ``pick`` says.
 
     head: the first batch. uniform: any jobs of the window. slice: a batch of neighbours at a random offset; for single jobs the
     same as uniform, for batches far fewer half-lost ones. slot: the window is cut into batches, and each thread keeps to one until
@@ -76,19 +76,19 @@ def draw(pick: Pick, window: int, request: ClaimRequest, rng: random.Random, slo
     half the disorder of uniform for twice the misses.
     """
     limit = request.limit
-    if window <= 1 or pick == "head":
-        return lease.Draw(lease.Order.HEAD, read=limit, window=window)
+    if width <= 1 or pick == "head":
+        return lease.CandidateWindow(lease.Order.HEAD, read=limit, width=width)
     if pick == "uniform":
-        return lease.Draw(lease.Order.SHUFFLE, read=window * limit, window=window)
+        return lease.CandidateWindow(lease.Order.SHUFFLE, read=width * limit, width=width)
     if pick == "slot":
-        start = slots.slot(request.queue, window) * limit
+        start = slots.slot(request.queue, width) * limit
     elif pick == "slice":
-        start = rng.randrange((window - 1) * limit + 1)
+        start = rng.randrange((width - 1) * limit + 1)
     else:
-        start = next((place for place in range(window) if rng.random() < 1 / 3), 0) * limit
+        start = next((offset for offset in range(width) if rng.random() < 1 / 3), 0) * limit
     if start == 0:
-        return lease.Draw(lease.Order.HEAD, read=limit, window=window)
-    return lease.Draw(lease.Order.SLICE, read=start + limit, start=start, window=window)
+        return lease.CandidateWindow(lease.Order.HEAD, read=limit, width=width)
+    return lease.CandidateWindow(lease.Order.SLICE, read=start + limit, start=start, width=width)
 
 
 @named("optimistic")
@@ -113,7 +113,7 @@ class Optimistic:
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Take from the window, and every sixteenth time from the head."""
         pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else self.pick
-        return lease.claim(connection, store, request, draw(pick, self.window, request, self.rng, self._slots))
+        return lease.claim(connection, store, request, candidate_window(pick, self.window, request, self.rng, self._slots))
 
     def observe(self, result: ClaimResult) -> None:
         """Keep or leave the slot; the window is fixed."""

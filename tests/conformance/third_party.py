@@ -85,8 +85,8 @@ class Lottery:
 
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         if self._rng.random() < 0.1:
-            return lease.claim(connection, store, request, lease.Draw(read=request.limit))
-        return lease.claim(connection, store, request, lease.Draw(lease.Order.SHUFFLE, read=20 * request.limit))
+            return lease.claim(connection, store, request, lease.CandidateWindow(read=request.limit))
+        return lease.claim(connection, store, request, lease.CandidateWindow(lease.Order.SHUFFLE, read=20 * request.limit))
 
     def observe(self, result: ClaimResult) -> None:
         self.seen += 1

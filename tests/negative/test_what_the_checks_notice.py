@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, text, true
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import mysql, postgresql, taking
+from queue_db.dialects import claim_plan, mysql, postgresql
 from queue_db.model import ClaimResult
 from queue_db.removal import Delete
 from queue_db.store import Marks, Store, lease, settle
@@ -75,7 +75,7 @@ class TestWithoutTheVersionCheck:
             test_claim_loses.test_claim_loses_between_its_look_and_its_update(kind, never, on.clock, on.queue, on.rival, "claim")
 
         check(stage())
-        monkeypatch.setattr(taking, "matching", lambda jobs, one: jobs.c.id == bindparam("of_id"))
+        monkeypatch.setattr(claim_plan, "matching", lambda jobs, one: jobs.c.id == bindparam("of_id"))
         with pytest.raises(AssertionError):
             check(stage())
 
@@ -246,7 +246,8 @@ class TestWithoutTheOrder:
             needs = frozenset[Any]()
 
             def claim(self, connection: Connection, store: Store, request: Any) -> ClaimResult:
-                return lease.claim(connection, store, request, lease.Draw(lease.Order.SLICE, read=12, start=12 - request.limit))
+                window = lease.CandidateWindow(lease.Order.SLICE, read=12, start=12 - request.limit)
+                return lease.claim(connection, store, request, window)
 
             def observe(self, result: ClaimResult) -> None:
                 pass

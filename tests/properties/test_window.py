@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from queue_db import Adaptive, ArgumentError, Optimistic
 from queue_db.model import ClaimRequest, ClaimResult
-from queue_db.store.lease import Draw, Order
+from queue_db.store.lease import CandidateWindow, Order
 from queue_db.strategies.adaptive import best_window
-from queue_db.strategies.optimistic import Slots, draw
+from queue_db.strategies.optimistic import Slots, candidate_window
 
 COST_RATIO = 100.0  # K/b
 
@@ -122,9 +122,9 @@ def test_the_controller_finds_the_optimum_from_what_it_sees(workers: int) -> Non
     assert mean <= 1.05 * cost(workers, optimum(workers))
 
 
-def drawn_from(pick: Any, window: int, limit: int, rng: random.Random) -> Draw:
+def drawn_from(pick: Any, window: int, limit: int, rng: random.Random) -> CandidateWindow:
     request = ClaimRequest(queue="q", limit=limit, lease=1, worker="w", token="t", ranges=())
-    return draw(pick, window, request, rng, Slots(rng))
+    return candidate_window(pick, window, request, rng, Slots(rng))
 
 
 @given(

@@ -15,30 +15,30 @@ from queue_db.strategies.optimistic import HEAD_EVERY
 from queue_db.testing import SettableClock
 from tests.races.interleaving import open_transaction
 
-DRAWS = {
-    "optimistic": lease.Draw(lock=lease.Lock.NONE),
-    "skip_locked": lease.Draw(lock=lease.Lock.SKIP),
-    "pessimistic": lease.Draw(lock=lease.Lock.WAIT),
+WINDOWS = {
+    "optimistic": lease.CandidateWindow(lock=lease.Lock.NONE),
+    "skip_locked": lease.CandidateWindow(lock=lease.Lock.SKIP),
+    "pessimistic": lease.CandidateWindow(lock=lease.Lock.WAIT),
 }
 
 
-def claim_on(connection: Connection, queue: Queue, draw: lease.Draw) -> list[int]:
+def claim_on(connection: Connection, queue: Queue, window: lease.CandidateWindow) -> list[int]:
     """A claim whose transaction stays open."""
     store = queue.db.store
     ranges, now = queue._claiming.marks.ranges(), store.clock and store.clock()
     request = ClaimRequest(queue.name, 1, 60_000_000, "open", secrets.token_hex(16), ranges, now)
-    return [row.id for row in lease.claim(connection, store, request, draw).rows]
+    return [row.id for row in lease.claim(connection, store, request, window).rows]
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("jobs", [0, 1, 3])
 def test_producer_does_not_wait_for_an_open_claim(
-    differs: Callable[[str], None], ours: Queue, theirs: Queue, draw: str, jobs: int
+    differs: Callable[[str], None], ours: Queue, theirs: Queue, window: str, jobs: int
 ) -> None:
     differs("one writer")
     ours.enqueue_many([("mail", number) for number in range(jobs)])
     with open_transaction(ours.db) as connection:
-        assert len(claim_on(connection, ours, DRAWS[draw])) == min(jobs, 1)
+        assert len(claim_on(connection, ours, WINDOWS[window])) == min(jobs, 1)
         # On a server that locks the gap this ends in a lock timeout.
         assert theirs.enqueue("new", priority=0) is not None
         assert theirs.enqueue("new", priority=-1, unique_key="k") is not None
@@ -48,15 +48,15 @@ def test_producer_does_not_wait_for_an_open_claim(
     assert len(theirs.claim(limit=100)) == jobs + 5 - min(jobs, 1)
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("window", WINDOWS)
 def test_skip_locked_claim_does_not_wait_for_an_open_claim(
-    differs: Callable[[str], None], open_db: Callable[..., QueueDB], clock: SettableClock, ours: Queue, name: str, draw: str
+    differs: Callable[[str], None], open_db: Callable[..., QueueDB], clock: SettableClock, ours: Queue, name: str, window: str
 ) -> None:
     differs("no SKIP LOCKED")
     first, second, third = ours.enqueue_many([("mail", number) for number in range(3)])
     theirs = open_db(strategy="skip_locked", clock=clock).queue(name)
     with open_transaction(ours.db) as connection:
-        assert claim_on(connection, ours, DRAWS[draw]) == [first]
+        assert claim_on(connection, ours, WINDOWS[window]) == [first]
         assert [job.id for job in theirs.claim()] == [second]
         assert [job.id for job in theirs.claim(limit=10)] == [third]
         assert theirs.claim() == []
@@ -69,9 +69,9 @@ def test_settle_does_not_wait_for_an_open_claim(differs: Callable[[str], None], 
     differs("one writer")
     theirs.enqueue_many([("mail", number) for number in range(6)])
     jobs = theirs.claim(limit=5)
-    for draw in DRAWS.values():
+    for window in WINDOWS.values():
         with open_transaction(ours.db) as connection:
-            assert len(claim_on(connection, ours, draw)) == 1
+            assert len(claim_on(connection, ours, window)) == 1
             assert jobs.pop().complete()
             connection.rollback()
     assert theirs.db.counters.retried == 0

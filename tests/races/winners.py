@@ -27,7 +27,7 @@ def _claim(connection: Connection, queue: Queue, job: LeasedJob) -> None:
         ranges=(),
         now=store.clock() if store.clock else None,
     )
-    assert [row.id for row in lease.claim(connection, store, request, lease.Draw()).rows] == [job.id]
+    assert [row.id for row in lease.claim(connection, store, request, lease.CandidateWindow()).rows] == [job.id]
 
 
 def _complete(connection: Connection, queue: Queue, job: LeasedJob) -> None:

@@ -67,12 +67,12 @@ def test_numbers_of_priorities_share_statements_and_few_are_kept(db, name):
     def ranges(count):
         return tuple(Range(priority, 0) for priority in range(count))
 
-    def taking(own, others, order):
+    def plan(own, others, order):
         request = ClaimRequest(
             name, 1, 1, "w", "t", ranges(own), unless_due=(("a", ranges(others - others // 2)), ("b", ranges(others // 2)))
         )
         return lease._asked(db.store, request, order, lease.Lock.NONE)[0]
 
     for order in (lease.Order.HEAD, lease.Order.SLICE):
-        assert len({taking(own, others, order) for own in range(1, 11) for others in range(1, 11)}) <= 35
-    assert len(db.store.takings) < 50
+        assert len({plan(own, others, order) for own in range(1, 11) for others in range(1, 11)}) <= 35
+    assert len(db.store.plans) < 50

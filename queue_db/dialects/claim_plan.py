@@ -22,12 +22,12 @@ ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
 HEAD = len(ClaimedRow._fields)
 LOOKED_AT = HEAD + 1
 
-#: The parameters of ``Taking.values``; the others belong to the candidates.
+#: The parameters of ``ClaimPlan.values``; the others belong to the candidates.
 ASSIGNED = ("token", "lease", "by_worker", "now")
 
 
 @dataclass(frozen=True, eq=False)
-class Taking:
+class ClaimPlan:
     """A claim in its parts, which a dialect puts together into as few statements as it can. Made once for each shape and kept.
 
     - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
@@ -58,7 +58,7 @@ class Taking:
 
 
 @dataclass(slots=True)
-class Taken:
+class TakeResult:
     """What a claim took: rows that begin with ``returning``; the candidates' ``(priority, head)``; unseen priorities.
 
     Not ``conclusive``: less was taken than could be, and nobody knows why.
@@ -72,54 +72,54 @@ class Taken:
 
 
 @lru_cache(maxsize=256)
-def change_of(dialect: Dialect, taking: Taking, *, one: bool) -> Update:
+def change_of(dialect: Dialect, plan: ClaimPlan, *, one: bool) -> Update:
     """The change that takes candidates."""
-    jobs = taking.jobs
-    values = taking.values
-    if not taking.waits:
+    jobs = plan.jobs
+    values = plan.values
+    if not plan.waits:
         until = bindparam("until", type_=BigInteger)
         values = [(column, until if column is jobs.c.available_at else value) for column, value in values]
     return dialect.by_id(update(jobs).where(matching(jobs, one=one)).ordered_values(*values), jobs)
 
 
 @lru_cache(maxsize=256)
-def won_by(dialect: Dialect, taking: Taking) -> Select[Any]:
+def won_by(dialect: Dialect, plan: ClaimPlan) -> Select[Any]:
     """What a claim has won of its candidates."""
-    jobs = taking.jobs
+    jobs = plan.jobs
     among = jobs.c.id.in_(bindparam("of_ids", expanding=True))
-    return dialect.by_id(select(*taking.returning).where(among, jobs.c.claim_token == bindparam("token")), jobs)
+    return dialect.by_id(select(*plan.returning).where(among, jobs.c.claim_token == bindparam("token")), jobs)
 
 
 @lru_cache(maxsize=256)
-def look(taking: Taking) -> Any:
+def look(plan: ClaimPlan) -> Any:
     """Candidates and unseen priorities (rows without an id) in one read."""
-    read = taking.whole.subquery("candidate")
-    names = [str(column.key) for column in taking.returning]
-    columns = select(*(read.c[name] for name in names), read.c.head, taking.clock.label("looked_at"))
-    if taking.unseen is None:
+    read = plan.whole.subquery("candidate")
+    names = [str(column.key) for column in plan.returning]
+    columns = select(*(read.c[name] for name in names), read.c.head, plan.clock.label("looked_at"))
+    if plan.unseen is None:
         return columns
-    gap = taking.unseen.subquery("unseen")
+    gap = plan.unseen.subquery("unseen")
     blank = [gap.c.priority if name == "priority" else null() for name in names]
     return columns.union_all(select(*blank, null(), null()))
 
 
 @lru_cache(maxsize=256)
-def lean_look(dialect: Dialect, taking: Taking) -> Any:
+def lean_look(dialect: Dialect, plan: ClaimPlan) -> Any:
     """Candidates of a single range, in the same columns; a slice knows of no head."""
-    assert taking.lean is not None  # noqa: S101 - or nobody would have asked
-    assert taking.before is not None  # noqa: S101
-    head = null() if taking.slices else taking.jobs.c.available_at
+    assert plan.lean is not None  # noqa: S101 - or nobody would have asked
+    assert plan.before is not None  # noqa: S101
+    head = null() if plan.slices else plan.jobs.c.available_at
     rows = (
-        taking.lean.with_only_columns(*taking.returning, head.label("head"), taking.clock.label("looked_at"))
-        .where(taking.before.scalar_subquery().is_(None))
+        plan.lean.with_only_columns(*plan.returning, head.label("head"), plan.clock.label("looked_at"))
+        .where(plan.before.scalar_subquery().is_(None))
         .limit(bindparam("limit", type_=Integer))
     )
-    if taking.slices:
+    if plan.slices:
         rows = rows.offset(bindparam("start", type_=Integer))
-    return dialect.lock_rows(rows, skip=True) if taking.locks else rows
+    return dialect.lock_rows(rows, skip=True) if plan.locks else rows
 
 
-def as_taken(row: Sequence[Any], until: int) -> Sequence[Any]:
+def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
     """A candidate as the claim has left it."""
     stored = list(row)
     stored[DUE] = stored[AVAILABLE]
