@@ -13,7 +13,7 @@ PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo compare test test-all lint golden format lock servers clean
+.PHONY: help environment demo compare test test-all docs lint golden format lock servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,10 @@ test: lint ## Check and test everything, on real servers: ARGS="tests/races -k p
 
 test-all: lint ## The same, with the whole conformance suite on every database with every strategy and removal: ARGS="…"
 	@$(WITH_JAVA) $(PYTEST) --grid full $(ARGS)
+
+docs: environment ## Build the documentation as a site into build/site; dead links end it
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 lint: environment ## Check style, types, who imports whom, and the golden SQL
 	@$(VENV)/bin/ruff check

@@ -22,6 +22,7 @@ EXECUTORS = ("thread", "process")
 
 #: Gets the job and returns nothing or a result (done), Snooze, Retry, Cancel or Dead; an exception fails the attempt.
 Handler = Callable[[LeasedJob], Any]
+"""A function of a job; its result is the outcome."""
 
 
 Wrapper = Callable[[LeasedJob, Handler], Any]

@@ -1,0 +1,102 @@
+"""The documentation as a site: it builds strictly, has every public name, and loads nothing from another host."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tools import drawings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Packages whose ``__all__`` is public, and modules whose public functions and classes are.
+PACKAGES = ("queue_db", "queue_db.aio", "queue_db.spark", "queue_db.strategies", "queue_db.testing", "queue_db.worker")
+MODULES = ("queue_db.backoff", "queue_db.errors", "queue_db.outcomes", "queue_db.removal")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site. Dead links, dead anchors, pages outside the navigation and unknown names end the build."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    names = {line.split()[0] for line in inventory(site / "objects.inv")}
+    assert sorted(set(public_names()) - names) == []
+
+
+def test_no_page_loads_from_another_host(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        loads = Loads()
+        loads.feed(page.read_text(encoding="utf-8"))
+        assert [url for url in loads.urls if re.match(r"(https?:)?//", url)] == [], page.name
+    for style in [*site.rglob("*.css"), *site.rglob("*.svg")]:
+        assert not re.search(r"""(url\(|@import\s*)["']?(https?:)?//""", style.read_text(encoding="utf-8")), style.name
+
+
+def test_a_dead_link_ends_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[nowhere](nowhere.md), [no anchor](#nowhere)")
+    configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:")[0]
+    configuration = re.sub(r"^(hooks|plugins):(.*\n(?:  .*\n)*)", "", configuration, flags=re.MULTILINE)
+    (tmp_path / "mkdocs.yml").write_text(configuration)
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr
+    assert "#nowhere" in done.stderr
+
+
+@pytest.mark.parametrize("name", list(drawings.drawings()))
+def test_drawings_are_written_from_their_texts(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == drawings.drawings()[name], "run: python tools/drawings.py"
+
+
+def public_names() -> Iterator[str]:
+    for package in PACKAGES:
+        yield from (f"{package}.{name}" for name in importlib.import_module(package).__all__ if not name.startswith("_"))
+    for module in MODULES:
+        found = vars(importlib.import_module(module))
+        for name, value in found.items():
+            if not name.startswith("_") and callable(value) and getattr(value, "__module__", "") == module:
+                yield f"{module}.{name}"
+
+
+def inventory(path: Path) -> list[str]:
+    """The lines of a Sphinx inventory: name, role and address of each object."""
+    return zlib.decompress(path.read_bytes().split(b"\n", 4)[4]).decode().splitlines()
+
+
+class Loads(HTMLParser):
+    """Collects what a page loads: scripts, styles, images, fonts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in {"script", "img", "iframe", "source", "video"} and given.get("src"):
+            self.urls.append(given["src"] or "")
+        if tag == "link" and given.get("rel") != "canonical" and given.get("href"):
+            self.urls.append(given["href"] or "")

@@ -1,0 +1,114 @@
+"""The glossary names what is in the code, troubleshooting has each error, and the drawing of the tables has each table."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from queue_db import errors
+from queue_db.store.schema import tables
+from tools import drawings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+#: A row: word, meaning, and the code that has it.
+ROWS: dict[str, tuple[str, list[str]]] = {
+    word: (meaning, re.findall(r"`([^`]+)`", code))
+    for word, meaning, code in re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE
+    )
+    if word != "word"
+}
+
+PACKAGES = ("queue_db", "queue_db.aio", "queue_db.spark", "queue_db.testing", "queue_db.worker")
+
+#: Public classes that need no entry: name → the entry that explains it, or why none does.
+NO_ENTRY = {
+    "Schedules": "schedule",
+    "Streams": "stream",
+    "Cancel": "settle",
+    "Dead": "dead",
+    "Retry": "attempt",
+    "Controls": "its docstring: pause and limits of a queue",
+    "DeathReason": "dead",
+    "Finished": "its docstring: the result of a completed job",
+    "JobError": "attempt",
+    "Pessimistic": "strategy",
+    "SkipLocked": "strategy",
+    "QueueStats": "its docstring: counts by state",
+    "Capability": "dialect",
+    "Handler": "handler",
+    "JobSnapshot": "job",
+    "Program": "its docstring: a handler that runs a program",
+    "Stoppable": "its docstring: a handler that can be stopped",
+    "Summary": "its docstring: counts of outcomes",
+    "Supervisor": "its docstring: starts and replaces worker processes",
+    "Drained": "its docstring: counts of a drain",
+    "QueueDataSource": "stream",
+    "SettableClock": "its docstring: a clock for tests",
+}
+
+
+@pytest.mark.parametrize("word", ROWS)
+def test_the_glossary_names_something_in_the_code(word: str) -> None:
+    meaning, code = ROWS[word]
+    assert code, f"{word} names nothing"
+    for name in code:
+        assert found(name), f"{word}: there is no {name}"
+    assert meaning.endswith("."), word
+    assert ". " not in meaning, f"{word}: one sentence"
+
+
+def test_every_public_class_is_in_the_glossary_or_needs_no_entry() -> None:
+    named = {part for _, code in ROWS.values() for name in code for part in name.split(".")}
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            if not inspect.isclass(getattr(module, name)) or issubclass(getattr(module, name), Exception):
+                continue  # errors are in troubleshooting.md
+            base = name.removeprefix("Async")
+            assert base in named or base in NO_ENTRY, f"{package}.{name}"
+    assert {word for word in NO_ENTRY if word in named} == set(), "listed, and in the glossary"
+
+
+def test_every_error_has_a_cause_and_a_fix() -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    reference = (DOCS / "reference.md").read_text()
+    for name, value in vars(errors).items():
+        if inspect.isclass(value) and issubclass(value, errors.QueueDBError):
+            assert f"\n| `{name}` |" in page, name
+            assert f"`{name}`" in reference, name
+
+
+def test_the_drawing_of_the_tables_has_every_table() -> None:
+    here = tables()
+    drawn = {f"jobs{suffix}" for rows in drawings.TABLES.values() for suffix, *_ in rows}
+    assert drawn == {*here.metadata.tables, here.version}
+    reference = (DOCS / "reference.md").read_text()
+    assert [name for name in drawn if f"`{name}`" not in reference] == []
+
+
+def found(name: str) -> bool:
+    """Whether this is a table, a column, a module, or an attribute or field of a class."""
+    here = tables()
+    table, _, column = name.partition(".")
+    if table in here.metadata.tables:
+        return not column or column in here.metadata.tables[table].columns
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            if part in getattr(value, "__dataclass_fields__", {}):
+                return True
+            if not hasattr(value, part):
+                return False
+            value = getattr(value, part)
+        return True
+    return False

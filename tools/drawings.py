@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Write the drawings of docs/ from the texts in this file: ``python tools/drawings.py`` (tests/docs compares them).
+
+Each drawing has a light background of its own, so that it can be read on light and on dark pages.
+"""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+INK, FAINT, LINE, PAPER = "#1f2733", "#5d6878", "#4a5568", "#ffffff"
+BLUE, GREEN, RED, YELLOW, GREY = "#dfeafb", "#e3f1e6", "#f8e0e0", "#fdf3d9", "#f1f3f7"
+
+
+class Drawing:
+    """An SVG that is put together from boxes, arrows and texts; coordinates are pixels from the upper left corner."""
+
+    def __init__(self, name: str, title: str, width: int, height: int) -> None:
+        self.name = name
+        self._parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"',
+            ' font-family="Helvetica, Arial, sans-serif" role="img" aria-labelledby="title">',
+            f'<title id="title">{escape(title)}</title>',
+            '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5"',
+            ' markerWidth="8" markerHeight="8" orient="auto-start-reverse">',
+            f'<path d="M0 0 L10 5 L0 10 z" fill="{LINE}"/></marker></defs>',
+            f'<rect width="{width}" height="{height}" rx="8" fill="{PAPER}"/>',
+        ]
+
+    def text(
+        self, x: float, y: float, words: str, *, size: int = 13, anchor: str = "start", bold: bool = False, ink: str = INK
+    ) -> None:
+        weight = ' font-weight="bold"' if bold else ""
+        self._parts.append(
+            f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" fill="{ink}"{weight}>{escape(words)}</text>'
+        )
+
+    def code(self, x: float, y: float, words: str, *, anchor: str = "start") -> None:
+        font = 'font-size="12" font-family="monospace"'
+        self._parts.append(f'<text x="{x}" y="{y}" {font} text-anchor="{anchor}" fill="{INK}">{escape(words)}</text>')
+
+    def rect(
+        self, x: float, y: float, width: float, height: float, fill: str = GREY, *, stroke: str = LINE, dashed: bool = False
+    ) -> None:
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        self._parts.append(
+            f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="7" fill="{fill}" stroke="{stroke}"{dash}/>'
+        )
+
+    def box(self, x: float, y: float, width: float, title: str, lines: list[str], fill: str = GREY) -> float:
+        """A box with a bold title and lines of small text; return the y of its lower edge."""
+        height = 34 + 17 * len(lines)
+        self.rect(x, y, width, height, fill)
+        self.text(x + 12, y + 21, title, bold=True)
+        for number, line in enumerate(lines):
+            self.text(x + 12, y + 40 + 17 * number, line, size=12, ink=FAINT)
+        return y + height
+
+    def arrow(self, *points: tuple[float, float], dashed: bool = False, both: bool = False) -> None:
+        path = "M" + " L".join(f"{x} {y}" for x, y in points)
+        dash = ' stroke-dasharray="5 4"' if dashed else ""
+        start = ' marker-start="url(#tip)"' if both else ""
+        self._parts.append(f'<path d="{path}" fill="none" stroke="{LINE}" stroke-width="1.5" marker-end="url(#tip)"{start}{dash}/>')
+
+    def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
+        self._parts.append(f'<path d="M{x1} {y1} L{x2} {y2}" stroke="{LINE}" stroke-dasharray="2 4"/>')
+
+    def svg(self) -> str:
+        return "\n".join([*self._parts, "</svg>", ""])
+
+
+# The claim, the lease and the fence: (who, statement, answer, fill of the answer, what it means) from top to bottom; a str is the
+# state of the row from here on.
+SEQUENCE: list[str | tuple[str, str, str, str, str]] = [
+    "job 7, version 3, due",
+    ("A", "read a window: job 7, version 3", "", "", ""),
+    ("B", "read a window: job 7, version 3", "", "", ""),
+    ("A", "UPDATE to version 4 WHERE version = 3", "1 row", GREEN, "claimed: lease (7, 4)"),
+    "version 4, leased to A for 60 s",
+    ("B", "UPDATE to version 4 WHERE version = 3", "0 rows", RED, "miss: takes other jobs"),
+    ("A", "", "", "", "the process is suspended"),
+    "60 s later: version 4, due again",
+    ("B", "UPDATE to version 5 WHERE version = 4", "1 row", GREEN, "claimed: lease (7, 5)"),
+    "version 5, leased to B for 60 s",
+    ("A", "complete: DELETE WHERE version = 4", "0 rows", RED, "LOST: nothing changed"),
+    ("B", "complete: DELETE WHERE version = 5", "1 row", GREEN, "APPLIED"),
+    "gone",
+]
+
+
+def fence() -> Drawing:
+    """Two workers and one job: one loses the race at the claim, one loses its lease."""
+    left, middle, right = 110, 450, 790
+    height = 100 + sum(46 if isinstance(step, str) else 58 for step in SEQUENCE)
+    drawing = Drawing("fence.svg", "Claim, lease and fence: two workers and one job", 900, height)
+    for x, name in ((left, "worker A"), (middle, "row 7 of the table jobs"), (right, "worker B")):
+        drawing.line(x, 60, x, height - 20)
+        drawing.rect(x - 95, 22, 190, 38, BLUE)
+        drawing.text(x, 46, name, anchor="middle", bold=True)
+    y = 84.0
+    for step in SEQUENCE:
+        if isinstance(step, str):
+            drawing.rect(middle - 125, y, 250, 30, YELLOW)
+            drawing.text(middle, y + 20, step, anchor="middle")
+            y += 46
+            continue
+        who, statement, answer, fill, meaning = step
+        x, sign = (left, 1) if who == "A" else (right, -1)
+        if statement:
+            drawing.code((x + middle) / 2, y + 13, statement, anchor="middle")
+            drawing.arrow((x, y + 20), (middle, y + 20))
+        if answer:
+            drawing.arrow((middle, y + 40), (x, y + 40), dashed=True)
+            drawing.text(middle - sign * 12, y + 36, answer, anchor="end" if sign > 0 else "start", size=12)
+        if meaning:
+            width = 18 + 6.8 * len(meaning)
+            start = x + 12 if sign > 0 else x - 12 - width
+            drawing.rect(start, y + 28, width, 24, fill or GREY)
+            drawing.text(start + 8, y + 45, meaning, size=12)
+        y += 58
+    return drawing
+
+
+# The threads of a worker: title, lines, fill.
+THREADS = {
+    "claimer": (
+        "claimer",
+        ["claims for all queues, as many jobs", "as there are free slots", "1 connection; on PostgreSQL", "1 more that listens"],
+        BLUE,
+    ),
+    "functions": ("handler threads", ["call functions: concurrency threads"], GREEN),
+    "loop": ("event loop", ["runs async def handlers"], GREEN),
+    "processes": ("handler processes", ['for executor="process"'], GREEN),
+    "acknowledger": (
+        "acknowledger",
+        ["reports results: collects for 2 ms,", "at most 1000 jobs a statement", "1 connection"],
+        BLUE,
+    ),
+    "main": ("thread of run()", ["starts and stops the others,", "signals, grace"], GREY),
+    "heartbeat": (
+        "heartbeat",
+        [
+            "extends the leases of all jobs in hand",
+            "every third of a lease; checks every",
+            "second that they are still ours",
+            "1 connection",
+        ],
+        YELLOW,
+    ),
+    "maintenance": (
+        "maintenance",
+        ["writes progress once a second", "and, every 5 s, the worker's", "row in jobs_workers", "1 connection, briefly"],
+        YELLOW,
+    ),
+    "scheduler": ("scheduler", ["enqueues the jobs", "of schedules that are due", "", "1 connection, briefly"], YELLOW),
+    "cleanup": (
+        "cleanup",
+        ["deletes expired rows, repairs", "groups, releases the jobs of", "dead processes", "1 connection, briefly"],
+        YELLOW,
+    ),
+    "timeouts": ("timeouts", ["fails jobs whose handler's", "timeout is over"], GREY),
+}
+
+
+def threads() -> Drawing:
+    """What runs in a worker's process, and what passes between its threads."""
+    drawing = Drawing("worker-threads.svg", "The threads of a worker", 1000, 560)
+    drawing.rect(20, 20, 960, 420, "#fafbfd", dashed=True)
+    drawing.text(36, 44, "a process of the worker", ink=FAINT)
+
+    def put(name: str, x: float, y: float, width: float) -> None:
+        drawing.box(x, y, width, *THREADS[name])
+
+    put("claimer", 40, 90, 250)
+    put("functions", 385, 60, 250)
+    put("loop", 385, 128, 250)
+    put("processes", 385, 196, 250)
+    put("acknowledger", 710, 90, 250)
+    for y in (85, 153, 221):
+        drawing.arrow((290, 140), (340, 140), (340, y), (383, y))
+        drawing.arrow((635, y), (672, y), (672, 140), (708, 140))
+    drawing.text(300, 133, "jobs", size=12)
+    drawing.text(640, 78, "outcomes", size=12)
+    put("heartbeat", 40, 310, 256)
+    put("maintenance", 314, 310, 204)
+    put("scheduler", 536, 310, 194)
+    put("cleanup", 748, 310, 212)
+    put("timeouts", 710, 210, 250)
+    put("main", 40, 214, 250)
+    drawing.rect(20, 490, 960, 48, GREY)
+    drawing.text(500, 519, "the database", anchor="middle", bold=True)
+    for x in (168, 416, 633, 854):
+        drawing.arrow((x, 414), (x, 488), both=True)
+    drawing.arrow((40, 140), (30, 140), (30, 488), both=True)
+    drawing.arrow((960, 120), (970, 120), (970, 488), both=True)
+    return drawing
+
+
+#: The tables, by subject: suffix, what a row is, who writes it. tests/docs compares the names with the schema.
+TABLES: dict[str, list[tuple[str, str, str]]] = {
+    "Jobs": [
+        ("", "a live job", "enqueue, claim, settle, extend, purge"),
+        ("_dead", "a dead job", "fail, bury; redrive, purge"),
+        ("_finished", "a retained result", "complete with keep=; prune"),
+        ("_errors", "a failed attempt", "fail; prune"),
+    ],
+    "Groups, batches, keys": [
+        ("_stripes", "a lock for 1/64 of the groups", "enqueue and settle in a group"),
+        ("_callbacks", "the job after a batch", "enqueue_batch; settle of its jobs"),
+        ("_windows", "a key that stays taken", "enqueue with unique_for; prune"),
+    ],
+    "Workers": [
+        ("_queues", "pause and limits of a queue", "pause, resume, limit; claimers"),
+        ("_shares", "a worker's part of a limit", "claimers"),
+        ("_workers", "a running worker", "each worker, every 5 s"),
+        ("_schedules", "a schedule and its next slot", "schedules.set, pause …; schedulers"),
+        ("_samples", "counts for metrics", "one process of those with metrics"),
+    ],
+    "Spark": [
+        ("_staged", "a chunk of a bulk load", "tasks of a write"),
+        ("_published", "a bulk load that is done", "the driver of a write"),
+        ("_streams", "a stream and its epoch", "readers; streams.release"),
+        ("_batches", "a batch of a stream", "the driver of a stream"),
+        ("_held", "a job that a stream holds", "claim and commit of a batch"),
+    ],
+    "Migrations": [("_schema_version", "the revision", "migrate")],
+}
+
+
+def tables() -> Drawing:
+    """The tables, and what writes them."""
+    width, row, gap = 430, 60, 20
+    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 680)
+    columns = [["Jobs", "Groups, batches, keys", "Migrations"], ["Workers", "Spark"]]
+    fills = {"Jobs": GREEN, "Workers": YELLOW, "Spark": BLUE, "Groups, batches, keys": RED, "Migrations": GREY}
+    for number, subjects in enumerate(columns):
+        x, y = 20 + number * (width + gap), 16.0
+        for subject in subjects:
+            drawing.text(x, y + 16, subject, bold=True, size=15)
+            y += 26
+            for suffix, meaning, writers in TABLES[subject]:
+                drawing.rect(x, y, width, row - 8, fills[subject])
+                drawing.code(x + 12, y + 20, f"jobs{suffix}")
+                drawing.text(x + width - 12, y + 20, meaning, size=13, anchor="end")
+                drawing.text(x + 12, y + 41, f"written by: {writers}", size=12, ink=FAINT)
+                y += row
+            y += 10
+        if number == 0:
+            drawing.text(x, y + 14, "The view jobs_state shows every job of jobs, jobs_held", ink=FAINT)
+            drawing.text(x, y + 34, "and jobs_dead, with its state. It is for people.", ink=FAINT)
+    return drawing
+
+
+def drawings() -> dict[str, str]:
+    """Return the SVG of each drawing by its file name."""
+    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables())}
+
+
+def main() -> int:
+    """Write them all."""
+    for name, svg in drawings().items():
+        (DOCS / name).write_text(svg, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
