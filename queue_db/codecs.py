@@ -1,12 +1,14 @@
-"""Payload ↔ text. JSON by default; any object with these two methods will do."""
+"""Payload ↔ text, JSON by default, and the schemas that payloads of a kind must fit."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from queue_db.arguments import shown
-from queue_db.errors import ArgumentError, text_of
+from queue_db.errors import ArgumentError, PayloadError, text_of
 
 
 class Codec(Protocol):
@@ -64,3 +66,71 @@ def described(error: BaseException) -> str:
     """An exception of a codec in words."""
     text = text_of(error)
     return text if isinstance(error, TypeError | ValueError | RecursionError) else f"{type(error).__name__}: {text}"
+
+
+class Schema:
+    """The model that payloads of a kind must fit, checked at enqueue and before the handler runs.
+
+    :param model: a pydantic model, a msgspec Struct, a dataclass, or a function that takes a payload and returns the value for the
+        handler, or raises.
+    :raises ArgumentError: for anything else.
+    """
+
+    def __init__(self, model: Any) -> None:
+        if not callable(model):
+            raise ArgumentError(f"schema={model!r}: must be a pydantic model, a msgspec Struct, a dataclass, or a function")
+        self.model = model
+        self._struct = hasattr(model, "__struct_fields__")
+        self._pydantic = hasattr(model, "model_validate")
+        self._dataclass = dataclasses.is_dataclass(model) and isinstance(model, type)
+
+    def read(self, kind: str, payload: Any) -> Any:
+        """The payload as the model reads it.
+
+        :raises PayloadError: it does not fit; with the model's reason.
+        """
+        try:
+            if self._pydantic:
+                return self.model.model_validate(payload)
+            if self._struct:
+                import msgspec
+
+                return msgspec.convert(payload, self.model)
+            if self._dataclass:
+                return self.model(**_fields(payload))
+            return self.model(payload)
+        except Exception as error:
+            raise PayloadError(kind=kind, reason=f"does not fit {self.name}: {text_of(error)}") from error
+
+    def write(self, kind: str, payload: Any) -> Any:
+        """The payload to store, from plain data or from an instance of the model.
+
+        :raises PayloadError: it does not fit.
+        """
+        given: Any = payload
+        if not self._is_model(given):
+            self.read(kind, given)
+            return given
+        if self._pydantic:
+            return given.model_dump(mode="json")
+        if self._struct:
+            import msgspec
+
+            return msgspec.to_builtins(given)
+        if self._dataclass:
+            return {field.name: getattr(given, field.name) for field in dataclasses.fields(self.model)}
+        return given
+
+    def _is_model(self, payload: object) -> bool:
+        return isinstance(self.model, type) and isinstance(payload, self.model)
+
+    @property
+    def name(self) -> str:
+        """The name of the model, for errors."""
+        return str(getattr(self.model, "__name__", self.model))
+
+
+def _fields(payload: Any) -> Mapping[str, Any]:
+    if not isinstance(payload, Mapping):
+        raise TypeError(f"must be an object with the model's fields, not {type(payload).__name__}")
+    return payload

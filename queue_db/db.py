@@ -1,28 +1,23 @@
-"""The public face: :class:`QueueDB` opens a database and has its queues, and all that belongs to none of them alone."""
+"""The public face: :class:`QueueDB` opens a database and has its queues, and everything that belongs to no single queue."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import secrets
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from functools import partial
 from typing import Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
 from queue_db import arguments, backoff, codecs
 from queue_db.codecs import Codec, JSONCodec, decoded_or_text
+from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
-from queue_db.dead import DeadJobs, job_from_row
-from queue_db.errors import ArgumentError, JobNotFoundError, PermanentStorageError
+from queue_db.dead import DeadJobs
+from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
-from queue_db.notifications import Hints
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
@@ -31,54 +26,20 @@ from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tabl
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 from queue_db.verbs import next_due
-from queue_db.verbs.deaths import Deaths
-from queue_db.verbs.payload_schema import Schema
+from queue_db.verbs.find_job import find_job
 
 #: Largest encoded payload, bytes. A job is a message; put files where files belong and enqueue their names.
 MAX_PAYLOAD = 4 * 1024 * 1024
 
-#: Failed attempts are remembered for so many seconds.
+#: Failed attempts are kept for this many seconds.
 ERRORS_KEPT = 30 * 86_400.0
 
 #: Largest ``pool_size``.
 MOST_CONNECTIONS = 1000
 
-# Seconds between two looks of a wait for a result: first, longest.
+# Seconds between two reads while waiting for a result: first, longest.
 _FIRST_WAIT = 0.005
 _LONGEST_WAIT = 0.25
-
-
-# Containers may share a host's name and use the same process ids: only the random part tells two processes apart.
-_RANDOM = 8
-
-
-def _new_name() -> str:
-    return f"{_readable(os.getpid())}{secrets.token_hex(_RANDOM // 2)}"
-
-
-def _readable(pid: int) -> str:
-    return f"{socket.gethostname()[:60]}:{pid}-"
-
-
-def _renew() -> None:
-    global _name  # noqa: PLW0603 - a fork is another process
-    _name = _new_name()
-
-
-_name = _new_name()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
-
-
-def process_name() -> str:
-    """The name of this process as a worker, unless it chose one: ``host:pid-random``. No other process ever has it."""
-    return _name
-
-
-def names_process(worker: str, pid: int) -> bool:
-    """Whether ``worker`` is the :func:`process_name` of a process that had this id on a machine of this name."""
-    readable = _readable(pid)
-    return worker.startswith(readable) and len(worker) == len(readable) + _RANDOM
 
 
 class QueueDB:
@@ -120,40 +81,42 @@ class QueueDB:
         pool_size: int = 5,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self.strategy = strategy_for(strategy)
-        self.removal = removal_for(removal)
-        self._worker = None if worker is None else arguments.name("worker", worker, WORKER_LENGTH)
-        self.codec: Codec = JSONCodec() if codec is None else codecs.checked(codec)
-        self.retry_after = backoff.checked("retry_after", retry_after) if retry_after is not None else backoff.exponential()
-        self.max_payload = arguments.whole("max_payload", max_payload, 1)
+        chosen, leaving = strategy_for(strategy), removal_for(removal)
+        worker = None if worker is None else arguments.name("worker", worker, WORKER_LENGTH)
+        codec = JSONCodec() if codec is None else codecs.checked(codec)
+        retry_after = backoff.exponential() if retry_after is None else backoff.checked("retry_after", retry_after)
+        arguments.whole("max_payload", max_payload, 1)
         arguments.whole("pool_size", pool_size, 1, MOST_CONNECTIONS)
         if clock is not None and not callable(clock):
             raise ArgumentError(f"clock={arguments.shown(clock)}: must be a function that returns microseconds since 1970")
         named = tables(table, schema)
         self.database = self._opens(url_or_engine, pool_size=pool_size)
         try:
-            self.database.require(self.strategy.needs, f"strategy {self.strategy.name!r}")
-            self.database.require(self.removal.needs, f"removal {self.removal.name!r}")
-            self.store = Store(named, self.database.dialect, self.database.capabilities, clock)
-            # Read when the database is opened, so that no verb has to. Newer tables are looked at again, and that is logged.
-            # A user who may not read the version hears of it from the first verb, and from the doctor with all other rights.
-            self._schema_fits = False
-            with suppress(PermanentStorageError):
-                self._schema_fits = migrate.found(self.database, self.store.tables).revision == migrate.HEAD
+            self.core = Core(
+                self.database,
+                named,
+                strategy=chosen,
+                removal=leaving,
+                codec=codec,
+                retry_after=retry_after,
+                max_payload=max_payload,
+                worker=worker,
+                clock=clock,
+            )
         except BaseException:
             self.database.close()
             raise
-        self.hints = Hints(self.store)
-        self.deaths = Deaths(self.database, lambda: self.worker)
-        self.dead = DeadJobs(self)
-        self.streams = Streams(self)
-        self.schedules = Schedules(self)
+        self.strategy, self.removal, self.codec = self.core.strategy, self.core.removal, self.core.codec
+        self.hints = self.core.notifications
+        #: Reports the jobs that die here to listeners.
+        self.deaths = self.core.deaths
+        #: Payload schemas by kind; a worker's handlers add theirs.
+        self.schemas = self.core.schemas
+        self.dead = DeadJobs(self.core)
+        self.streams = Streams(self.core)
+        self.schedules = Schedules(self.core)
         self._queues: dict[str, Queue] = {}
         self._swept_everywhere = False
-        #: Called at each enqueue; what it returns is added to the headers of the jobs: for traces.
-        self.stamp: Callable[[], Mapping[str, Any]] | None = None
-        #: What payloads of a kind must look like; a worker's handlers add theirs.
-        self.schemas: dict[str, Schema] = {}
 
     # --- the database -----------------------------------------------------------------------------------------------
 
@@ -164,13 +127,27 @@ class QueueDB:
 
     @property
     def worker(self) -> str:
-        """The name that jobs show which are claimed here."""
-        return self._worker or process_name()
+        """The name that jobs claimed here show."""
+        return self.core.worker
 
     @property
     def counters(self) -> Counters:
         """What happened since this object was made."""
         return self.database.counters
+
+    @property
+    def store(self) -> Store:
+        """The tables, for functions of :mod:`queue_db.store`."""
+        return self.core.store
+
+    @property
+    def stamp(self) -> Callable[[], Mapping[str, Any]] | None:
+        """Called at each enqueue; its result is added to the headers of the jobs, for example for traces."""
+        return self.core.stamp
+
+    @stamp.setter
+    def stamp(self, stamp: Callable[[], Mapping[str, Any]] | None) -> None:
+        self.core.stamp = stamp
 
     def migrate(self, connection: Connection | None = None, *, revision: str = "head") -> None:
         """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
@@ -179,8 +156,7 @@ class QueueDB:
 
         :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
         """
-        migrate.run(self.database, self.store.tables, connection, revision)
-        self._schema_fits = False
+        self.core.migrate(connection, revision)
 
     def migration_sql(self, revision: str = "head", *, start: str = "base") -> str:
         """The statements of :meth:`migrate` as text; nothing is executed.
@@ -198,15 +174,11 @@ class QueueDB:
 
         :raises SchemaOutOfDateError: with the command that fixes it.
         """
-        self._schema_fits = False
-        migrate.require(migrate.found(self.database, self.store.tables), self.store.tables, self.url)
-        self._schema_fits = True
+        self.core.check()
 
     def ready(self) -> None:
-        """:meth:`check` once: every verb calls it before its first statement."""
-        self.database.check_open()
-        if not self._schema_fits:
-            self.check()
+        """:meth:`check`, unless that was done before."""
+        self.core.ready()
 
     def close(self) -> None:
         """Close the connections; those of an engine that was passed in stay with their owner.
@@ -234,13 +206,12 @@ class QueueDB:
         arguments.name("queue", name, QUEUE_LENGTH)
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues.setdefault(name, Queue(self, name))
+            queue = self._queues.setdefault(name, Queue(self.core, name, self))
         return queue
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""
-        self.ready()
-        return self.database.run(lambda connection: insight.queues(connection, self.store), name="queues", write=False)
+        return self.core.read(insight.queues)
 
     def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
         """Seconds until the next job of each queue is due: 0 or less where one is, None where there is no job.
@@ -249,30 +220,19 @@ class QueueDB:
         """
         if isinstance(queues, str):
             raise ArgumentError(f"queues={arguments.shown(queues)}: must be a list of names: [{arguments.shown(queues)}]")
-        marks = {name: self.queue(name).marks for name in arguments.members("queues", queues, "names")}
-        self.ready()
-        return next_due.look(self.database, self.store, marks) if marks else {}
+        names = [arguments.name("queue", name, QUEUE_LENGTH) for name in arguments.members("queues", queues, "names")]
+        return next_due.upcoming(self.core, names)
 
     def get(self, job_id: int) -> Job:
         """The job of that id, in whatever queue, live or dead.
 
         :raises JobNotFoundError: completed, cancelled, purged, or never there.
         """
-        return self.look(None, job_id)
+        return find_job(self.core, job_id)
 
     def cancel(self, job_id: int) -> Verdict:
         """:meth:`Queue.cancel`, in whatever queue the job is."""
         return self.queue(self.get(job_id).queue).cancel(job_id)
-
-    def look(self, queue: str | None, job_id: int) -> Job:
-        """The job of that id in ``queue``, or in any."""
-        arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        self.ready()
-        found = self.database.run(partial(insight.find, store=self.store, queue=queue, job_id=job_id), name="get", write=False)
-        if found is None:
-            raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
-        row, state = found
-        return job_from_row(row, state, self.codec)
 
     def rescue(self, worker: str) -> int:
         """Give back at once what a worker has in hand that is known to be dead; return how many jobs.
@@ -280,19 +240,10 @@ class QueueDB:
         Without this they come back when their leases run out. These attempts count. Should it live after all, its leases are lost.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
-        self.ready()
-
-        def give_back(connection: Connection) -> int:
-            self.store.dialect.begin(connection)
-            controls.drop_shares(connection, self.store, worker)
-            return settle.rescue(connection, self.store, worker)
-
-        return self.database.run(give_back, name="rescue")
+        return self.core.write(_rescue, worker)
 
     def workers(self) -> list[WorkerInfo]:
         """The workers that have told of themselves within the last hour and have not left, by name."""
-        self.ready()
-        rows = self.database.run(partial(presence.everybody, store=self.store), name="workers", write=False)
         return [
             WorkerInfo(
                 name=row.name,
@@ -307,16 +258,15 @@ class QueueDB:
                 seen_at=from_micros(row.seen_at),
                 silent=max(0.0, (row.now - row.seen_at) / 1_000_000),
             )
-            for row in rows
+            for row in self.core.read(presence.everybody)
         ]
 
     def errors(self, job_id: int) -> list[JobError]:
         """The latest failed attempts of a job, live, dead or gone, first to last; at most ten."""
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        self.ready()
-        rows = self.database.run(partial(history.errors_of, store=self.store, job_id=job_id), name="errors", write=False)
         return [
-            JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace) for row in rows
+            JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace)
+            for row in self.core.read(history.errors_of, job_id)
         ]
 
     def finished(self, job_id: int) -> Finished:
@@ -325,8 +275,7 @@ class QueueDB:
         :raises JobNotFoundError: it is not completed, nothing of it is kept, or it has expired.
         """
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
-        self.ready()
-        row = self.database.run(partial(history.finished, store=self.store, job_id=job_id), name="finished", write=False)
+        row = self.core.read(history.finished, job_id)
         if row is None:
             raise JobNotFoundError(job_id, "the finished jobs")
         return self._finished(row)
@@ -342,10 +291,9 @@ class QueueDB:
         arguments.whole("limit", limit, 1)
         if after is not None and not isinstance(after, Finished):
             raise ArgumentError(f"after={arguments.shown(after)}: must be the last one of the page before")
-        self.ready()
         above = -1 if after is None else after.id
-        page = partial(history.finished_page, store=self.store, queue=queue, kind=kind, above=above, limit=limit)
-        return [self._finished(row) for row in self.database.run(page, name="finished jobs", write=False)]
+        page = self.core.read(history.finished_page, queue=queue, kind=kind, above=above, limit=limit)
+        return [self._finished(row) for row in page]
 
     def _finished(self, row: Any) -> Finished:
         return Finished(
@@ -389,8 +337,7 @@ class QueueDB:
     def batch(self, batch_id: int) -> Batch | None:
         """How far a batch is that :meth:`Queue.enqueue_batch` made; None: all of it has left, and the job after it was enqueued."""
         arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
-        self.ready()
-        row = self.database.run(partial(callbacks.find, store=self.store, callback=batch_id), name="batch", write=False)
+        row = self.core.read(callbacks.find, batch_id)
         if row is None:
             return None
         return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
@@ -401,19 +348,11 @@ class QueueDB:
         Workers do this once a minute.
         """
         age = arguments.seconds("errors_older_than", errors_older_than)
-        self.ready()
-        gone = 0
-        for work in (
-            partial(history.forget_finished, store=self.store, limit=sweep.BATCH),
-            partial(history.forget_errors, store=self.store, age=age, limit=sweep.BATCH),
-            partial(windows.forget, store=self.store, limit=sweep.BATCH),
-        ):
-            while True:
-                batch = self.database.run(work, name="forget")
-                gone += batch
-                if batch < sweep.BATCH:
-                    break
-        return gone
+        return (
+            _in_batches(lambda: self.core.write(history.forget_finished, limit=sweep.BATCH))
+            + _in_batches(lambda: self.core.write(history.forget_errors, age=age, limit=sweep.BATCH))
+            + _in_batches(lambda: self.core.write(windows.forget, limit=sweep.BATCH))
+        )
 
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
@@ -422,15 +361,27 @@ class QueueDB:
         """
         if limit is not None:
             arguments.whole("limit", limit, 0)
-        self.ready()
         swept = 0
         while limit is None or swept < limit:
             batch = sweep.BATCH if limit is None else min(sweep.BATCH, limit - swept)
             everywhere = not self._swept_everywhere
-            delete = partial(sweep.delete_marked, store=self.store, limit=batch, everywhere=everywhere)
-            gone = self.database.run(delete, name="sweep")
+            gone = self.core.write(sweep.delete_marked, batch, everywhere=everywhere)
             swept += gone
             if gone < batch:
                 self._swept_everywhere = True
                 break
         return swept
+
+
+def _in_batches(delete: Callable[[], int]) -> int:
+    """Call ``delete`` until it deletes less than a full batch; return the number of deleted rows."""
+    gone = 0
+    while (batch := delete()) >= sweep.BATCH:
+        gone += batch
+    return gone + batch
+
+
+def _rescue(connection: Connection, store: Store, worker: str) -> int:
+    store.dialect.begin(connection)
+    controls.drop_shares(connection, store, worker)
+    return settle.rescue(connection, store, worker)

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.codecs import Codec, decoded_or_text
+from queue_db.core import Core
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
-from queue_db.leased_job import decode_headers
-from queue_db.model import Job, State, from_micros
-from queue_db.store import graveyard
+from queue_db.model import Job, State
+from queue_db.store import Store, graveyard
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
-
-if TYPE_CHECKING:
-    from queue_db.db import QueueDB
+from queue_db.verbs.find_job import find_job, job_from_row
 
 #: The class below has a method called ``list``.
 JobIds = list[int]
@@ -28,8 +23,8 @@ _BATCH = 500
 class DeadJobs:
     """Jobs whose attempts are used up, or that a handler gave up. They stay until redriven or purged."""
 
-    def __init__(self, db: QueueDB) -> None:
-        self._db = db
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def list(
         self,
@@ -44,15 +39,9 @@ class DeadJobs:
         arguments.whole("limit", limit, 1)
         if after is not None and not isinstance(after, Job):
             raise ArgumentError(f"after={arguments.shown(after)}: must be the last job of the page before")
-        db = self._db
-        db.ready()
-        from_here = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
-        rows = db.database.run(
-            lambda connection: graveyard.page(connection, db.store, queue=queue, kind=kind, limit=limit, after=from_here),
-            name="dead list",
-            write=False,
-        )
-        return [job_from_row(row, State.DEAD, db.codec) for row in rows]
+        cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
+        rows = self._core.read(graveyard.page, queue=queue, kind=kind, limit=limit, after=cursor)
+        return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
 
     def redrive(
         self,
@@ -73,8 +62,6 @@ class DeadJobs:
         wanted = _ids(ids)
         if limit is not None:
             arguments.whole("limit", limit, 0)
-        db = self._db
-        db.ready()
         if wanted is not None:
             self._require_dead(set(wanted), queue, kind)
         back: JobIds = []
@@ -83,8 +70,7 @@ class DeadJobs:
             above = -1
             while limit is None or len(back) < limit:
                 batch = _BATCH if limit is None else min(_BATCH, limit - len(back))
-                redrive = partial(graveyard.redrive, store=db.store, queue=queue, kind=kind, ids=some, above=above, limit=batch)
-                came, stayed = db.database.run(redrive, name="redrive")
+                came, stayed = self._core.write(graveyard.redrive, queue=queue, kind=kind, ids=some, above=above, limit=batch)
                 back += came
                 left |= stayed
                 if len(came) + len(stayed) < batch:
@@ -104,15 +90,13 @@ class DeadJobs:
 
         :raises JobNotFoundError: one of these is not a dead job of that queue and kind.
         """
-        db = self._db
         for some in _batches(sorted(ids)):
-            look = partial(graveyard.which, store=db.store, ids=some, queue=queue, kind=kind)
-            if missing := set(some) - db.database.run(look, name="dead look", write=False):
+            if missing := set(some) - self._core.read(graveyard.which, ids=some, queue=queue, kind=kind):
                 raise self._not_dead(min(missing))
 
     def _not_dead(self, job_id: int) -> JobNotFoundError:
         try:
-            job = self._db.get(job_id)
+            job = find_job(self._core, job_id)
         except JobNotFoundError:
             return JobNotFoundError(job_id, "the dead table")
         if job.state is State.DEAD:
@@ -141,54 +125,28 @@ class DeadJobs:
             arguments.whole("keep", keep, 0)
         if limit is not None:
             arguments.whole("limit", limit, 0)
-        db = self._db
-        db.ready()
-
-        def last(connection: Connection) -> graveyard.Place | None:
-            """The last one that goes."""
-            places: list[graveyard.Place] = []
-            if age is not None:
-                places.append((db.store.read_clock(connection) - age, -1))
-            if keep is not None:
-                places.append(graveyard.border(connection, db.store, queue=queue, kind=kind, keep=keep))
-            return min(places, default=None)
-
         bounded = age is not None or keep is not None
-        upto = db.database.run(last, name="dead border", write=False) if bounded else None
+        upto = self._core.read(_newest_to_purge, queue=queue, kind=kind, age=age, keep=keep) if bounded else None
         deleted = 0
         while limit is None or deleted < limit:
             batch = _BATCH if limit is None else min(_BATCH, limit - deleted)
-            gone = db.database.run(
-                partial(graveyard.forget, store=db.store, queue=queue, kind=kind, upto=upto, limit=batch), name="dead purge"
-            )
+            gone = self._core.write(graveyard.forget, queue=queue, kind=kind, upto=upto, limit=batch)
             deleted += gone
             if gone < batch:
                 break
         return deleted
 
 
-def job_from_row(row: Any, state: State, codec: Codec) -> Job:
-    """A stored row as a :class:`Job`. A payload that cannot be decoded is shown as the text that it is."""
-    return Job(
-        id=row.id,
-        queue=row.queue,
-        kind=row.kind,
-        payload=decoded_or_text(codec, row.payload),
-        headers=decode_headers(row.headers),
-        priority=row.priority,
-        state=state,
-        available_at=from_micros(row.died_at if state is State.DEAD else row.available_at),
-        version=row.version,
-        attempts=row.attempts,
-        max_attempts=row.max_attempts,
-        unique_key=row.unique_key,
-        worker=row.worker,
-        created_at=from_micros(row.created_at),
-        last_error=row.last_error,
-        group=row.group_key,
-        progress=getattr(row, "progress", None),
-        progress_note=getattr(row, "progress_note", None),
-    )
+def _newest_to_purge(
+    connection: Connection, store: Store, *, queue: str | None, kind: str | None, age: int | None, keep: int | None
+) -> graveyard.Place | None:
+    """When the last of the jobs to purge died, and its id."""
+    bounds: list[graveyard.Place] = []
+    if age is not None:
+        bounds.append((store.read_clock(connection) - age, -1))
+    if keep is not None:
+        bounds.append(graveyard.border(connection, store, queue=queue, kind=kind, keep=keep))
+    return min(bounds, default=None)
 
 
 def _check(queue: str | None, kind: str | None) -> None:

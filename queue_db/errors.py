@@ -146,8 +146,9 @@ class StorageError(QueueDBError):
         super().__init__(message)
         #: SQLSTATE, server error number or SQLite result code, as text; None when the driver gave none.
         self.sqlstate = sqlstate
-        #: The function of ``queue_db.store`` that was running, such as ``insert_jobs``. The verb where none was: when
-        #: the connection, BEGIN, COMMIT or a statement of the caller's failed.
+        #: The function of ``queue_db.store`` that was running, with its module: ``enqueue.insert_jobs``. Where none was running,
+        #: because the connection, BEGIN, COMMIT or a statement of the caller's failed, the function that was to run: a verb such as
+        #: ``enqueue``, or a function of the store.
         self.statement_name = statement_name
         #: True when the connection broke during COMMIT, so that nobody can know whether it took effect.
         self.outcome_unknown = outcome_unknown

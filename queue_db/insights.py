@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from queue_db.db import QueueDB
 from queue_db.model import Controls, WorkerInfo
@@ -43,12 +42,10 @@ def findings(db: QueueDB) -> list[Finding]:
 
 
 def _queues(db: QueueDB) -> Iterator[Finding]:
-    rows = db.database.run(
-        partial(insight.overdue, store=db.store, micros=round(OVERDUE * 1e6), limit=MOST), name="overdue", write=False
-    )
+    rows = db.core.read(insight.overdue, round(OVERDUE * 1e6), MOST)
     if not rows:
         return
-    said = db.database.run(partial(controls.read, store=db.store, queues=[row.queue for row in rows]), name="controls", write=False)
+    said = db.core.read(controls.read, [row.queue for row in rows])
     workers = db.workers()
     for row in rows:
         why = _why(row.queue, said.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
@@ -57,9 +54,8 @@ def _queues(db: QueueDB) -> Iterator[Finding]:
 
 
 def _parked(db: QueueDB) -> Iterator[Finding]:
-    look = partial(insight.parked, store=db.store, ahead=round(PARKED * 1e6), limit=LOOKED_AT)
     kinds: dict[tuple[str, str], tuple[int, float]] = {}
-    for row in db.database.run(look, name="parked", write=False):
+    for row in db.core.read(insight.parked, round(PARKED * 1e6), LOOKED_AT):
         jobs, longest = kinds.get((row.queue, row.kind), (0, 0.0))
         kinds[row.queue, row.kind] = jobs + row.jobs, max(longest, (row.read_at - row.since) / 1e6)
     for (queue, kind), (jobs, longest) in sorted(kinds.items(), key=lambda item: -item[1][1])[:MOST]:
@@ -110,8 +106,7 @@ def _workers(workers: list[WorkerInfo]) -> Iterator[Finding]:
 
 
 def _groups(db: QueueDB) -> Iterator[Finding]:
-    rows = db.database.run(partial(groups.crowded, store=db.store, limit=MOST), name="crowded groups", write=False)
-    for row in rows:
+    for row in db.core.read(groups.crowded, MOST):
         yield Finding(
             f"group {row.group_key!r} of queue {row.queue!r}: {row.admitted} of its jobs may be claimed at once, and {row.allowed} "
             "should be: they were inserted with a group_key past enqueue (plain INSERT, a JDBC append), or the queue's limit was "
@@ -120,8 +115,7 @@ def _groups(db: QueueDB) -> Iterator[Finding]:
 
 
 def _schedules(db: QueueDB) -> Iterator[Finding]:
-    rows = db.database.run(partial(insight.late_schedules, store=db.store, micros=round(OVERDUE * 1e6)), name="late", write=False)
-    for row in rows:
+    for row in db.core.read(insight.late_schedules, round(OVERDUE * 1e6)):
         yield Finding(
             f"schedule {row.name!r} is {row.late / 1e6:,.0f} s late: no worker carries schedules out "
             "(Worker(…, schedules=True), or db.schedules.tick())",

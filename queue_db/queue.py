@@ -1,7 +1,7 @@
-"""One queue: enqueue, claim, settle, look, and what is said about it as a whole.
+"""One queue: enqueue, claim, settle, look, and the controls of the queue as a whole.
 
-Its transactions begin in ``database.run``. The work itself is in ``store/``, which takes a Connection: that is what lets the same
-verbs run on an asynchronous engine.
+Each transaction begins in :class:`~queue_db.core.Core`. The SQL is in ``store/``, whose functions take a Connection: therefore
+the same verbs run on an asynchronous engine.
 """
 
 from __future__ import annotations
@@ -10,65 +10,58 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
 from queue_db import arguments
+from queue_db.core import Core
 from queue_db.database.database import ATTEMPTS
-from queue_db.dead import job_from_row
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Controls, DeathReason, Job, Kept, NewJob, QueueStats, Said, State, Verdict
-from queue_db.store import Marks, controls, groups, insight, leaving, sweep
+from queue_db.notifications.wakeups import Hints
+from queue_db.store import Store, controls, groups, insight, leaving, sweep
 from queue_db.store.callbacks import Fate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs import new_jobs, progress
-from queue_db.verbs.claim import Claiming, Won
-from queue_db.verbs.enqueue import Enqueuing
-from queue_db.verbs.settle import Settling
+from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop, Won
+from queue_db.verbs.enqueue import Enqueue
+from queue_db.verbs.find_job import find_job, job_from_row
+from queue_db.verbs.settle import Settle
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from queue_db.db import QueueDB
-
-#: Most jobs in one claim.
-MAX_CLAIM = 10_000
-
-#: Within so many seconds workers heed what is said about a queue.
+#: Seconds within which workers obey the controls of a queue.
 HEED_WITHIN = 1.5
 
-# Seconds between two looks whether a paused queue has come to rest.
+# Seconds between two reads of whether a paused queue is at rest.
 _BETWEEN_LOOKS = 0.05
 
-# Looks at a job that changes between look and deletion.
+# Tries to cancel a job that changes between reading and deleting it.
 _LOOKS = 5
 
-# Microseconds; nobody ever sees such a lease.
+# Microseconds; such a lease ends in the transaction in which it begins.
 _POP_LEASE = 60_000_000
 
 
 class Queue:
     """One queue: enqueue, claim, settle, look. Safe to share between threads; get it from :meth:`QueueDB.queue`."""
 
-    def __init__(self, db: QueueDB, name: str) -> None:
-        self.db = db
+    def __init__(self, core: Core, name: str, db: Any) -> None:
+        self.core = core
         self.name = name
-        self._intake = new_jobs.Intake(name, db.codec, db.max_payload, db.schemas)
-        self._enqueuing = Enqueuing(db.database, db.store, db.hints, name)
-        self._settling = Settling(db.database, db.store, db.removal, db.retry_after, self, lambda: db.worker, db.hints, db.deaths)
-        self._claiming = Claiming(db.database, db.store, db.strategy, name, lambda: db.worker, self._bury_exhausted)
+        #: The :class:`~queue_db.QueueDB` that it belongs to.
+        self.db = db
+        self._intake = new_jobs.Intake(name, core.codec, core.max_payload, core.schemas)
+        self._enqueue = Enqueue(core, name)
+        self._settle = Settle(core, self)
+        self._claims = ClaimLoop(core, name, self._bury_exhausted)
 
     def __repr__(self) -> str:
-        return f"<Queue {self.name!r} of {self.db.url}>"
-
-    @property
-    def marks(self) -> Marks:
-        """Where its claims start."""
-        return self._claiming.marks
+        return f"<Queue {self.name!r} of {self.core.database.url}>"
 
     # --- enqueue ----------------------------------------------------------------------------------------------------
 
@@ -106,8 +99,8 @@ class Queue:
         :raises ArgumentError, PayloadError: nothing was enqueued.
         :raises DuplicateJobError: a live job has the key; nothing was enqueued.
         """
-        if self.db.stamp is not None:
-            headers = {**self.db.stamp(), **(headers or {})}
+        if stamped := self.core.headers():
+            headers = {**stamped, **(headers or {})}
         options = {
             "delay": delay,
             "run_at": run_at,
@@ -120,10 +113,9 @@ class Queue:
         }
         job = self._intake.job(kind, payload, options)
         policy = new_jobs.policy_for(job, on_duplicate)
-        self.db.ready()
-        job_id = self._enqueuing.one(job, policy, using)
+        job_id = self._enqueue.one(job, policy, using)
         if using is None:
-            self.marks.add(job.priority)
+            self.core.marks[self.name].add(job.priority)
         return job_id
 
     def enqueue_many(
@@ -139,8 +131,7 @@ class Queue:
         everything is one transaction: all jobs or none. None stands where ``on_duplicate="skip"`` skipped a job.
         """
         policy = new_jobs.policy(on_duplicate)
-        self.db.ready()
-        return self._enqueuing.many(self._chunks(jobs), policy, using)
+        return self._enqueue.many(self._chunks(jobs), policy, using)
 
     def enqueue_batch(
         self,
@@ -162,15 +153,11 @@ class Queue:
         policy = new_jobs.policy(on_duplicate)
         if policy.last_wins:
             raise ArgumentError(f"on_duplicate={on_duplicate!r}: a job that replaces another cannot be counted; use raise or skip")
-        callback = self._intake.callback(then, self._stamp())
-        self.db.ready()
-        return self._enqueuing.batch(self._chunks(jobs), callback, policy, using)
+        callback = self._intake.callback(then, self.core.headers())
+        return self._enqueue.batch(self._chunks(jobs), callback, policy, using)
 
     def _chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
-        return self._intake.chunks(jobs, self._stamp())
-
-    def _stamp(self) -> Mapping[str, Any] | None:
-        return None if self.db.stamp is None else self.db.stamp()
+        return self._intake.chunks(jobs, self.core.headers())
 
     # --- claim ------------------------------------------------------------------------------------------------------
 
@@ -183,8 +170,8 @@ class Queue:
         :param delete: take them out of the table for good, as :meth:`pop` does: nothing is left to settle, every verb answers LOST.
         """
         micros = arguments.seconds("lease", lease, zero=False)
-        codec = self.db.codec
-        return [LeasedJob(row, self, codec, token) for row, token in self._claim(limit, micros, pop=delete)]
+        codec = self.core.codec
+        return [LeasedJob(row, self, codec, token) for row, token in self._claims.claim(limit, micros, delete=delete)]
 
     def claim_unless(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
         """:meth:`claim`, but nothing while a job is due in one of the queues ``due``, asked in the same statement.
@@ -193,9 +180,8 @@ class Queue:
         first 16 priorities of all these queues together, in the order of ``due``. ``db.upcoming`` finds them.
         """
         micros = arguments.seconds("lease", lease, zero=False)
-        codec = self.db.codec
-        unless_due = {name: self.db.queue(name).marks for name in due}
-        return [LeasedJob(row, self, codec, token) for row, token in self._claim(limit, micros, pop=delete, unless_due=unless_due)]
+        won = self._claims.claim(limit, micros, delete=delete, unless_due=due)
+        return [LeasedJob(row, self, self.core.codec, token) for row, token in won]
 
     def pop(self, limit: int = 1) -> list[Job]:
         """Take up to ``limit`` due jobs out of the queue for good, in claim order: *at most once*.
@@ -203,20 +189,15 @@ class Queue:
         They are gone when this returns, and nothing brings them back: not for work that may be done twice but for work that may
         rather be left undone. One commit per batch instead of two.
         """
-        stored = {"queue": self.name, "worker": self.db.worker}
+        stored = {"queue": self.name, "worker": self.core.worker}
         return [
-            job_from_row(SimpleNamespace(**row._asdict(), **stored), State.RUNNING, self.db.codec)
-            for row, _ in self._claim(limit, _POP_LEASE, pop=True)
+            job_from_row(SimpleNamespace(**row._asdict(), **stored), State.RUNNING, self.core.codec)
+            for row, _ in self._claims.claim(limit, _POP_LEASE, delete=True)
         ]
 
-    def _claim(self, limit: int, micros: int, *, pop: bool = False, unless_due: Mapping[str, Marks] | None = None) -> list[Won]:
-        arguments.whole("limit", limit, 1, MAX_CLAIM)
-        self.db.ready()
-        return self._claiming.claim(limit, micros, pop=pop, unless_due=unless_due)
-
     def _bury_exhausted(self, won: Sequence[Won]) -> None:
-        jobs = [LeasedJob(row, self, self.db.codec, token) for row, token in won]
-        self._settling.bury(jobs, [row.exhaustion for row, _ in won], DeathReason.EXHAUSTED)
+        jobs = [LeasedJob(row, self, self.core.codec, token) for row, token in won]
+        self._settle.bury(jobs, [row.exhaustion for row, _ in won], DeathReason.EXHAUSTED)
 
     # --- settle -----------------------------------------------------------------------------------------------------
 
@@ -231,7 +212,7 @@ class Queue:
 
         :param kept: what is remembered of each, for :meth:`QueueDB.finished`; None: nothing.
         """
-        return self._settling.complete(jobs, using, kept)
+        return self._settle.complete(jobs, using, kept)
 
     def fail_many(
         self,
@@ -246,35 +227,35 @@ class Queue:
         :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
         :param last: whether this was the last attempt, for each; default: as its ``max_attempts`` says.
         """
-        return self._settling.fail(jobs, error, retry_in, last)
+        return self._settle.fail(jobs, error, retry_in, last)
 
     def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Bring these jobs back in ``seconds``; not an attempt."""
-        return self._settling.give_back(jobs, "snooze", arguments.seconds("seconds", seconds))
+        return self._settle.snooze(jobs, arguments.seconds("seconds", seconds))
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """Give these jobs back at once, unworked; not an attempt."""
-        verdicts = self._settling.give_back(jobs, "release", 0)
+        verdicts = self._settle.release(jobs)
         if any(verdicts):
-            self.db.database.run(lambda connection: self.db.hints.tell(connection, self.name), name="hint")
-            self.db.hints.ring(self.name)
+            self.core.write(_notify, self.core.notifications, self.name)
+            self._ring([self.name])
         return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Hold the leases of these jobs for ``seconds`` from now; their versions go up by one."""
-        return self._settling.extend(jobs, seconds)
+        return self._settle.extend(jobs, seconds)
 
     def extend_unlocked(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict | None]:
         """:meth:`extend_many` for a heartbeat: tried once, without a wait for rows that other transactions have locked (None)."""
-        return self._settling.extend_unlocked(jobs, seconds)
+        return self._settle.extend_unlocked(jobs, seconds)
 
     def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
         """Add ``by`` to the attempts of these jobs, which stay leased, for a worker that holds them back; versions go up by one."""
-        return self._settling.recount(jobs, by)
+        return self._settle.recount(jobs, by)
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """The work of these jobs is no longer wanted."""
-        return self._settling.cancel(jobs)
+        return self._settle.cancel(jobs)
 
     def bury_many(
         self,
@@ -287,7 +268,7 @@ class Queue:
 
         :param reason: what log records, events and metrics call it.
         """
-        return self._settling.bury(jobs, error, reason)
+        return self._settle.bury(jobs, error, reason)
 
     def defer_unknown_many(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, grace: float) -> list[Verdict]:
         """Give back jobs for whose kind there is no handler here; not an attempt.
@@ -295,18 +276,18 @@ class Queue:
         They come back after a second at first and a minute at last: another worker may have a handler. Those that are still
         without one ``grace`` seconds after the first time go to the dead table, with ``error`` as the text.
         """
-        return self._settling.defer_unknown(jobs, error, arguments.seconds("grace", grace))
+        return self._settle.defer_unknown(jobs, error, arguments.seconds("grace", grace))
 
     def progress_of(self, job: LeasedJob, said: Said) -> Verdict:
         """Write what is said about a leased job: :meth:`LeasedJob.progress` elsewhere than in a worker."""
-        found = progress.tell(self.db.database, self.db.store, {job: said}, attempts=ATTEMPTS)
+        found = progress.tell(self.core, {job: said}, attempts=ATTEMPTS)
         return Verdict.APPLIED if found else Verdict.LOST
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A connection in a transaction of the caller's, for ``using=``: committed at the end of the block, or rolled back."""
-        self.db.ready()
-        with self.db.database.begin("transaction") as connection:
+        self.core.ready()
+        with self.core.database.begin("transaction") as connection:
             yield connection
 
     # --- look -------------------------------------------------------------------------------------------------------
@@ -316,23 +297,17 @@ class Queue:
 
         :raises JobNotFoundError: completed, cancelled, purged, or never there.
         """
-        return self.db.look(self.name, job_id)
+        return find_job(self.core, job_id, self.name)
 
     def peek(self, limit: int = 10) -> list[Job]:
         """The due jobs that claims would find, in their order, without taking them."""
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        self.db.ready()
-        rows = self.db.database.run(
-            lambda connection: insight.next_due(connection, self.db.store, self.name, limit), name="peek", write=False
-        )
-        return [job_from_row(row, State.AVAILABLE, self.db.codec) for row in rows]
+        rows = self.core.read(insight.next_due, self.name, limit)
+        return [job_from_row(row, State.AVAILABLE, self.core.codec) for row in rows]
 
     def stats(self) -> QueueStats:
         """Counts by state and kind, and the age of the longest waiting due job. Reads the whole queue."""
-        self.db.ready()
-        return self.db.database.run(
-            lambda connection: insight.stats(connection, self.db.store, self.name), name="stats", write=False
-        )
+        return self.core.read(insight.stats, self.name)
 
     # --- control ----------------------------------------------------------------------------------------------------
 
@@ -359,7 +334,7 @@ class Queue:
                 return True
             if running and now >= until:
                 return False
-            self.db.database.pause(_BETWEEN_LOOKS)
+            self.core.database.pause(_BETWEEN_LOOKS)
 
     def resume(self) -> None:
         """Let workers claim again."""
@@ -391,29 +366,21 @@ class Queue:
 
         Workers do this once a minute.
         """
-        self.db.ready()
-        database, store = self.db.database, self.db.store
-        found = database.run(partial(groups.incomplete, store=store, queue=self.name), name="mend", write=False)
+        found = self.core.read(groups.incomplete, self.name)
         # A few at a time, since others wait for them meanwhile.
         for start in range(0, len(found), groups.AT_ONCE):
-            some = found[start : start + groups.AT_ONCE]
-            self._ring(database.run(partial(groups.mend, store=store, groups=some), name="mend"))
+            self._ring(self.core.write(groups.mend, found[start : start + groups.AT_ONCE]))
 
     def controls(self) -> Controls:
         """What is said about this queue."""
-        self.db.ready()
-        found = self.db.database.run(
-            lambda connection: controls.read(connection, self.db.store, [self.name]), name="controls", write=False
-        )
-        return found.get(self.name, Controls())
+        return self.core.read(controls.read, [self.name]).get(self.name, Controls())
 
     def _control(self, **values: int | None) -> None:
-        self.db.ready()
-        self.db.database.put(partial(controls.write, store=self.db.store, queue=self.name, values=values), name="control")
+        self.core.put(controls.write, self.name, values)
 
     def _ring(self, queues: Iterable[str]) -> None:
         for queue in queues:
-            self.db.hints.ring(queue)
+            self.core.notifications.ring(queue)
 
     # --- remove -----------------------------------------------------------------------------------------------------
 
@@ -428,34 +395,37 @@ class Queue:
             job = self.get(job_id)
             if job.state is State.DEAD:
                 break
-            gone, fed = self.db.database.run(partial(self._remove, job=job), name="cancel")
+            gone, fed = self.core.write(_cancel, job, self.core.notifications)
             self._ring(fed)
             if gone:
                 if job.state is State.RUNNING:
-                    self.db.hints.ring_cancelled(job.id)
+                    self.core.notifications.ring_cancelled(job.id)
                 return Verdict.APPLIED
             # It changed between look and deletion (claimed, extended, settled): look again.
         else:
             return Verdict.LOST
         raise JobNotFoundError(job_id, f"queue {self.name!r}", state=State.DEAD.value)
 
-    def _remove(self, connection: Connection, job: Job) -> tuple[set[int], set[str]]:
-        gone, fed = leaving.delete(connection, self.db.store, [(job.id, job.version)], lambda _: Fate.CANCELLED)
-        if gone and job.state is State.RUNNING:
-            self.db.hints.tell_cancelled(connection, job.id)
-        return gone, fed
-
     def purge(self) -> int:
         """Delete all jobs that are there and that nobody works on, due, scheduled and blocked, in batches; return how many."""
-        self.db.ready()
-        # What comes meanwhile stays, such as the job after a batch.
-        upto = self.db.database.run(partial(sweep.highest, store=self.db.store), name="purge", write=False)
+        # Jobs enqueued meanwhile stay, such as the job after a batch.
+        upto = self.core.read(sweep.highest)
         deleted, above = 0, -1
         while True:
-            batch = partial(sweep.delete_waiting, store=self.db.store, queue=self.name, above=above, upto=upto, limit=sweep.BATCH)
-            gone, last, fed = self.db.database.run(batch, name="purge")
+            gone, last, fed = self.core.write(sweep.delete_waiting, self.name, above=above, upto=upto, limit=sweep.BATCH)
             deleted += gone
             self._ring(fed)
             if last is None:
                 return deleted
             above = last
+
+
+def _cancel(connection: Connection, store: Store, job: Job, notifications: Hints) -> tuple[set[int], set[str]]:
+    gone, fed = leaving.delete(connection, store, [(job.id, job.version)], lambda _: Fate.CANCELLED)
+    if gone and job.state is State.RUNNING:
+        notifications.tell_cancelled(connection, job.id)
+    return gone, fed
+
+
+def _notify(connection: Connection, store: Store, notifications: Hints, queue: str) -> None:
+    notifications.tell(connection, queue)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.codecs import decoded_or_text
+from queue_db.core import Core
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import NewJob, from_micros
-from queue_db.store import enqueue
+from queue_db.notifications.wakeups import Hints
+from queue_db.store import Store, enqueue
 from queue_db.store import schedules as stored
 from queue_db.store.enqueue import OnDuplicate
-from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, RULE_LENGTH, SCHEDULE_LENGTH
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, RULE_LENGTH, SCHEDULE_LENGTH
 from queue_db.verbs import new_jobs
 from queue_db.verbs.recurrence import Cron, Interval, Rule, rule_of, zone_of
-
-if TYPE_CHECKING:
-    from queue_db.db import QueueDB
 
 #: What becomes of slots that passed while nobody looked.
 CATCH_UP = ("one", "all", "none")
@@ -56,8 +54,8 @@ class Schedule:
 class Schedules:
     """The schedules of one database. Workers enqueue what is due; :meth:`tick` does it by hand."""
 
-    def __init__(self, db: QueueDB) -> None:
-        self._db = db
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def set(
         self,
@@ -87,48 +85,37 @@ class Schedules:
         :param first_at: the first slot; default: the next by ``cron``, or now and ``every``.
         :raises ArgumentError, PayloadError: nothing was changed.
         """
-        db = self._db
+        core = self._core
         arguments.name("name", name, SCHEDULE_LENGTH)
+        arguments.name("queue", queue, QUEUE_LENGTH)
         if catch_up not in CATCH_UP:
             raise ArgumentError(f"catch_up={arguments.shown(catch_up)}: must be one, all or none")
         zone_of(zone)
         rule = _rule(cron, every, zone)
         options = {"priority": priority, "max_attempts": max_attempts, "headers": headers}
-        job = new_jobs.Intake(db.queue(queue).name, db.codec, db.max_payload, db.schemas).job(kind, payload, options)
+        job = new_jobs.Intake(queue, core.codec, core.max_payload, core.schemas).job(kind, payload, options)
         first = arguments.moment("first_at", first_at)
-        db.ready()
-
-        def work(connection: Connection) -> bool:
-            db.store.dialect.begin(connection)
-            before = stored.one(connection, db.store, name)
-            values = {
-                "queue": job.queue,
-                "kind": job.kind,
-                "payload": job.payload,
-                "headers": job.headers,
-                "priority": job.priority,
-                "max_attempts": job.max_attempts,
-                "rule": str(rule),
-                "zone": zone,
-                "catch_up": catch_up,
-            }
-            if before is None or (before.rule, before.zone) != (str(rule), zone) or first is not None:
-                values["next_at"] = rule.after(db.store.read_clock(connection)) if first is None else first
-            return stored.put(connection, db.store, name, values)
-
-        return db.database.put(work, name="schedule")
+        values = {
+            "queue": job.queue,
+            "kind": job.kind,
+            "payload": job.payload,
+            "headers": job.headers,
+            "priority": job.priority,
+            "max_attempts": job.max_attempts,
+            "rule": str(rule),
+            "zone": zone,
+            "catch_up": catch_up,
+        }
+        return core.put(_set, name, rule, values, first)
 
     def list(self) -> list[Schedule]:
         """All schedules by name."""
-        db = self._db
-        db.ready()
-        rows = db.database.run(partial(stored.every, store=db.store), name="schedules", write=False)
         return [
             Schedule(
                 name=row.name,
                 queue=row.queue,
                 kind=row.kind,
-                payload=decoded_or_text(db.codec, row.payload),
+                payload=decoded_or_text(self._core.codec, row.payload),
                 rule=row.rule,
                 zone=row.zone,
                 catch_up=row.catch_up,
@@ -138,7 +125,7 @@ class Schedules:
                 priority=row.priority,
                 max_attempts=row.max_attempts,
             )
-            for row in rows
+            for row in self._core.read(stored.every)
         ]
 
     def pause(self, name: str) -> None:
@@ -158,8 +145,7 @@ class Schedules:
     def remove(self, name: str) -> bool:
         """Delete it; False if it was not there."""
         arguments.name("name", name, SCHEDULE_LENGTH)
-        self._db.ready()
-        return self._db.database.run(partial(stored.remove, store=self._db.store, name=name), name="unschedule")
+        return self._core.write(stored.remove, name)
 
     def tick(self) -> tuple[int, float | None]:
         """Enqueue what is due; return how many jobs, and seconds until the next slot of any schedule (None: there is none).
@@ -168,9 +154,7 @@ class Schedules:
 
         :raises ConfigurationError: a rule cannot be read here; the others have been carried out.
         """
-        db = self._db
-        db.ready()
-        now, rows, later = db.database.run(partial(stored.due, store=db.store), name="schedules", write=False)
+        now, rows, later = self._core.read(stored.due)
         enqueued = 0
         upcoming = [] if later is None else [later]
         unreadable: ConfigurationError | None = None
@@ -181,20 +165,9 @@ class Schedules:
                 unreadable = unreadable or ConfigurationError(f"schedule {row.name!r}: {error}")
                 continue
             upcoming.append(next_at)
-
-            def work(connection: Connection, row: Any = row, slots: Any = slots, next_at: int = next_at) -> int:
-                last = slots[-1] if slots else None
-                if not stored.advance(connection, db.store, row.name, row.version, last_at=last, next_at=next_at):
-                    return 0
-                jobs = [_job(row, slot) for slot in slots]
-                if jobs:
-                    enqueue.insert_jobs(connection, db.store, jobs, OnDuplicate.RAISE)
-                    db.hints.tell(connection, row.queue)
-                return len(jobs)
-
-            count = db.database.run(work, name="tick")
+            count = self._core.write(_tick, row, slots, next_at, self._core.notifications)
             if count:
-                db.hints.ring(row.queue)
+                self._core.notifications.ring(row.queue)
             enqueued += count
         if unreadable is not None:
             raise unreadable
@@ -202,10 +175,27 @@ class Schedules:
 
     def _change(self, name: str, values: dict[str, Any]) -> None:
         arguments.name("name", name, SCHEDULE_LENGTH)
-        self._db.ready()
-        work = partial(stored.change, store=self._db.store, name=name, values=values)
-        if not self._db.database.run(work, name="schedule"):
+        if not self._core.write(stored.change, name, values):
             raise ArgumentError(f"there is no schedule {name!r}")
+
+
+def _set(connection: Connection, store: Store, name: str, rule: Rule, values: dict[str, Any], first: int | None) -> bool:
+    store.dialect.begin(connection)
+    before = stored.one(connection, store, name)
+    if before is None or (before.rule, before.zone) != (values["rule"], values["zone"]) or first is not None:
+        values = {**values, "next_at": rule.after(store.read_clock(connection)) if first is None else first}
+    return stored.put(connection, store, name, values)
+
+
+def _tick(connection: Connection, store: Store, row: Any, slots: Sequence[int], next_at: int, notifications: Hints) -> int:
+    """Move a schedule on and enqueue the jobs of its slots, unless another process was first; return how many."""
+    last = slots[-1] if slots else None
+    if not stored.advance(connection, store, row.name, row.version, last_at=last, next_at=next_at):
+        return 0
+    if slots:
+        enqueue.insert_jobs(connection, store, [_job(row, slot) for slot in slots], OnDuplicate.RAISE)
+        notifications.tell(connection, row.queue)
+    return len(slots)
 
 
 def _rule(cron: str | None, every: float | None, zone: str) -> Rule:

@@ -8,20 +8,17 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection
 
 from queue_db import arguments
+from queue_db.core import Core
 from queue_db.errors import StreamError
 from queue_db.model import from_micros
 from queue_db.store import Store, streams
 from queue_db.store.schema import QUEUE_LENGTH, STREAM_LENGTH
-
-if TYPE_CHECKING:
-    from queue_db.db import QueueDB
 
 log = logging.getLogger("queue_db.streams")
 
@@ -50,16 +47,13 @@ class Stream:
 class Streams:
     """The streams of one database. Readers make them; they stay."""
 
-    def __init__(self, db: QueueDB) -> None:
-        self._db = db
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def list(self, queue: str | None = None) -> list[Stream]:
         """All streams, or those of one queue, by name."""
         if queue is not None:
             arguments.name("queue", queue, QUEUE_LENGTH)
-        db = self._db
-        db.ready()
-        rows = db.database.run(partial(streams.listed, store=db.store, queue=queue), name="streams", write=False)
         return [
             Stream(
                 name=row.name,
@@ -75,7 +69,7 @@ class Streams:
                 seen_at=from_micros(row.seen_at),
                 retention=row.retention / 1_000_000,
             )
-            for row in rows
+            for row in self._core.read(streams.listed, queue)
         ]
 
     def complete(self, name: str, *, checkpoint: str | os.PathLike[str] | None = None) -> int:
@@ -89,15 +83,12 @@ class Streams:
         :raises CheckpointMismatchError: the checkpoint has not committed a batch of this stream.
         """
         arguments.name("name", name, STREAM_LENGTH)
-        db = self._db
-        db.ready()
         offsets = None if checkpoint is None else committed(Path(checkpoint))
-        with db.deaths.of_batches(db.store) as store:
+        with self._core.reporting_deaths() as core:
             if offsets is None:
-                work = partial(streams.complete_held, store=store, name=name)
+                completed = core.write(streams.complete_held, name)
             else:
-                work = partial(streams.complete_committed, store=store, name=name, offsets=offsets)
-            completed = db.database.run(work, name="complete stream")
+                completed = core.write(streams.complete_committed, name, offsets)
         if completed is None:
             raise self._unknown(name)
         return completed
@@ -111,9 +102,7 @@ class Streams:
         :raises StreamError: there is no such stream.
         """
         arguments.name("name", name, STREAM_LENGTH)
-        db = self._db
-        db.ready()
-        released, written = db.database.run(partial(_give_back, store=db.store, name=name), name="release stream")
+        released, written = self._core.write(_release, name)
         if released is None:
             raise self._unknown(name)
         _warn(name, released, written)
@@ -124,12 +113,9 @@ class Streams:
 
         The log has a warning for each whose jobs may be written already: see :meth:`release`.
         """
-        db = self._db
-        db.ready()
-        names = db.database.run(partial(streams.expired, store=db.store), name="expired streams", write=False)
         gone = []
-        for name in names:
-            released, written = db.database.run(partial(_let_go, store=db.store, name=name), name="release stream")
+        for name in self._core.read(streams.expired):
+            released, written = self._core.write(_release_expired, name)
             if released:
                 _warn(name, released, written)
                 gone.append(name)
@@ -176,12 +162,12 @@ def offsets_in(values: Iterable[Any]) -> Iterator[streams.Offset]:
                 yield from offsets_in(inner for inner in value.values() if isinstance(inner, str | dict))
 
 
-def _give_back(connection: Connection, store: Store, name: str) -> tuple[int | None, int]:
+def _release(connection: Connection, store: Store, name: str) -> tuple[int | None, int]:
     written = streams.maybe_written(connection, store, name)
     return streams.release(connection, store, name), written
 
 
-def _let_go(connection: Connection, store: Store, name: str) -> tuple[int, int]:
+def _release_expired(connection: Connection, store: Store, name: str) -> tuple[int, int]:
     written = streams.maybe_written(connection, store, name)
     return streams.release_expired(connection, store, name), written
 

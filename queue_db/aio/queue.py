@@ -20,7 +20,7 @@ from queue_db.aio.leased import AsyncLeasedJob, settled
 from queue_db.aio.running import joined, opened, run, within
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
-from queue_db.codecs import Codec
+from queue_db.codecs import Codec, Schema
 from queue_db.database.database import Database, wrong_sort
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
 from queue_db.errors import ConfigurationError
@@ -29,7 +29,6 @@ from queue_db.queue import Queue
 from queue_db.removal import Removal
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.strategies import Strategy
-from queue_db.verbs.payload_schema import Schema
 
 
 class InGreenlets(QueueDB):
@@ -145,7 +144,7 @@ class AsyncQueueDB:
 
     @property
     def worker(self) -> str:
-        """The name that jobs show which are claimed here."""
+        """The name that jobs claimed here show."""
         return self._db.worker
 
     @property
@@ -165,7 +164,7 @@ class AsyncQueueDB:
 
     @property
     def stamp(self) -> Callable[[], Mapping[str, Any]] | None:
-        """Called at each enqueue; what it returns is added to the headers of the jobs: for traces."""
+        """Called at each enqueue; its result is added to the headers of the jobs, for example for traces."""
         return self._db.stamp
 
     @stamp.setter

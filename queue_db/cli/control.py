@@ -104,7 +104,7 @@ def limit(
             db.queue(queue).limit()
         elif changes:
             db.queue(queue).controls()  # checks the name and the tables
-            db.database.put(partial(controls.write, store=db.store, queue=queue, values=changes), name="control")
+            db.core.put(controls.write, queue, changes)
             db.queue(queue).mend()
             _warn_if_unused(db, queue)
         _print(queue, db.queue(queue).controls(), common)

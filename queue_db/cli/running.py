@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from queue_db.cli import statuses
-from queue_db.db import process_name
+from queue_db.core import process_name
 from queue_db.worker import Summary, Supervisor, Worker
 from queue_db.worker.child_process import PARENT_PIPE, PROCESS_NUMBER
 from queue_db.worker.supervisor import SupervisorLink

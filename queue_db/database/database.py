@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import stamina
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
-from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
@@ -289,18 +289,6 @@ class Database:
                 return self._once(work, name, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def put(self, work: Callable[[Connection], _T], *, name: str) -> _T:
-        """:meth:`run` for what changes a row or makes it: if another transaction has just made the same one, run it again.
-
-        :raises StorageError: as :meth:`run` does.
-        """
-        try:
-            return self.run(work, name=name)
-        except StorageError as error:
-            if not isinstance(error.__cause__, IntegrityError):
-                raise
-            return self.run(work, name=name)
-
     def _once(self, work: Callable[[Connection], _T], name: str, *, write: bool, direct: bool) -> _T:
         connection: Connection | None = None
         try:
@@ -468,11 +456,13 @@ class Database:
 
 
 def _running(error: BaseException) -> str | None:
-    """The innermost function of the store that an exception has come through; None: none of them."""
+    """The innermost function of the store that an exception has passed through, as ``enqueue.insert_jobs``; None: none of them."""
     found: str | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if str(frame.f_globals.get("__name__", "")).startswith("queue_db.store."):
-            found = frame.f_code.co_qualname.partition(".<locals>")[0]
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("queue_db.store."):
+            function = frame.f_code.co_qualname.partition(".<locals>")[0]
+            found = f"{module.rpartition('.')[2]}.{function}"
     return found
 
 

@@ -19,7 +19,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.instrumentation.sampling import STATES, Sampling
 from queue_db.model import Counters
-from queue_db.verbs.deaths import Death
+from queue_db.notifications.deaths import Death
 from queue_db.worker import Worker
 from queue_db.worker.events import Happening, JobEvent
 

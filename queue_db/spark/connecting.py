@@ -46,7 +46,7 @@ class Place:
         try:
             with _Visit(engine, table=self.table, schema=self.schema, **settings) as db:
                 if csv:
-                    db.store = replace(db.store, csv=True)
+                    db.core.store = replace(db.store, csv=True)
                 yield db
         finally:
             engine.dispose()

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -45,14 +44,7 @@ class Limits:
 
     def anything_left(self, queue: Queue) -> bool:
         """Whether a job is leased, due, or due soon enough to be waited for."""
-        look = partial(
-            upcoming.anything_left,
-            store=queue.db.store,
-            queue=queue.name,
-            within=round(self.within * 1_000_000),
-            kind=self.kind,
-        )
-        return queue.db.database.run(look, name="anything left", write=False)
+        return queue.core.read(upcoming.anything_left, queue.name, within=round(self.within * 1_000_000), kind=self.kind)
 
 
 @dataclass
@@ -220,6 +212,4 @@ class DrainLoop:
         """The moment of this machine's monotonic clock at which the task claims no more."""
         if self.limits.until is None:
             return float("inf")
-        db = self.queue.db
-        now = db.database.run(db.store.read_clock, name="clock", write=False)
-        return time.monotonic() + (self.limits.until - now) / 1_000_000
+        return time.monotonic() + (self.limits.until - self.queue.core.now()) / 1_000_000

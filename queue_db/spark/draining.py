@@ -26,7 +26,6 @@ from sqlalchemy import URL
 
 from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy, arguments
 from queue_db.errors import ArgumentError, LeaseLostError
-from queue_db.queue import MAX_CLAIM
 from queue_db.spark import python_workers
 from queue_db.spark.connecting import place_of, telling
 from queue_db.spark.drain_loop import DrainLoop, Heartbeat, Limits, OfKind, Settle, Tally
@@ -35,6 +34,7 @@ from queue_db.spark.rounds import Rounds
 from queue_db.spark.shipping import shipped
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.strategies import strategy_for
+from queue_db.verbs.claim import MAX_CLAIM
 
 log = logging.getLogger("queue_db.spark")
 

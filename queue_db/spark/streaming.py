@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
-from queue_db.db import process_name
+from queue_db.core import process_name
 from queue_db.errors import CheckpointMismatchError, StreamError
 from queue_db.spark.connecting import Place, clean, telling
 from queue_db.spark.looking import FIRST_ROWS, Shape, fitting

@@ -145,7 +145,7 @@ def _insert(
         if not missed:
             return ids, False
         places, rows = [position for position, _ in missed], [row for _, row in missed]
-    raise TransientStorageError("the jobs to replace changed again and again", statement_name="insert_jobs")
+    raise TransientStorageError("the jobs to replace changed again and again", statement_name="enqueue.insert_jobs")
 
 
 def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Sequence[int]:

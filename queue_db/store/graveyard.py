@@ -110,7 +110,7 @@ def redrive(
         try:
             connection.execute(insert(jobs), back)
         except IntegrityError as error:
-            raise TransientStorageError("a unique key was enqueued meanwhile", statement_name="redrive") from error
+            raise TransientStorageError("a unique key was enqueued meanwhile", statement_name="graveyard.redrive") from error
         connection.execute(delete(dead).where(dead.c.id.in_([row["id"] for row in back])))
     return [row["id"] for row in back], left
 

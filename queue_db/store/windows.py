@@ -51,7 +51,7 @@ def take(connection: Connection, store: Store, jobs: Sequence[NewJob]) -> dict[K
         except IntegrityError:
             continue  # somebody has just taken one of them
         return taken
-    raise TransientStorageError("unique keys were taken by others again and again", statement_name="unique_for")
+    raise TransientStorageError("unique keys were taken by others again and again", statement_name="windows.take")
 
 
 def fill(connection: Connection, store: Store, ids: Mapping[str, int], queue: str) -> None:

@@ -1,230 +1,237 @@
-"""The claim loop: rounds against the database until something is won or nothing is due, and what is learnt from each."""
+"""The claim loop: rounds against the database until a job is won or none is due."""
 
 from __future__ import annotations
 
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
 
-from queue_db.database.database import Database
+from queue_db import arguments
+from queue_db.core import ONCE, Core, Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Tie, tie_of
 from queue_db.store import Marks, Store, settle
 from queue_db.store.callbacks import Fate
 from queue_db.store.leaving import leave
-from queue_db.strategies import Strategy
 
 #: A job won, and the token of the claim that won it.
 Won = tuple[ClaimedRow, str]
+
+#: Most jobs in one claim.
+MAX_CLAIM = 10_000
 
 # Rounds of one claim that lost every candidate, and the first pause between them (seconds), doubling, with jitter.
 _ROUNDS = 5
 _PAUSE = 0.002
 
-# A round that only found out about new priorities adds a range; more than the marks keep cannot come. One that buried exhausted
-# jobs has their places to fill.
+# Rounds that only find new priorities or bury exhausted jobs do not count as lost. The low-water marks keep fewer priorities.
 _MOST_ROUNDS = 1000
 
+# Run twice, a claim does no harm: jobs won by a run whose answer was lost are given back, or return when the lease ends. A job
+# that was deleted does not return, so an unknown outcome is reported.
+_CLAIM = Run(direct=True, repeatable=True)
+_CLAIM_AND_DELETE = Run(direct=True)
 
-class Claiming:
+
+@dataclass(slots=True)
+class _Rounds:
+    """One call of claim: its arguments, and the results of its rounds so far."""
+
+    limit: int
+    lease: int
+    delete: bool
+    unless_due: Sequence[str]
+    #: The next round starts from the beginning of the queue.
+    sweep: bool
+    #: The next round is one short statement that may be inconclusive.
+    lean: bool
+    won: list[Won] = field(default_factory=list)
+    missed: int = 0
+    #: Rounds that lost every candidate.
+    lost: int = 0
+    #: The last round, if it won nothing and left open whether there were jobs.
+    doubtful: ClaimResult | None = None
+
+    @property
+    def open(self) -> int:
+        """How many more jobs are wanted."""
+        return self.limit - len(self.won)
+
+
+class ClaimLoop:
     """The claims of one queue. Safe to share between threads.
 
-    :param worker: returns the name that claimed jobs show; it is another one after a fork.
     :param bury: sends jobs to the dead table whose attempts are used up.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        store: Store,
-        strategy: Strategy,
-        queue: str,
-        worker: Callable[[], str],
-        bury: Callable[[Sequence[Won]], object],
-    ) -> None:
-        self._bury = bury
-        self._database = database
-        self._store = store
-        self._strategy = strategy
+    def __init__(self, core: Core, queue: str, bury: Callable[[Sequence[Won]], object]) -> None:
+        self._core = core
         self._queue = queue
-        self._worker = worker
-        self.marks = Marks()
-        # Where the last round won all it wanted, the next will most likely win too.
+        self._bury = bury
+        # Whether the last round won all it wanted: then the next one probably does too.
         self._winning = False
-        # Tokens of claims of which an answer may have been cut off, and the jobs that were heard of: what else they won is leased
-        # to us, and nobody has it in hand.
-        self._unheard: list[tuple[str, set[int]]] = []
+        # Tokens of claims whose answer may have been lost, and the jobs that were received: the others are leased, but in no hands.
+        self._unanswered: list[tuple[str, set[int]]] = []
 
-    def claim(self, limit: int, lease: int, *, pop: bool = False, unless_due: Mapping[str, Marks] | None = None) -> list[Won]:
-        """Take up to ``limit`` due jobs for ``lease`` microseconds, or with ``pop`` out of the table for good.
+    @property
+    def _marks(self) -> Marks:
+        return self._core.marks[self._queue]
+
+    def claim(self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = ()) -> list[Won]:
+        """Take up to ``limit`` due jobs for ``lease`` microseconds, or with ``delete`` out of the table.
 
         :param unless_due: take nothing while a job is due in one of these queues.
-        :raises StorageError: if nothing has been won; what an earlier round won is leased to us, and is handed out.
+        :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
         """
-        won: list[Won] = []
-        missed = 0
+        arguments.whole("limit", limit, 1, MAX_CLAIM)
+        sweep = self._marks.sweep_due()
+        rounds = _Rounds(limit, lease, delete, tuple(unless_due), sweep=sweep, lean=self._winning and not sweep)
         try:
-            missed = self._win(limit, lease, won, pop=pop, unless_due=unless_due or {})
+            for _ in range(_MOST_ROUNDS):
+                claim, buried = self._round(rounds)
+                if not self._another(rounds, claim, buried):
+                    break
         except StorageError:
-            if not won:
+            if not rounds.won:
                 raise
         except BaseException:
-            # Stopped between two rounds: nobody takes in hand what the first one won.
-            self._unheard.extend((token, set()) for token in {token for _, token in won})
+            # Stopped between two rounds: the jobs of the earlier ones are in no hands.
+            self._unanswered.extend((token, set()) for token in {token for _, token in rounds.won})
             raise
-        with self._database.counting as counters:
-            counters.claims += 1
-            if not won:
-                counters.contended += missed > 0
-                counters.empty += not missed
-        return won
+        self._count(rounds)
+        return rounds.won
 
-    def _win(self, limit: int, lease: int, won: list[Won], *, pop: bool, unless_due: Mapping[str, Marks]) -> int:
-        """Try until something is won or nothing is due, a few times; append to ``won`` and return the number of misses."""
-        missed = rounds = 0
-        sweeping = self.marks.sweep_due()
-        doubtful: ClaimResult | None = None
-        lean = self._winning and not sweeping
-        for _ in range(_MOST_ROUNDS):
-            held = len(won)
-            claim = self._round(limit - held, lease, won, sweep=sweeping, pop=pop, lean=lean, unless_due=unless_due)
-            lean = False
-            if not claim.conclusive:
-                # It won nothing, or less than it could: the next one says what is left.
-                doubtful = None if claim.rows else claim
-                missed += claim.missed
-                if len(won) < limit:
-                    continue
-                break
-            if doubtful is not None:
-                missed += self._judge(doubtful, claim)
-                doubtful = None
-            missed += claim.missed
-            buried = len(claim.rows) - (len(won) - held)
-            if (claim.unseen or buried) and len(won) < limit:
-                continue
-            if won:
-                break
-            if not claim.missed:
-                if sweeping or not self.marks.raised or not self.marks.sweep_due():
-                    break
-                sweeping = True
-                continue
-            rounds += 1
-            if rounds >= _ROUNDS:
-                break
-            self._database.pause(_PAUSE * 2**rounds * random.random())
-        return missed
+    def _another(self, rounds: _Rounds, claim: ClaimResult, buried: int) -> bool:
+        """Whether another round follows the one that got ``claim`` and buried exhausted jobs; waits a moment after lost races."""
+        rounds.missed += claim.missed
+        if not claim.conclusive:
+            # It won less than wanted. If it won nothing, the next round shows whether there were jobs.
+            rounds.doubtful = None if claim.rows else claim
+            return rounds.open > 0
+        if rounds.doubtful is not None:
+            rounds.missed += self._judge(rounds.doubtful, claim)
+            rounds.doubtful = None
+        if rounds.open and (claim.unseen or buried):
+            return True
+        if rounds.won:
+            return False
+        if claim.missed:
+            rounds.lost += 1
+            if rounds.lost < _ROUNDS:
+                self._core.database.pause(_PAUSE * 2**rounds.lost * random.random())
+            return rounds.lost < _ROUNDS
+        rescan = not rounds.sweep and self._marks.raised and self._marks.sweep_due()
+        rounds.sweep = rounds.sweep or rescan
+        return rescan
 
-    def _round(
-        self, limit: int, lease: int, won: list[Won], *, sweep: bool, pop: bool, lean: bool, unless_due: Mapping[str, Marks]
-    ) -> ClaimResult:
-        """Read candidates and take them once, with ``pop`` out of the table; append the jobs won."""
-        store, strategy = self._store, self._strategy
-        token = secrets.token_hex(16)
-        request = ClaimRequest(
-            queue=self._queue,
-            limit=limit,
-            lease=lease,
-            worker=self._worker(),
-            token=token,
-            ranges=self.marks.ranges(sweep=sweep),
-            now=store.clock() if store.clock else None,
-            lean=lean,
-            out=pop and lean and store.dialect.takes_out,
-        )
-        if unless_due:
-            request.unless_due = tuple((queue, marks.ranges()) for queue, marks in unless_due.items())
+    def _round(self, rounds: _Rounds) -> tuple[ClaimResult, int]:
+        """Read candidates and take them, once; add the jobs won to ``rounds``; also return how many exhausted jobs were buried."""
+        core, request = self._core, self._request(rounds)
+        began, runs, answer = time.monotonic(), 0, None
 
-        def work(connection: Connection) -> ClaimResult:
-            if not pop:
-                return strategy.claim(connection, store, request)
-            if not request.out:
-                store.dialect.begin(connection)
-            claim = strategy.claim(connection, store, request)
-            if not claim.out:
-                self._take_out(connection, [row for row in claim.rows if not row.exhausted])
-            return claim
-
-        began = time.monotonic()
-        # Run twice a claim does no harm: what an answer that got lost would have told of comes back when its lease ends. What was
-        # popped does not come back, so that must be said.
-        claim = self._run(work, token, repeatable=not pop)
-        rows = claim.rows
-        self._winning = len(rows) >= limit
-        now = rows[0].available_at - lease if rows else None
-        if claim.heads or claim.unseen or sweep:
-            self.marks.learn(claim, now=now, swept=sweep, seconds=time.monotonic() - began)
-        if claim.conclusive or rows:
-            strategy.observe(claim)
-        exhausted = [row for row in rows if row.exhausted]
-        with self._database.counting as counters:
-            counters.attempts += 1
-            counters.candidates += len(rows) + claim.missed
-            counters.missed += claim.missed
-            counters.claimed += len(rows) - len(exhausted)
-            counters.exhausted += len(exhausted)
-        if exhausted:
-            won.extend((row, token) for row in rows if not row.exhausted)
-            # Every attempt was claimed and none came back with a verdict: these jobs kill their workers. In a transaction of its
-            # own: if it does not come to pass, their lease ends and the next claim does it.
-            self._bury([(row, token) for row in exhausted])
-        else:
-            won.extend([(row, token) for row in rows])
-        return claim
-
-    def _run(self, claim: Callable[[Connection], ClaimResult], token: str, *, repeatable: bool) -> ClaimResult:
-        """Run a claim, and let go what an earlier run won whose answer never came."""
-        runs, heard = 0, None
-
-        def work(connection: Connection) -> ClaimResult:
+        def claim(connection: Connection, store: Store) -> ClaimResult:
             nonlocal runs
             runs += 1
-            return claim(connection)
+            if rounds.delete and not request.out:
+                store.dialect.begin(connection)
+            found = core.strategy.claim(connection, store, request)
+            if rounds.delete and not found.out:
+                _delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted])
+            return found
 
         try:
-            heard = self._database.run(work, name="claim", direct=True, repeatable=repeatable)
+            answer = core.run(_CLAIM_AND_DELETE if rounds.delete else _CLAIM, claim)
         finally:
-            if repeatable and runs > (heard is not None):
-                self._unheard.append((token, set() if heard is None else {row.id for row in heard.rows}))
-        while self._unheard:
-            doubtful = self._unheard.pop()
-            look = partial(settle.give_back_claim, store=self._store, queue=self._queue, token=doubtful[0], but=doubtful[1])
+            if not rounds.delete and runs > (answer is not None):
+                self._unanswered.append((request.token, set() if answer is None else {row.id for row in answer.rows}))
+        self._give_back_unanswered(request.token)
+        self._learn(answer, rounds, time.monotonic() - began)
+        rounds.lean = False
+        exhausted = [row for row in answer.rows if row.exhausted]
+        rounds.won.extend((row, request.token) for row in answer.rows if not row.exhausted)
+        self._count_round(answer, len(exhausted))
+        if exhausted:
+            # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
+            # the next claim buries them.
+            self._bury([(row, request.token) for row in exhausted])
+        return answer, len(exhausted)
+
+    def _request(self, rounds: _Rounds) -> ClaimRequest:
+        store = self._core.store
+        return ClaimRequest(
+            queue=self._queue,
+            limit=rounds.open,
+            lease=rounds.lease,
+            worker=self._core.worker,
+            token=secrets.token_hex(16),
+            ranges=self._marks.ranges(sweep=rounds.sweep),
+            now=store.clock() if store.clock else None,
+            lean=rounds.lean,
+            out=rounds.delete and rounds.lean and store.dialect.takes_out,
+            unless_due=tuple((queue, self._core.marks[queue].ranges()) for queue in rounds.unless_due),
+        )
+
+    def _learn(self, claim: ClaimResult, rounds: _Rounds, seconds: float) -> None:
+        """Move the low-water marks and the strategy's window."""
+        rows = claim.rows
+        self._winning = len(rows) >= rounds.open
+        if claim.heads or claim.unseen or rounds.sweep:
+            now = rows[0].available_at - rounds.lease if rows else None
+            self._marks.learn(claim, now=now, swept=rounds.sweep, seconds=seconds)
+        if claim.conclusive or rows:
+            self._core.strategy.observe(claim)
+
+    def _give_back_unanswered(self, latest: str) -> None:
+        """Release the jobs of earlier claims whose answers were lost. ``latest``: the token of the claim that was just answered."""
+        while self._unanswered:
+            token, received = self._unanswered.pop()
             try:
-                self._database.run(look, name="unheard", attempts=1)
+                self._core.run(ONCE, settle.give_back_claim, queue=self._queue, token=token, but=received)
             except StorageError:
-                self._unheard.append(doubtful)  # the next claim tries again; else the leases end
+                self._unanswered.append((token, received))  # the next claim tries again; or the leases end
                 break
             except BaseException:
-                self._unheard += [doubtful, (token, set())]  # stopped: what was just won is in nobody's hands either
+                self._unanswered += [(token, received), (latest, set())]  # stopped: the jobs just won are in no hands either
                 raise
-        return heard
 
     def _judge(self, doubtful: ClaimResult, after: ClaimResult) -> int:
-        """What the round after it says of one that won nothing: if there are jobs now there were jobs then, and it lost them."""
+        """The misses of a round that won nothing: jobs found by the round after it were there before, and were lost."""
         lost = min(doubtful.limit, len(after.rows) + after.missed)
         if lost:
-            self._strategy.observe(replace(doubtful, missed=lost))
-            with self._database.counting as counters:
+            self._core.strategy.observe(replace(doubtful, missed=lost))
+            with self._core.database.counting as counters:
                 counters.candidates += lost
                 counters.missed += lost
         return lost
 
-    def _take_out(self, connection: Connection, rows: Sequence[ClaimedRow]) -> None:
-        """Delete what was claimed."""
+    def _count(self, rounds: _Rounds) -> None:
+        with self._core.database.counting as counters:
+            counters.claims += 1
+            if not rounds.won:
+                counters.contended += rounds.missed > 0
+                counters.empty += not rounds.missed
 
-        def change() -> dict[int, Fate]:
-            return dict.fromkeys(settle.delete(connection, self._store, [(row.id, row.version) for row in rows]), Fate.COMPLETED)
+    def _count_round(self, claim: ClaimResult, exhausted: int) -> None:
+        with self._core.database.counting as counters:
+            counters.attempts += 1
+            counters.candidates += len(claim.rows) + claim.missed
+            counters.missed += claim.missed
+            counters.claimed += len(claim.rows) - exhausted
+            counters.exhausted += exhausted
 
-        if ties := self._ties(rows):
-            leave(connection, self._store, ties, change)
-        else:
-            change()
 
-    def _ties(self, rows: Sequence[ClaimedRow]) -> dict[int, Tie]:
-        return {row.id: tie for row in rows if (tie := tie_of(self._queue, row)) is not None}
+def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> None:
+    """Delete claimed jobs in the transaction of the claim."""
+
+    def change() -> dict[int, Fate]:
+        return dict.fromkeys(settle.delete(connection, store, [(row.id, row.version) for row in rows]), Fate.COMPLETED)
+
+    ties: dict[int, Tie] = {row.id: tie for row in rows if (tie := tie_of(queue, row)) is not None}
+    if ties:
+        leave(connection, store, ties, change)
+    else:
+        change()

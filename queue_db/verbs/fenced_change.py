@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from queue_db.database.database import Database
+from queue_db.core import Core, Run
 from queue_db.errors import StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Pairs = Sequence[tuple[int, int]]
-Work = Callable[[Connection, Pairs], set[int]]
-"""Changes the jobs whose ``(id, version)`` holds and returns their ids."""
+Work = Callable[[Connection, Store, Pairs], set[int]]
+"""Changes the jobs whose ``(id, version)`` holds and returns their ids. Its name is the verb's."""
 
 
 @dataclass(slots=True)
 class Settlement:
     """One verb over some jobs.
 
-    :param change: how the verb leaves a row, for all jobs or by job; what is looked for when nobody knows whether it committed.
-    :param attempts: how often the transaction is run when the database asks to try again.
+    :param change: how the verb leaves a row, for all jobs or by job: what :meth:`_confirm` looks for after an unanswered COMMIT.
+    :param attempts: how often the transaction runs at most while the database asks to try again.
     :param direct: the work is one statement, or begins its transaction itself.
     """
 
-    database: Database
-    store: Store
+    core: Core
     verb: str
     work: Work
     change: settle.Change | Callable[[LeasedJob], settle.Change]
@@ -63,8 +62,8 @@ class Settlement:
             newest[job.id] = max(job.version, newest.get(job.id, 0))
         pairs = sorted(newest.items())
         if using is not None:
-            with self.database.joined(using, self.verb) as connection:
-                done = self.work(connection, pairs)
+            with self.core.joined(using, self.verb) as connection:
+                done = self.work(connection, self.core.store, pairs)
         else:
             done = self._commit(jobs, pairs)
         changed = [job.id in done and job.version == newest[job.id] for job in jobs]
@@ -74,63 +73,63 @@ class Settlement:
         return changed
 
     def _commit(self, jobs: Sequence[LeasedJob], pairs: Pairs) -> set[int]:
-        """Run in a transaction of our own; one whose COMMIT went unanswered is looked into and, if it did not happen, run again."""
+        """Run in a transaction of our own. If its COMMIT is not answered, check whether it happened; if not, run it again."""
         matched: set[int] | None = None
 
-        def attempt(connection: Connection) -> set[int]:
+        def attempt(connection: Connection, store: Store) -> set[int]:
             nonlocal matched
             matched = None
-            matched = self.work(connection, pairs)
+            matched = self.work(connection, store, pairs)
             return matched
 
         try:
-            return self.database.run(attempt, name=self.verb, attempts=self.attempts, direct=self.direct)
+            return self.core.run(Run(self.verb, attempts=self.attempts, direct=self.direct), attempt)
         except StorageError as error:
             if not error.outcome_unknown:
                 raise
             doubtful = error
-        # If the statement itself went unanswered, nobody has seen what it matched.
+        # If the statement itself was not answered, what it matched is unknown.
         unseen = doubtful if matched is None else None
         shown = self._confirm([job for job in jobs if matched is None or job.id in matched], unseen)
         rest = [pair for pair in pairs if pair[0] not in shown]
         if not rest:
             return shown
-        with self.database.counting as counters:
+        with self.core.database.counting as counters:
             counters.retried += 1
-        done = shown | self.database.run(lambda connection: self.work(connection, rest), name=self.verb, attempts=self.attempts)
-        # The server may have been at it still when we looked; our second try has waited for it and found another version.
+        done = shown | self.core.run(Run(self.verb, attempts=self.attempts), self.work, rest)
+        # The server may still have been executing it; the second run waited for it and found another version.
         late = [job for job in jobs if job.id not in done and (matched is None or job.id in matched)]
         return done | self._confirm(late, unseen) if late else done
 
     def _confirm(self, jobs: Sequence[LeasedJob], unseen: StorageError | None) -> set[int]:
         """Which of these jobs show the change.
 
-        They had matched before the lost COMMIT. Or else nobody has seen that they matched (``unseen``): then their leases must hold
-        still, for otherwise the change that shows may be another worker's.
+        They had matched before the lost COMMIT. If that is not known (``unseen``), their leases must still hold: otherwise the
+        change may be another worker's.
 
-        :raises StorageError: ``unseen``, when that cannot be told.
+        :raises StorageError: ``unseen``, when a lease has ended.
         """
         by_change: dict[settle.Change, list[tuple[int, int, str]]] = {}
         for job in jobs:
             change = self.change if isinstance(self.change, settle.Change) else self.change(job)
             by_change.setdefault(change, []).append((job.id, job.version, job.token))
 
-        def look(connection: Connection) -> set[int]:
+        def confirm(connection: Connection, store: Store) -> set[int]:
             shown: set[int] = set()
             for change, leases in by_change.items():
-                shown |= settle.confirm(connection, self.store, leases, change)
+                shown |= settle.confirm(connection, store, leases, change)
             if unseen is not None and shown:
-                now = self.store.read_clock(connection)
+                now = store.read_clock(connection)
                 if any(job.id in shown and job.lease_ends <= now for job in jobs):
                     raise unseen
             return shown
 
-        return self.database.run(look, name=f"confirm {self.verb}", write=False)
+        return self.core.read(confirm)
 
 
 @contextmanager
 def locked(jobs: Iterable[LeasedJob]) -> Iterator[None]:
-    """No other verb runs on these jobs meanwhile: their versions stay."""
+    """Within the block no other verb runs on these jobs: their versions stay."""
     # In one order (two leases of one job too), so that two threads with overlapping lists cannot wait for each other in a circle.
     held: list[LeasedJob] = []
     try:

@@ -8,12 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from queue_db import arguments
-from queue_db.codecs import Codec, JSONCodec, described
+from queue_db.codecs import Codec, JSONCodec, Schema, described
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import NewJob
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH
-from queue_db.verbs.payload_schema import Schema
 
 #: Jobs in one INSERT of ``enqueue_many``.
 CHUNK = 1000

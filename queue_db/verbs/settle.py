@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments, backoff
-from queue_db.database.database import ATTEMPTS, Database
+from queue_db.core import Core, name_of
+from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler
 from queue_db.model import DeathReason, Kept, Verdict, to_micros
-from queue_db.notifications import Hints
-from queue_db.removal import Removal
+from queue_db.notifications.deaths import Death
 from queue_db.store import Store, history, settle
 from queue_db.store.callbacks import Fate
 from queue_db.store.leaving import leave
 from queue_db.store.schema import CLASS_LENGTH
-from queue_db.verbs.deaths import Death, Deaths
 from queue_db.verbs.fenced_change import Pairs, Settlement, Work
 
 if TYPE_CHECKING:
@@ -58,34 +57,14 @@ class _Failure(NamedTuple):
     delay: int | None
 
 
-class Settling:
-    """The settled jobs of one queue. Safe to share between threads.
+class Settle:
+    """Settles the leased jobs of one queue. Safe to share between threads.
 
-    :param source: the queue whose leased jobs these are; those of another are refused.
-    :param retry_after: attempt number → seconds until the next try.
-    :param worker: returns the name that failed attempts show.
-    :param hints: hear of jobs that may be claimed because others have left.
-    :param deaths: hear of jobs that went to the dead table.
+    :param source: the queue that the jobs were claimed from; jobs of another are refused.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        store: Store,
-        removal: Removal,
-        retry_after: backoff.Backoff,
-        source: Settler,
-        worker: Callable[[], str],
-        hints: Hints,
-        deaths: Deaths,
-    ) -> None:
-        self._deaths = deaths
-        self._hints = hints
-        self._worker = worker
-        self._database = database
-        self._store = store
-        self._removal = removal
-        self._retry_after = retry_after
+    def __init__(self, core: Core, source: Settler) -> None:
+        self._core = core
         self._source = source
 
     def complete(
@@ -98,23 +77,24 @@ class Settling:
             raise ArgumentError(f"{len(remember)} kept for {len(jobs)} jobs: give one for each")
         rows = {job.id: self._finished(job, one) for job, one in _current(jobs, remember) if one}
 
-        def work(connection: Connection, pairs: Pairs) -> set[int]:
+        removal = self._core.removal
+
+        def complete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             if not rows:
-                return self._removal.remove(connection, self._store, pairs)
-            self._store.dialect.begin(connection)
-            done = self._removal.remove(connection, self._store, pairs)
+                return removal.remove(connection, store, pairs)
+            store.dialect.begin(connection)
+            done = removal.remove(connection, store, pairs)
             if remembered := [rows[job_id] for job_id in done if job_id in rows]:
-                history.record_finished(connection, self._store, remembered)
+                history.record_finished(connection, store, remembered)
             return done
 
         return self._settle(
             jobs,
-            "complete",
-            work,
+            complete,
             settle.Change.GONE,
             lambda _: Fate.COMPLETED,
             using=using,
-            attempts=self._removal.retries + 1,
+            attempts=removal.retries + 1,
             direct=True,
         )
 
@@ -148,7 +128,7 @@ class Settling:
         def is_last(job_id: int) -> bool:
             return failures[job_id].delay is None
 
-        def work(connection: Connection, pairs: Pairs) -> set[int]:
+        def fail(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             again = [pair for pair in pairs if not is_last(pair[0])]
             gone = [pair for pair in pairs if is_last(pair[0])]
             done: set[int] = set()
@@ -156,12 +136,12 @@ class Settling:
                 of = {job_id: failures[job_id] for job_id, _ in again}
                 delays = {job_id: failure.delay for job_id, failure in of.items() if failure.delay is not None}
                 errors = {job_id: failure.text for job_id, failure in of.items()}
-                done |= settle.free(connection, self._store, again, delays=delays, errors=errors, limits=limits, attempted=True)
+                done |= settle.free(connection, store, again, delays=delays, errors=errors, limits=limits, attempted=True)
             if gone:
                 errors = {job_id: failures[job_id].text for job_id, _ in gone}
-                done |= settle.bury(connection, self._store, gone, errors, limits)
+                done |= settle.bury(connection, store, gone, errors, limits)
             if done:
-                history.record_errors(connection, self._store, [failures[job_id].row for job_id in sorted(done)])
+                history.record_errors(connection, store, [failures[job_id].row for job_id in sorted(done)])
             return done
 
         def change(job: LeasedJob) -> settle.Change:
@@ -170,40 +150,43 @@ class Settling:
         def death(job: LeasedJob) -> Death | None:
             return Death(job, DeathReason.FAILED, failures[job.id].text) if is_last(job.id) else None
 
-        return self._settle(jobs, "fail", work, change, lambda job_id: Fate.DEAD if is_last(job_id) else None, death=death)
+        return self._settle(jobs, fail, change, lambda job_id: Fate.DEAD if is_last(job_id) else None, death=death)
 
     def _backoff(self, job: LeasedJob) -> int:
         """Microseconds until the next attempt. A backoff that fails counts for this job only: it waits as by default."""
         try:
-            return arguments.seconds("retry_after", self._retry_after(job.attempts))
+            return arguments.seconds("retry_after", self._core.retry_after(job.attempts))
         except Exception:
             log.exception("retry_after failed for attempt %d of %r: the default backoff is taken", job.attempts, job)
             return arguments.seconds("retry_after", _DEFAULT_BACKOFF(job.attempts))
 
-    def give_back(self, jobs: Sequence[LeasedJob], verb: str, delay: int) -> list[Verdict]:
+    def snooze(self, jobs: Sequence[LeasedJob], delay: int) -> list[Verdict]:
         """They come back in ``delay`` microseconds; not an attempt."""
 
-        def work(connection: Connection, pairs: Pairs) -> set[int]:
-            delays = dict.fromkeys((job_id for job_id, _ in pairs), delay)
-            return settle.free(connection, self._store, pairs, delays=delays, attempted=False)
+        def snooze(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
-        return self._settle(jobs, verb, work, settle.Change.FREED)
+        return self._settle(jobs, snooze, settle.Change.FREED)
+
+    def release(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
+        """They come back at once; not an attempt."""
+
+        def release(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), 0), attempted=False)
+
+        return self._settle(jobs, release, settle.Change.FREED)
 
     def extend(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Their leases end ``seconds`` from now."""
-
-        def extend(connection: Connection, pairs: Pairs, micros: int) -> dict[int, int]:
-            return settle.extend(connection, self._store, pairs, micros)
-
-        return self._extend(jobs, seconds, extend)
+        return self._extend(jobs, seconds, settle.extend)
 
     def extend_unlocked(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict | None]:
-        """:meth:`extend`, tried once and without a wait for locked rows; None: the row of this job is locked."""
+        """:meth:`extend`, tried once and without waiting for locked rows; None: the row of this job is locked."""
         locked: set[int] = set()
 
-        def extend(connection: Connection, pairs: Pairs, micros: int) -> dict[int, int]:
+        def extend(connection: Connection, store: Store, pairs: Pairs, micros: int) -> dict[int, int]:
             nonlocal locked
-            ends, locked = settle.extend_unlocked(connection, self._store, pairs, micros)
+            ends, locked = settle.extend_unlocked(connection, store, pairs, micros)
             return ends
 
         verdicts = self._extend(jobs, seconds, extend, attempts=1)
@@ -213,14 +196,14 @@ class Settling:
         self,
         jobs: Sequence[LeasedJob],
         seconds: float,
-        extend: Callable[[Connection, Pairs, int], dict[int, int]],
+        lengthen: Callable[[Connection, Store, Pairs, int], dict[int, int]],
         attempts: int = ATTEMPTS,
     ) -> list[Verdict]:
         micros = arguments.seconds("seconds", seconds, zero=False)
         ends: dict[int, int] = {}
 
-        def work(connection: Connection, pairs: Pairs) -> set[int]:
-            found = extend(connection, pairs, micros)
+        def extend(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            found = lengthen(connection, store, pairs, micros)
             ends.update(found)
             return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
 
@@ -228,7 +211,7 @@ class Settling:
             job.version += 1
             job.lease_ends = ends[job.id]
 
-        return self._settle(jobs, "extend", work, settle.Change.KEPT, applied=applied, attempts=attempts)
+        return self._settle(jobs, extend, settle.Change.KEPT, applied=applied, attempts=attempts)
 
     def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
         """``by`` is added to their attempts; they stay leased."""
@@ -236,23 +219,18 @@ class Settling:
         def applied(job: LeasedJob) -> None:
             job.version += 1
 
-        return self._settle(
-            jobs,
-            "recount",
-            lambda connection, pairs: settle.recount(connection, self._store, pairs, by),
-            settle.Change.KEPT,
-            applied=applied,
-        )
+        def recount(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            return settle.recount(connection, store, pairs, by)
+
+        return self._settle(jobs, recount, settle.Change.KEPT, applied=applied)
 
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""
-        return self._settle(
-            jobs,
-            "cancel",
-            lambda connection, pairs: settle.delete(connection, self._store, pairs),
-            settle.Change.GONE,
-            lambda _: Fate.CANCELLED,
-        )
+
+        def cancel(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+            return settle.delete(connection, store, pairs)
+
+        return self._settle(jobs, cancel, settle.Change.GONE, lambda _: Fate.CANCELLED)
 
     def bury(
         self,
@@ -264,14 +242,14 @@ class Settling:
         jobs = self._checked(jobs)
         errors = {job.id: text for job, text in _current(jobs, _error_texts(error, len(jobs)))}
 
-        def work(connection: Connection, pairs: Pairs) -> set[int]:
+        def bury(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             attempted = reason is not DeathReason.EXHAUSTED
-            return settle.bury(connection, self._store, pairs, _of(errors, pairs), _limits(jobs), attempted=attempted)
+            return settle.bury(connection, store, pairs, _of(errors, pairs), _limits(jobs), attempted=attempted)
 
         def death(job: LeasedJob) -> Death:
             return Death(job, reason, errors[job.id])
 
-        return self._settle(jobs, "bury", work, settle.Change.GONE, lambda _: Fate.DEAD, death=death)
+        return self._settle(jobs, bury, settle.Change.GONE, lambda _: Fate.DEAD, death=death)
 
     def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
         """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
@@ -279,20 +257,20 @@ class Settling:
         text = _error_text(error)
         over: set[int] = set()
 
-        def work(connection: Connection, pairs: Pairs) -> set[int]:
+        def defer(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             over.clear()
-            held = settle.lock(connection, self._store, pairs)
-            since = settle.unknown_since(connection, self._store, held)
-            now = self._store.read_clock(connection)
+            held = settle.lock(connection, store, pairs)
+            since = settle.unknown_since(connection, store, held)
+            now = store.read_clock(connection)
             gone = [pair for pair in held if now - since.get(pair[0], now) >= grace]
             over.update(job_id for job_id, _ in gone)
             again = [pair for pair in held if pair[0] not in over]
-            done = settle.bury(connection, self._store, gone, dict.fromkeys(over, text), _limits(jobs)) if gone else set()
+            done = settle.bury(connection, store, gone, dict.fromkeys(over, text), _limits(jobs)) if gone else set()
             if again:
                 first = {job_id: since.get(job_id, now) for job_id, _ in again}
                 done |= settle.free(
                     connection,
-                    self._store,
+                    store,
                     again,
                     delays={job_id: _unknown_wait(now - seen, grace) for job_id, seen in first.items()},
                     errors=dict.fromkeys(first, text),
@@ -307,7 +285,7 @@ class Settling:
         def death(job: LeasedJob) -> Death | None:
             return Death(job, DeathReason.UNKNOWN_KIND, text) if job.id in over else None
 
-        return self._settle(jobs, "defer", work, change, lambda job_id: Fate.DEAD if job_id in over else None, death=death)
+        return self._settle(jobs, defer, change, lambda job_id: Fate.DEAD if job_id in over else None, death=death)
 
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
         raised = isinstance(error, BaseException)
@@ -316,7 +294,7 @@ class Settling:
             "job_id": job.id,
             "version": job.version,
             "attempt": job.attempts,
-            "worker": self._worker(),
+            "worker": self._core.worker,
             "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
             "message": arguments.storable(text_of(error), _MAX_ERROR),
             "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
@@ -329,7 +307,7 @@ class Settling:
             "kind": job.kind,
             "payload": job.payload_text,
             "attempts": job.attempts,
-            "worker": self._worker(),
+            "worker": self._core.worker,
             "result": kept.result,
             "created_at": to_micros(job.created_at),
             "lasts": kept.lasts,
@@ -353,7 +331,6 @@ class Settling:
     def _settle(
         self,
         jobs: Sequence[LeasedJob],
-        verb: str,
         work: Work,
         change: settle.Change | Callable[[LeasedJob], settle.Change],
         fate: Callable[[int], Fate | None] | None = None,
@@ -364,40 +341,48 @@ class Settling:
         direct: bool = False,
         death: Callable[[LeasedJob], Death | None] | None = None,
     ) -> list[Verdict]:
+        """Run ``work``, named by the verb, over the jobs of this queue; count, report and return what became of each.
+
+        :param change: how the verb leaves a row.
+        :param fate: how a job leaves the queue by it; None: it stays.
+        :param applied: called for each job that changed; default: the job is marked as settled.
+        :param death: the report of a job that died by it.
+        """
         jobs = self._checked(jobs)
+        verb = name_of(work)
         fed: set[str] = set()
         if fate is not None and any(job.tie for job in jobs):
             work = self._leaving(jobs, work, fate, fed)
-        settlement = Settlement(self._database, self._store, verb, work, change, attempts, direct)
-        verdicts = settlement.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
+        fenced = Settlement(self._core, verb, work, change, attempts, direct)
+        verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
         if using is None:
             for queue in fed:
-                self._hints.ring(queue)
+                self._core.notifications.ring(queue)
         took_effect = verdicts.count(Verdict.APPLIED)
-        with self._database.counting as counters:
+        with self._core.database.counting as counters:
             counters.applied += took_effect
             counters.lost += len(verdicts) - took_effect
         if death is not None:
             changed = {id(job): job for job, verdict in zip(jobs, verdicts, strict=True) if verdict}
-            self._deaths.record(one for job in changed.values() if (one := death(job)) is not None)
+            self._core.deaths.record(one for job in changed.values() if (one := death(job)) is not None)
         return verdicts
 
     def _leaving(self, jobs: Sequence[LeasedJob], work: Work, fate: Callable[[int], Fate | None], fed: set[str]) -> Work:
         """``work``, and what hangs on the jobs that leave by it; ``fed``: gets the queues that have then more jobs to claim."""
         ties = {job.id: job.tie for job in jobs if job.tie is not None}
 
-        def tied(connection: Connection, pairs: Pairs) -> set[int]:
+        def tied(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             done: set[int] = set()
 
             def change() -> dict[int, Fate]:
-                done.update(work(connection, pairs))
+                done.update(work(connection, store, pairs))
                 fates = {job_id: fate(job_id) for job_id in done}
                 return {job_id: how for job_id, how in fates.items() if how is not None}
 
             fed.clear()
-            fed.update(leave(connection, self._store, ties, change))
+            fed.update(leave(connection, store, ties, change))
             for queue in sorted(fed):
-                self._hints.tell(connection, queue)
+                self._core.notifications.tell(connection, queue)
             return done
 
         return tied

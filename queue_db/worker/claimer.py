@@ -13,9 +13,9 @@ from queue_db import arguments
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, QueueDBError
 from queue_db.leased_job import LeasedJob
-from queue_db.notifications import cancelled_in
-from queue_db.queue import MAX_CLAIM
+from queue_db.notifications.wakeups import cancelled_in
 from queue_db.store.schema import QUEUE_LENGTH
+from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.controls import Allowance
 from queue_db.worker.outages import outages_of
 from queue_db.worker.pauses import Idle, Pause

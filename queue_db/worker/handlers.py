@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from queue_db import arguments
 from queue_db.backoff import Backoff, checked
+from queue_db.codecs import Schema
 from queue_db.errors import ArgumentError, ConfigurationError, PayloadError, UnknownKindError
 from queue_db.leased_job import LeasedJob
 from queue_db.store.schema import KIND_LENGTH
-from queue_db.verbs.payload_schema import Schema
 from queue_db.worker.process_main import Reference, reference_of
 
 #: Where functions are called.

@@ -41,7 +41,7 @@ class Progress:
         fresh = {job: said for job, said in fresh.items() if job in self._in_flight}
         if fresh:
             try:
-                progress.tell(self._db.database, self._db.store, fresh, attempts=1)
+                progress.tell(self._db.core, fresh, attempts=1)
                 log.debug("told the progress of %d jobs", len(fresh))
             except QueueDBError as error:
                 log.debug("the progress of %d jobs could not be told yet: %s", len(fresh), error)

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from queue_db.db import QueueDB, names_process, process_name
+from queue_db.core import names_process, process_name
+from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.store import presence
 from queue_db.worker.maintenance import PeriodicTask

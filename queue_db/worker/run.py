@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from queue_db.errors import StorageError, UnknownKindError, text_of
 from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason, Verdict
+from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.verbs.deaths import Death
 from queue_db.worker.acknowledger import Acknowledger, Done, LeaseLost, Unknown
 from queue_db.worker.alone import Alone
 from queue_db.worker.claimer import Claimer

@@ -13,10 +13,10 @@ from sqlalchemy import URL
 
 from queue_db import arguments
 from queue_db.backoff import Backoff
+from queue_db.codecs import Schema
 from queue_db.database.masking import masked
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
-from queue_db.verbs.payload_schema import Schema
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.claimer import shares_of
 from queue_db.worker.events import Hook

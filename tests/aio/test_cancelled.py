@@ -104,7 +104,7 @@ async def test_a_claim(open_async: OpenAsync, name: str) -> None:
 async def test_what_a_cancelled_claim_has_won_is_given_back_by_the_next(mail: AsyncQueue) -> None:
     """Cancelled where the answer has come, but the verb is not at its end."""
     await mail.enqueue_many([("k", number) for number in range(3)])
-    claiming = mail._queue._claiming
+    claiming = mail._queue._claims
     claim = claiming._round
 
     def stop_after(*arguments: Any, **named: Any) -> Any:
@@ -116,21 +116,21 @@ async def test_what_a_cancelled_claim_has_won_is_given_back_by_the_next(mail: As
         await mail.claim(3)
     claiming._round = claim  # type: ignore[method-assign]
     assert (await mail.stats()).running == 3
-    # It gives back what is unheard of after its first look, so where one look is enough the jobs are there for the one after.
+    # It gives back unanswered claims after its first look, so where one look is enough the jobs are there for the one after.
     jobs = await mail.claim(3) or await mail.claim(3)
     assert [job.attempts for job in jobs] == [1, 1, 1]
 
 
 async def test_a_claim_that_is_cancelled_while_it_gives_back_loses_nothing(mail: AsyncQueue) -> None:
     await mail.enqueue_many([("k", number) for number in range(6)])
-    claiming = mail._queue._claiming
+    claiming = mail._queue._claims
     (first,) = await mail.claim()
-    claiming._unheard.append((first.leased.token, set()))  # as if nobody had it in hand
-    database: Any = claiming._database
+    claiming._unanswered.append((first.leased.token, set()))  # as if nobody had it in hand
+    database: Any = claiming._core.database
     run = database.run
 
     def stop_before(*arguments: Any, name: str, **named: Any) -> Any:
-        if name == "unheard":
+        if name == "settle.give_back_claim":
             raise asyncio.CancelledError
         return run(*arguments, name=name, **named)
 

@@ -29,8 +29,7 @@ PAIRS: dict[type, type] = {
 #: What has no namesake, and why.
 WITHOUT = {
     "QueueDB.ready": "for the package's own use",
-    "QueueDB.look": "for the package's own use",
-    "Queue.marks": "for the package's own use",
+    "QueueDB.store": "for the package's own use",
     "Queue.claim_unless": "for the worker, which is synchronous",
     "Queue.progress_of": "for the package's own use",
     "Queue.extend_unlocked": "for the worker, which is synchronous",
@@ -52,7 +51,6 @@ MORE = {
     "AsyncQueueDB.dead": "an attribute",
     "AsyncQueueDB.schedules": "an attribute",
     "AsyncQueueDB.streams": "an attribute",
-    "AsyncQueueDB.stamp": "an attribute",
     "AsyncQueueDB.schemas": "an attribute",
     "AsyncLeasedJob.version": "an attribute",
 }

@@ -6,20 +6,23 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.exc import ProgrammingError
 
 from queue_db import Queue, QueueDB, StorageError, store
 
 
 def functions_of_the_store() -> set[str]:
-    modules = [import_module(f"{store.__name__}.{module.name}") for module in pkgutil.iter_modules(store.__path__)]
+    names = [module.name for module in pkgutil.iter_modules(store.__path__)]
     found: set[str] = set()
-    for module in modules:
-        found |= {name for name, _ in inspect.getmembers(module, inspect.isfunction)}
+    for of in names:
+        module = import_module(f"{store.__name__}.{of}")
+        found |= {f"{of}.{name}" for name, _ in inspect.getmembers(module, inspect.isfunction)}
         for name, one in inspect.getmembers(module, inspect.isclass):
-            found |= {f"{name}.{method}" for method, _ in inspect.getmembers(one, inspect.isfunction)}
+            found |= {f"{of}.{name}.{method}" for method, _ in inspect.getmembers(one, inspect.isfunction)}
     return found
 
 
@@ -71,3 +74,22 @@ def test_the_name_is_a_function_of_the_store_whatever_the_verb(kind: str, fresh_
         with pytest.raises(StorageError) as refused, db.queue("mail").transaction() as connection:
             connection.execute(text("SELECT nothing FROM nowhere"))
         assert refused.value.statement_name == "transaction"
+
+
+def test_without_a_statement_it_is_the_function_that_was_to_run(tmp_path: Path) -> None:
+    with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
+        db.migrate()
+        db.check()
+        queue = db.queue("mail")
+
+        def refuse(_connection: object) -> None:
+            raise ProgrammingError("BEGIN", {}, Exception("refused"))
+
+        event.listen(db.database.engine, "engine_connect", refuse)
+        db.database.connections.close()
+        named = {}
+        for verb in ("claim", "enqueue", "peek", "pause"):
+            with pytest.raises(StorageError) as refused:
+                VERBS[verb](queue)
+            named[verb] = refused.value.statement_name
+    assert named == {"claim": "claim", "enqueue": "enqueue", "peek": "insight.next_due", "pause": "controls.write"}

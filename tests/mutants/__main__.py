@@ -46,7 +46,7 @@ AREAS = {
 #: Left out: what the conformance suite does not use, has tests of its own, or is about other databases.
 LEFT_OUT = re.compile(
     r"/(__init__|schema|streams?|staging|stag\w+|schedules|samples|history|insights?|upcoming|controls|presence|worker_registry|progress"
-    r"|pieces|windows|recurrence|next_due|payload_schema|mysql|asynchronous|listening|jdbc|pooled|greeting|tabbed|bulk|lab\w*|clock)\.py$"
+    r"|pieces|windows|recurrence|next_due|mysql|asynchronous|listening|jdbc|pooled|greeting|tabbed|bulk|lab\w*|clock)\.py$"
 )
 
 SUITE = ["tests/conformance/test_every_combination.py", "tests/conformance/test_pop.py"]

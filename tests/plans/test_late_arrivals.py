@@ -31,7 +31,7 @@ def clock() -> Clock:
 @pytest.fixture
 def marked(queue: Queue, clock: Clock) -> Queue:
     """A queue of three jobs, due half a minute ago, of which this process has claimed the first."""
-    queue._claiming.marks = Marks(clock=clock)
+    queue.core.marks[queue.name] = Marks(clock=clock)
     fill(queue.db, queue.name, 3, due_in=-30)
     assert len(queue.claim(1)) == 1
     return queue
@@ -97,7 +97,7 @@ def test_a_producer_that_commits_within_the_slack_is_never_passed_over(
     moment = start
     db: QueueDB = open_db(clock=lambda: moment)  # type: ignore[operator]
     queue = db.queue(name)
-    queue._claiming.marks = Marks(clock=clock)
+    queue.core.marks[queue.name] = Marks(clock=clock)
     with open_transaction(db) as producer:
         slow = queue.enqueue("slow", using=producer)
         moment = start + SLACK - 1

@@ -24,7 +24,7 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
     crowd = make_table()
     with crowd.open() as db, crowd.open() as other, other.database.engine.connect() as opened:
         queue = db.queue("churned")
-        queue._claiming.marks = marks = Marks(clock=lambda: 0.0)  # no sweep but the first claim, however long this takes
+        queue.core.marks[queue.name] = marks = Marks(clock=lambda: 0.0)  # no sweep but the first claim, however long this takes
         fill(db, queue.name, 1_000, due_in=-7200)
         queue.claim(1)
         clean = watch(db, lambda: queue.claim(1))
@@ -39,7 +39,7 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
         fill(db, queue.name, 1_000, due_in=-60)
         assert reader.execute(text(f"SELECT count(*) FROM {crowd.table}")).scalar_one() == seen == 1_000
 
-        queue._claiming.marks = marks = Marks(clock=lambda: 0.0)
+        queue.core.marks[queue.name] = marks = Marks(clock=lambda: 0.0)
         begun = watch(db, lambda: queue.claim(1))
         remembered = watch(db, lambda: queue.claim(1))
         if kind == "sqlite":
@@ -62,7 +62,7 @@ def test_priorities_that_have_gone_do_not_slow_claims_down(kind: str, make_table
         seconds = [0.0]
         touched = []
         for seen in (0, 2 * MOST_RANGES):
-            queue._claiming.marks = marks = Marks(clock=lambda: seconds[0])
+            queue.core.marks[queue.name] = marks = Marks(clock=lambda: seconds[0])
             marks.add(*range(seen))
             for _ in range(2):
                 seconds[0] += REMEMBERED + LONGEST_SWEEP_INTERVAL

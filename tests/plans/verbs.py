@@ -26,7 +26,7 @@ def claim(limit: int, strategy: Callable[[], Any]) -> Verb:
         with db:
             queue = db.queue(name)
             # Once a second a claim is a sweep, another statement: not here, however long anything takes.
-            queue._claiming.marks = Marks(clock=lambda: 0.0)
+            queue.core.marks[queue.name] = Marks(clock=lambda: 0.0)
             queue.claim(limit)
             # On SQLite steps are counted, and a window that is shuffled is sorted in as many as chance has it.
             runs = 9 if db.database.engine.dialect.name == "sqlite" else 1
@@ -41,7 +41,7 @@ def claim_unless(open_db: Open, name: str) -> Touched:
         other = f"{name} before"
         db.queue(other).enqueue_many([("k", None, {"delay": 3600})] * 20)
         for queue in (other, name):
-            db.queue(queue)._claiming.marks = Marks(clock=lambda: 0.0)
+            db.core.marks[queue] = Marks(clock=lambda: 0.0)
         db.queue(name).claim(1)
         return watch(db, lambda: db.queue(name).claim_unless([other], 1, 60.0))
 

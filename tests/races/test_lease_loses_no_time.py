@@ -62,7 +62,7 @@ def db(fresh_url: str) -> Iterator[QueueDB]:
 def test_a_claim_that_waited_leases_from_the_end_of_the_wait(db: QueueDB, jobs: int) -> None:
     queue = db.queue("q")
     queue.enqueue_many([("a", number) for number in range(jobs)])
-    queue._claiming.marks = known = Marks()
+    queue.core.marks[queue.name] = known = Marks()
     with locked(db) as until_it_waits:
         won, began, let_go = until_it_waits(lambda: queue.claim(jobs, lease=30))
     assert len(won) == jobs

@@ -25,7 +25,7 @@ WINDOWS = {
 def claim_on(connection: Connection, queue: Queue, window: lease.CandidateWindow) -> list[int]:
     """A claim whose transaction stays open."""
     store = queue.db.store
-    ranges, now = queue._claiming.marks.ranges(), store.clock and store.clock()
+    ranges, now = queue.core.marks[queue.name].ranges(), store.clock and store.clock()
     request = ClaimRequest(queue.name, 1, 60_000_000, "open", secrets.token_hex(16), ranges, now)
     return [row.id for row in lease.claim(connection, store, request, window).rows]
 
@@ -93,7 +93,7 @@ def test_claim_finds_a_job_whose_producer_committed_late(
 ) -> None:
     differs("one writer")
     monotonic = Monotonic()
-    ours._claiming.marks = Marks(monotonic)
+    ours.core.marks[ours.name] = Marks(monotonic)
     with open_transaction(theirs.db) as connection:
         late = theirs.enqueue("late", priority=priority, using=connection)
         # Meanwhile the consumer moves on, well past the time at which the late job became due. Only claims of the head are sure to
@@ -104,7 +104,8 @@ def test_claim_finds_a_job_whose_producer_committed_late(
             assert ours.claim()[0].complete()
         connection.commit()
     assert theirs.get(late).available_at < clock.now()  # type: ignore[arg-type]
-    assert any(known.floor > clock() - 120_000_000 for known in ours._claiming.marks.ranges()), "the mark did not pass the late job"
+    ranges = ours.core.marks[ours.name].ranges()
+    assert any(known.floor > clock() - 120_000_000 for known in ranges), "the mark did not pass the late job"
     monotonic.seconds += marks.SHORTEST_SWEEP_INTERVAL
     assert [job.id for job in ours.claim()] == [late]
 
@@ -113,7 +114,7 @@ def test_claim_finds_a_job_at_once_whose_producer_was_quicker_than_the_slack(
     differs: Callable[[str], None], clock: SettableClock, ours: Queue, theirs: Queue
 ) -> None:
     differs("one writer")
-    ours._claiming.marks = Marks(Monotonic())
+    ours.core.marks[ours.name] = Marks(Monotonic())
     with open_transaction(theirs.db) as connection:
         late = theirs.enqueue("late", using=connection)
         for _ in range(3):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from queue_db import State
-from queue_db.db import process_name
+from queue_db.core import process_name
 from queue_db.store import presence as stored
 from queue_db.worker.registration import Registration, host_identity
 from tests.worker.serving import serving

@@ -12,7 +12,7 @@ from typing import Self
 import pytest
 
 from queue_db import State
-from queue_db.db import names_process
+from queue_db.core import names_process
 from queue_db.worker.controls import Allowance
 from queue_db.worker.registration import Registration
 from tests.worker.in_processes import Meeting
@@ -225,7 +225,7 @@ def test_workers_of_one_chosen_name_are_told_apart(open_db, name, monkeypatch):
         db = open_db(worker="mail")
         for module in ("registration", "controls"):
             monkeypatch.setattr(f"queue_db.worker.{module}._NUMBERS", iter([1]))
-        monkeypatch.setattr("queue_db.db._name", f"host:7-{len(rows):08x}")  # another process
+        monkeypatch.setattr("queue_db.core._name", f"host:7-{len(rows):08x}")  # another process
         rows.append((Registration(db, {name: 1}, lambda: ("working", 0, {}))._name, Allowance(db, [name], 60.0, int, int)._name))
     assert len({pair[0] for pair in rows}) == len({pair[1] for pair in rows}) == 2
     assert all(row.startswith("mail#") for pair in rows for row in pair)

@@ -97,7 +97,7 @@ class TestDead:
         with pytest.raises(JobNotFoundError):
             queue.db.dead.redrive(dead)
         with pytest.raises(ArgumentError):
-            queue.db.dead.redrive("all")  # type: ignore[arg-type]
+            queue.db.dead.redrive("all")
 
     def test_a_live_unique_key_prevents_a_redrive(self, queue: Queue, name: str, clock: SettableClock) -> None:
         ids = _bury(queue, ["mail", "mail"], clock, unique_key="k")

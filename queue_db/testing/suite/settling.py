@@ -40,7 +40,8 @@ def _every(*verdicts: Verdict) -> dict[str, list[Verdict]]:
 
 def _own(queue: Queue, verb: str) -> Queue:
     """The queue of one verb's jobs."""
-    return queue.db.queue(f"{queue.name}-{verb}")
+    own: Queue = queue.db.queue(f"{queue.name}-{verb}")
+    return own
 
 
 def _one_job_per_verb(queue: Queue, lease: float = 60.0) -> dict[str, list[LeasedJob]]:

@@ -1,0 +1,246 @@
+"""What the verbs of one :class:`~queue_db.QueueDB` share: the database, the settings, and how they run functions of the store."""
+
+from __future__ import annotations
+
+import copy
+import os
+import secrets
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.backoff import Backoff
+from queue_db.codecs import Codec, Schema
+from queue_db.database import migrate
+from queue_db.database.database import ATTEMPTS, Database
+from queue_db.errors import PermanentStorageError, StorageError
+from queue_db.notifications.deaths import Deaths
+from queue_db.notifications.wakeups import Hints
+from queue_db.removal import Removal
+from queue_db.store import Marks, Store
+from queue_db.store.schema import Tables
+from queue_db.strategies import Strategy
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# Characters of the random part of a process's name. Containers may share a host name and process ids; this part still differs.
+_RANDOM = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a function runs in a transaction: see :meth:`queue_db.database.database.Database.run`.
+
+    :param name: its name in errors; None: the function's own.
+    :param write: it changes rows.
+    :param attempts: how often it runs at most while the database asks to try again.
+    :param direct: it is one statement, or begins its transaction itself.
+    :param repeatable: running it twice does no harm.
+    """
+
+    name: str | None = None
+    write: bool = True
+    attempts: int = ATTEMPTS
+    direct: bool = False
+    repeatable: bool = False
+
+
+_READ = Run(write=False)
+_WRITE = Run()
+
+#: For callers that try again by themselves, later.
+ONCE = Run(attempts=1)
+
+
+class Core:
+    """One database with the settings of its queues. Every verb reads and writes through it.
+
+    A function of the store is ``function(connection, store, …)``. :meth:`read`, :meth:`write` and :meth:`run` check the tables
+    before the first one, run it in a transaction of its own, and name errors after it.
+
+    :param worker: the name that claimed jobs show; None: the name of the process.
+    :raises UnsupportedError: the server lacks what the strategy or the removal needs.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        tables: Tables,
+        *,
+        strategy: Strategy,
+        removal: Removal,
+        codec: Codec,
+        retry_after: Backoff,
+        max_payload: int,
+        worker: str | None,
+        clock: Callable[[], int] | None,
+    ) -> None:
+        database.require(strategy.needs, f"strategy {strategy.name!r}")
+        database.require(removal.needs, f"removal {removal.name!r}")
+        self.database = database
+        self.store = Store(tables, database.dialect, database.capabilities, clock)
+        self.strategy = strategy
+        self.removal = removal
+        self.codec = codec
+        self.retry_after = retry_after
+        self.max_payload = max_payload
+        #: Payload schemas by kind.
+        self.schemas: dict[str, Schema] = {}
+        #: Called at each enqueue; its result is added to the headers of the jobs.
+        self.stamp: Callable[[], Mapping[str, Any]] | None = None
+        #: Where the claims of each queue start.
+        self.marks: defaultdict[str, Marks] = defaultdict(Marks)
+        self.notifications = Hints(self.store)
+        self.deaths = Deaths(database, lambda: self.worker)
+        self._worker = worker
+        # Read at once, so that the first verb need not. A user without the right to read the version learns it from the first verb.
+        self._schema_fits = False
+        with suppress(PermanentStorageError):
+            self._schema_fits = migrate.found(database, tables).revision == migrate.HEAD
+
+    @property
+    def worker(self) -> str:
+        """The name that claimed jobs show."""
+        return self._worker or process_name()
+
+    def headers(self) -> Mapping[str, Any] | None:
+        """The headers that :attr:`stamp` adds to jobs enqueued now."""
+        return None if self.stamp is None else self.stamp()
+
+    # --- the tables -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Read the version of the tables and refuse those that this package does not work with.
+
+        :raises SchemaOutOfDateError: with the command that fixes it.
+        """
+        self._schema_fits = False
+        migrate.require(migrate.found(self.database, self.store.tables), self.store.tables, self.database.url)
+        self._schema_fits = True
+
+    def migrate(self, connection: Connection | None, revision: str) -> None:
+        """Bring the tables to ``revision``; the next verb checks them again."""
+        migrate.run(self.database, self.store.tables, connection, revision)
+        self._schema_fits = False
+
+    def ready(self) -> None:
+        """Check the tables, unless an earlier check found that they fit.
+
+        :raises ConfigurationError: the database is closed.
+        :raises SchemaOutOfDateError: with the command that fixes it.
+        """
+        self.database.check_open()
+        if not self._schema_fits:
+            self.check()
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def read(self, query: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run ``query``, which changes nothing, and return its answer."""
+        return self.run(_READ, query, *args, **kwargs)
+
+    def write(self, change: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Run ``change``, commit, and return its answer."""
+        return self.run(_WRITE, change, *args, **kwargs)
+
+    def put(self, change: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """:meth:`write` for what updates or inserts a row. If another transaction inserts the same row first, it runs again."""
+        try:
+            return self.run(_WRITE, change, *args, **kwargs)
+        except StorageError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            return self.run(_WRITE, change, *args, **kwargs)
+
+    def run(
+        self, how: Run, function: Callable[Concatenate[Connection, Store, _P], _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Run ``function(connection, store, …)`` in a transaction of its own, as ``how`` says, and return its answer.
+
+        :raises StorageError: the database refuses it, or still asks to try again after the last attempt.
+        """
+        self.ready()
+        store = self.store
+        return self.database.run(
+            lambda connection: function(connection, store, *args, **kwargs),
+            name=how.name or name_of(function),
+            write=how.write,
+            attempts=how.attempts,
+            direct=how.direct,
+            repeatable=how.repeatable,
+        )
+
+    def now(self) -> int:
+        """Microseconds since 1970, by the clock that counts."""
+        return self.read(_clock)
+
+    @contextmanager
+    def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
+        """The caller's connection, in the caller's transaction: nothing is committed or run again here.
+
+        :param name: the verb, for errors.
+        :raises ConfigurationError: ``using`` is no connection, leads to another kind of database, or has no transaction.
+        """
+        self.ready()
+        with self.database.joined(using, name) as connection:
+            yield connection
+
+    @contextmanager
+    def reporting_deaths(self) -> Iterator[Core]:
+        """Within the block, a core for functions that bury the jobs of streams; at its end the deaths are reported."""
+        watched = copy.copy(self)
+        with self.deaths.of_batches(self.store) as watched.store:
+            yield watched
+
+
+def _clock(connection: Connection, store: Store) -> int:
+    return store.read_clock(connection)
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """How errors name ``function``: with its module where it is one of the store (``groups.mend``), otherwise alone (``claim``)."""
+    module, _, last = function.__module__.rpartition(".")
+    name = function.__name__.strip("_")
+    return f"{last}.{name}" if module == Store.__module__.rpartition(".")[0] else name
+
+
+# --- the name of this process ---------------------------------------------------------------------------------------
+
+
+def _new_name() -> str:
+    return f"{_readable(os.getpid())}{secrets.token_hex(_RANDOM // 2)}"
+
+
+def _readable(pid: int) -> str:
+    return f"{socket.gethostname()[:60]}:{pid}-"
+
+
+def _renew() -> None:
+    global _name  # noqa: PLW0603 - a fork is another process
+    _name = _new_name()
+
+
+_name = _new_name()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def process_name() -> str:
+    """The default worker name of this process: ``host:pid-random``. No other process ever has it."""
+    return _name
+
+
+def names_process(worker: str, pid: int) -> bool:
+    """Whether ``worker`` is the :func:`process_name` of a process with this id on a host of this name."""
+    readable = _readable(pid)
+    return worker.startswith(readable) and len(worker) == len(readable) + _RANDOM

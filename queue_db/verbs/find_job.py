@@ -1,0 +1,50 @@
+"""One job by its id, live or dead, and stored rows as :class:`~queue_db.Job`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queue_db import arguments
+from queue_db.codecs import Codec, decoded_or_text
+from queue_db.core import Core
+from queue_db.errors import JobNotFoundError
+from queue_db.leased_job import decode_headers
+from queue_db.model import Job, State, from_micros
+from queue_db.store import insight
+
+
+def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
+    """The job with this id in ``queue``, or in any.
+
+    :raises JobNotFoundError: there is no such job, live or dead.
+    """
+    arguments.whole("job_id", job_id, 0, 2**63 - 1)
+    found = core.read(insight.find, queue=queue, job_id=job_id)
+    if found is None:
+        raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
+    row, state = found
+    return job_from_row(row, state, core.codec)
+
+
+def job_from_row(row: Any, state: State, codec: Codec) -> Job:
+    """A stored row as a :class:`Job`. A payload that the codec cannot decode is shown as its stored text."""
+    return Job(
+        id=row.id,
+        queue=row.queue,
+        kind=row.kind,
+        payload=decoded_or_text(codec, row.payload),
+        headers=decode_headers(row.headers),
+        priority=row.priority,
+        state=state,
+        available_at=from_micros(row.died_at if state is State.DEAD else row.available_at),
+        version=row.version,
+        attempts=row.attempts,
+        max_attempts=row.max_attempts,
+        unique_key=row.unique_key,
+        worker=row.worker,
+        created_at=from_micros(row.created_at),
+        last_error=row.last_error,
+        group=row.group_key,
+        progress=getattr(row, "progress", None),
+        progress_note=getattr(row, "progress_note", None),
+    )
