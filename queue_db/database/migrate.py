@@ -12,6 +12,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,7 @@ def configuration(tables: Tables, connection: Connection | None = None, **attrib
 
 def found(database: Database, tables: Tables) -> SchemaVersion:
     """The version that the tables are of."""
-    return database.run(lambda connection: _found(connection, tables), name="schema version", write=False)
+    return database.run(partial(_found, tables=tables), name="migrate.found", write=False)
 
 
 def _found(connection: Connection, tables: Tables) -> SchemaVersion:

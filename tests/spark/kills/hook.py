@@ -23,7 +23,7 @@ from pathlib import Path
 
 VARIABLE = "QUEUE_DB_KILLS"
 # No steps of a protocol: every visit begins so.
-BESIDE = ("schema version", "expired streams")
+BESIDE = ("migrate.found", "streams.expired")
 FOLDER = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
 PATIENCE = 90.0
 
