@@ -204,6 +204,8 @@ class Claimer:
                 self._hear(self._poll)
                 return True
         self._hungry = False
+        if self.stopping.is_set():
+            return True  # the slot may be free because a job ended after stop(): that job was the last one
         self._allowance.refresh()
         # Set before the limits are looked at: a job that ends from now on rings.
         self._hungry = self._allowance.limited

@@ -15,7 +15,7 @@ from queue_db.db import QueueDB
 from tests.servers import Server, provide
 from tests.worker.serving import serving
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 # Tells when it has begun, and ends when it is told to.
 HANDLER = """
