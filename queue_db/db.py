@@ -107,7 +107,7 @@ class QueueDB:
             self.database.close()
             raise
         self.strategy, self.removal, self.codec = self.core.strategy, self.core.removal, self.core.codec
-        self.hints = self.core.notifications
+        self.notifications = self.core.notifications
         #: Reports the jobs that die here to listeners.
         self.deaths = self.core.deaths
         #: Payload schemas by kind; a worker's handlers add theirs.

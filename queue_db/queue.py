@@ -21,7 +21,7 @@ from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Controls, DeathReason, Job, Kept, NewJob, QueueStats, Said, State, Verdict
-from queue_db.notifications.wakeups import Hints
+from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, groups, insight, leaving, sweep
 from queue_db.store.callbacks import Fate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
@@ -238,7 +238,7 @@ class Queue:
         verdicts = self._settle.release(jobs)
         if any(verdicts):
             self.core.write(_notify, self.core.notifications, self.name)
-            self._ring([self.name])
+            self._wake([self.name])
         return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
@@ -369,7 +369,7 @@ class Queue:
         found = self.core.read(groups.incomplete, self.name)
         # A few at a time, since others wait for them meanwhile.
         for start in range(0, len(found), groups.AT_ONCE):
-            self._ring(self.core.write(groups.mend, found[start : start + groups.AT_ONCE]))
+            self._wake(self.core.write(groups.mend, found[start : start + groups.AT_ONCE]))
 
     def controls(self) -> Controls:
         """What is said about this queue."""
@@ -378,9 +378,9 @@ class Queue:
     def _control(self, **values: int | None) -> None:
         self.core.put(controls.write, self.name, values)
 
-    def _ring(self, queues: Iterable[str]) -> None:
+    def _wake(self, queues: Iterable[str]) -> None:
         for queue in queues:
-            self.core.notifications.ring(queue)
+            self.core.notifications.wake(queue)
 
     # --- remove -----------------------------------------------------------------------------------------------------
 
@@ -396,10 +396,10 @@ class Queue:
             if job.state is State.DEAD:
                 break
             gone, fed = self.core.write(_cancel, job, self.core.notifications)
-            self._ring(fed)
+            self._wake(fed)
             if gone:
                 if job.state is State.RUNNING:
-                    self.core.notifications.ring_cancelled(job.id)
+                    self.core.notifications.wake_cancelled(job.id)
                 return Verdict.APPLIED
             # It changed between look and deletion (claimed, extended, settled): look again.
         else:
@@ -414,18 +414,18 @@ class Queue:
         while True:
             gone, last, fed = self.core.write(sweep.delete_waiting, self.name, above=above, upto=upto, limit=sweep.BATCH)
             deleted += gone
-            self._ring(fed)
+            self._wake(fed)
             if last is None:
                 return deleted
             above = last
 
 
-def _cancel(connection: Connection, store: Store, job: Job, notifications: Hints) -> tuple[set[int], set[str]]:
+def _cancel(connection: Connection, store: Store, job: Job, notifications: Notifications) -> tuple[set[int], set[str]]:
     gone, fed = leaving.delete(connection, store, [(job.id, job.version)], lambda _: Fate.CANCELLED)
     if gone and job.state is State.RUNNING:
-        notifications.tell_cancelled(connection, job.id)
+        notifications.notify_cancelled(connection, job.id)
     return gone, fed
 
 
-def _notify(connection: Connection, store: Store, notifications: Hints, queue: str) -> None:
-    notifications.tell(connection, queue)
+def _notify(connection: Connection, store: Store, notifications: Notifications, queue: str) -> None:
+    notifications.notify(connection, queue)

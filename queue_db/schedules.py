@@ -15,7 +15,7 @@ from queue_db.codecs import decoded_or_text
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.model import NewJob, from_micros
-from queue_db.notifications.wakeups import Hints
+from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, enqueue
 from queue_db.store import schedules as stored
 from queue_db.store.enqueue import OnDuplicate
@@ -167,7 +167,7 @@ class Schedules:
             upcoming.append(next_at)
             count = self._core.write(_tick, row, slots, next_at, self._core.notifications)
             if count:
-                self._core.notifications.ring(row.queue)
+                self._core.notifications.wake(row.queue)
             enqueued += count
         if unreadable is not None:
             raise unreadable
@@ -187,14 +187,14 @@ def _set(connection: Connection, store: Store, name: str, rule: Rule, values: di
     return stored.put(connection, store, name, values)
 
 
-def _tick(connection: Connection, store: Store, row: Any, slots: Sequence[int], next_at: int, notifications: Hints) -> int:
+def _tick(connection: Connection, store: Store, row: Any, slots: Sequence[int], next_at: int, notifications: Notifications) -> int:
     """Move a schedule on and enqueue the jobs of its slots, unless another process was first; return how many."""
     last = slots[-1] if slots else None
     if not stored.advance(connection, store, row.name, row.version, last_at=last, next_at=next_at):
         return 0
     if slots:
         enqueue.insert_jobs(connection, store, [_job(row, slot) for slot in slots], OnDuplicate.RAISE)
-        notifications.tell(connection, row.queue)
+        notifications.notify(connection, row.queue)
     return len(slots)
 
 

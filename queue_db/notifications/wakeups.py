@@ -1,9 +1,9 @@
-"""Hints to waiting workers that there are new jobs, and to a worker that one of its jobs was cancelled.
+"""Notifications that wake waiting workers: of new jobs in a queue, and of a running job that was cancelled.
 
-Workers of this process are rung, others are told through the database.
+Workers of this process are called directly, others are notified through the database.
 
-A hint may get lost, come late, or come for nothing: workers look by themselves too. So it may be rare: PostgreSQL lets one
-notifying transaction after the other commit, and one hint for each job would cost more than the job.
+A notification may get lost, come late, or come without a reason: workers poll too. So it may be rare. PostgreSQL commits notifying
+transactions one after the other, and one notification per job would cost more than the job.
 """
 
 from __future__ import annotations
@@ -15,70 +15,69 @@ from sqlalchemy import Connection
 
 from queue_db.store import Store
 
-#: Seconds between two hints about one queue that go through the database. A worker that was just told looks again by itself in
-#: pauses shorter than this.
+#: Seconds between two notifications of one queue through the database. A worker that was just woken polls more often than this.
 EVERY = 0.02
 
-#: Begins a hint about a job that was cancelled, before its id; no queue's name has such a character.
+#: Begins the notification of a cancelled job, before its id. No queue name contains this character.
 CANCELLED = "\x18"
 
-# As long as a hint about the highest id. Anybody may notify anything: Python refuses to read a number of some thousand digits.
+# The length of a notification with the highest id. Any client may send any text, and Python refuses to parse thousands of digits.
 _LONGEST = len(CANCELLED) + len(str(2**63))
 
-Ring = Callable[[str], None]
-"""Called with the name of the queue, or with a cancelled job, from any thread; must return at once."""
+Listener = Callable[[str], None]
+"""Called with the name of the queue, or with the text of a cancelled job, from any thread; must return at once."""
 
 
-def cancelled_in(heard: Iterable[str]) -> set[int]:
-    """The ids of the cancelled jobs that hints name; other texts, of whatever kind, name none."""
+def cancelled_in(received: Iterable[str]) -> set[int]:
+    """The ids of the cancelled jobs among received notifications; other texts are skipped."""
     return {
         int(text[len(CANCELLED) :])
-        for text in heard
+        for text in received
         if text.startswith(CANCELLED) and len(text) <= _LONGEST and text[len(CANCELLED) :].isdecimal()
     }
 
 
-class Hints:
-    """The hints of one queue store in one process."""
+class Notifications:
+    """Notifies the workers of one set of tables, from one process."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._told: dict[str, float] = {}
-        self._rings: tuple[Ring, ...] = ()
+        self._notified_at: dict[str, float] = {}
+        self._listeners: tuple[Listener, ...] = ()
 
-    def tell(self, connection: Connection, queue: str) -> None:
-        """In the transaction that adds jobs: when it commits, waiting workers anywhere hear of it, if the database can do that."""
+    def notify(self, connection: Connection, queue: str) -> None:
+        """In the transaction that adds jobs: its commit notifies waiting workers everywhere, if the database can do that."""
         if not self._store.dialect.notifies:
             return
         now = self._clock()
-        if now - self._told.get(queue, -EVERY) >= EVERY:
-            self._told[queue] = now
+        if now - self._notified_at.get(queue, -EVERY) >= EVERY:
+            self._notified_at[queue] = now
             self._store.dialect.notify(connection, self.channel, queue)
 
-    def tell_cancelled(self, connection: Connection, job_id: int) -> None:
-        """In the transaction that cancels a job which some worker has: :meth:`tell` that worker, wherever it is."""
+    def notify_cancelled(self, connection: Connection, job_id: int) -> None:
+        """In the transaction that cancels a running job: its commit notifies the worker that runs it."""
         if self._store.dialect.notifies:
             self._store.dialect.notify(connection, self.channel, f"{CANCELLED}{job_id}")
 
-    def ring_cancelled(self, job_id: int) -> None:
-        """After the commit: workers of this process hear of it."""
-        self.ring(f"{CANCELLED}{job_id}")
+    def wake(self, queue: str) -> None:
+        """After the commit: call the listeners of this process."""
+        for listener in self._listeners:
+            listener(queue)
 
-    def ring(self, queue: str) -> None:
-        """After the commit: waiting workers of this process hear of it."""
-        for ring in self._rings:
-            ring(queue)
+    def wake_cancelled(self, job_id: int) -> None:
+        """After the commit: call the listeners of this process."""
+        self.wake(f"{CANCELLED}{job_id}")
 
     @property
     def channel(self) -> str:
-        """Where the database lets these hints be heard. Two names that are cut to one would only be heard too often."""
+        """The database's channel for these notifications. If two names are cut to the same one, workers only wake too often."""
         return f"queue_db.{self._store.tables.jobs.fullname}"[:63]
 
-    def add(self, ring: Ring) -> None:
-        """Let a worker of this process be rung."""
-        self._rings = (*self._rings, ring)
+    def add(self, listener: Listener) -> None:
+        """Call ``listener`` from now on."""
+        self._listeners = (*self._listeners, listener)
 
-    def remove(self, ring: Ring) -> None:
-        """Ring it no more."""
-        self._rings = tuple(one for one in self._rings if one != ring)
+    def remove(self, listener: Listener) -> None:
+        """Call it no more."""
+        self._listeners = tuple(one for one in self._listeners if one != listener)

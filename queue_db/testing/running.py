@@ -59,11 +59,11 @@ def inline(worker: Worker, *, raises: bool = True) -> Iterator[None]:
         finally:
             busy = False
 
-    worker.db.hints.add(ring)
+    worker.db.notifications.add(ring)
     try:
         yield
     finally:
-        worker.db.hints.remove(ring)
+        worker.db.notifications.remove(ring)
 
 
 def _next(worker: Worker) -> LeasedJob | None:

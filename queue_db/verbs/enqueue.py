@@ -42,7 +42,7 @@ class Enqueue:
         def enqueue_(connection: Connection, store: Store) -> int | None:
             job_id = enqueue.insert_jobs(connection, store, [job], on_duplicate)[0]
             if due:
-                self.core.notifications.tell(connection, self.queue)
+                self.core.notifications.notify(connection, self.queue)
             return job_id
 
         # Only a window can outlive a refused job.
@@ -66,7 +66,7 @@ class Enqueue:
             aside = several and using is None and store.dialect.served and not self.core.database.asynchronous
             ids = _overlapped(connection, every, add) if aside else [job_id for chunk in every for job_id in add(connection, chunk)]
             if due:
-                self.core.notifications.tell(connection, self.queue)
+                self.core.notifications.notify(connection, self.queue)
             return ids
 
         return self._run(enqueue_many, using, how=ONCE if several else _AGAIN, due=due)
@@ -88,7 +88,7 @@ class Enqueue:
                 ids += enqueue.insert_jobs(connection, store, counted, on_duplicate, more=several)
             due = callbacks.expect(connection, store, callback, len(ids) - ids.count(None))
             enqueue.insert_jobs(connection, store, due, on_duplicate)
-            self.core.notifications.tell(connection, self.queue)
+            self.core.notifications.notify(connection, self.queue)
             return callback, ids
 
         return self._run(enqueue_batch, using, how=ONCE if several else _AGAIN, due=True)
@@ -115,7 +115,7 @@ class Enqueue:
                     return insert(connection, self.core.store)
         answer = self.core.run(how, insert)
         if due:
-            self.core.notifications.ring(self.queue)
+            self.core.notifications.wake(self.queue)
         return answer
 
 

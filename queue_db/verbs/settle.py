@@ -357,7 +357,7 @@ class Settle:
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
         if using is None:
             for queue in fed:
-                self._core.notifications.ring(queue)
+                self._core.notifications.wake(queue)
         took_effect = verdicts.count(Verdict.APPLIED)
         with self._core.database.counting as counters:
             counters.applied += took_effect
@@ -382,7 +382,7 @@ class Settle:
             fed.clear()
             fed.update(leave(connection, store, ties, change))
             for queue in sorted(fed):
-                self._core.notifications.tell(connection, queue)
+                self._core.notifications.notify(connection, queue)
             return done
 
         return tied

@@ -131,7 +131,7 @@ class Claimer:
         self._poll = poll
         self._trouble = Pause(*trouble)
         self._outage = outages_of(db.url).activity()
-        self.wakeup = Wakeup(lambda: db.database.listen(db.hints.channel), trouble)
+        self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), trouble)
         # Where the last claim won all it asked for, the next one will most likely win too.
         self._promising: set[str] = set()
         self._turns = Turns(list(shares.queues), shares.weights)
@@ -152,7 +152,7 @@ class Claimer:
     def run(self, *, until_empty: bool) -> None:
         """Claim until :meth:`stop`; ``until_empty``: or until nothing is due and nothing in hand."""
         self._until_empty = until_empty
-        self._db.hints.add(self.wakeup.set)
+        self._db.notifications.add(self.wakeup.set)
         try:
             while not self.stopping.is_set():
                 try:
@@ -164,7 +164,7 @@ class Claimer:
                     self.stopping.wait(wait)
         finally:
             self._outage.ended()
-            self._db.hints.remove(self.wakeup.set)
+            self._db.notifications.remove(self.wakeup.set)
             self.wakeup.close()
 
     def leave(self) -> None:

@@ -116,7 +116,7 @@ def test_notifications_of_others_do_no_harm(queue, db, open_db, running, caplog)
         assert began.wait(PATIENCE)
         for text in ("", "\x18", "\x18x", "\x18²", f"\x18{2**70}", "\x18" + "9" * 5000, "no queue of ours"):
             others.database.run(
-                lambda connection, text=text: others.database.dialect.notify(connection, db.hints.channel, text), name="x"
+                lambda connection, text=text: others.database.dialect.notify(connection, db.notifications.channel, text), name="x"
             )
         assert others.cancel(job_id)
         assert heard.wait(PATIENCE)
