@@ -55,7 +55,7 @@ class Queue:
         self.name = name
         #: The :class:`~queue_db.QueueDB` that it belongs to.
         self.db = db
-        self._intake = new_jobs.Intake(name, core.codec, core.max_payload, core.schemas)
+        self._builder = new_jobs.JobBuilder(name, core.codec, core.max_payload, core.schemas)
         self._enqueue = Enqueue(core, name)
         self._settle = Settle(core, self)
         self._claims = ClaimLoop(core, name, self._bury_exhausted)
@@ -111,7 +111,7 @@ class Queue:
             "max_attempts": max_attempts,
             "headers": headers,
         }
-        job = self._intake.job(kind, payload, options)
+        job = self._builder.job(kind, payload, options)
         policy = new_jobs.policy_for(job, on_duplicate)
         job_id = self._enqueue.one(job, policy, using)
         if using is None:
@@ -153,11 +153,11 @@ class Queue:
         policy = new_jobs.policy(on_duplicate)
         if policy.last_wins:
             raise ArgumentError(f"on_duplicate={on_duplicate!r}: a job that replaces another cannot be counted; use raise or skip")
-        callback = self._intake.callback(then, self.core.headers())
+        callback = self._builder.callback(then, self.core.headers())
         return self._enqueue.batch(self._chunks(jobs), callback, policy, using)
 
     def _chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
-        return self._intake.chunks(jobs, self.core.headers())
+        return self._builder.chunks(jobs, self.core.headers())
 
     # --- claim ------------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class Schedules:
         zone_of(zone)
         rule = _rule(cron, every, zone)
         options = {"priority": priority, "max_attempts": max_attempts, "headers": headers}
-        job = new_jobs.Intake(queue, core.codec, core.max_payload, core.schemas).job(kind, payload, options)
+        job = new_jobs.JobBuilder(queue, core.codec, core.max_payload, core.schemas).job(kind, payload, options)
         first = arguments.moment("first_at", first_at)
         values = {
             "queue": job.queue,

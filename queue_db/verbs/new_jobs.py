@@ -68,8 +68,8 @@ def _stamped(item: Any, stamp: Mapping[str, Any]) -> Any:
     return item[0], payload, {**options, "headers": {**stamp, **(options.get("headers") or {})}}
 
 
-class Intake:
-    """The door of one queue.
+class JobBuilder:
+    """Builds the jobs of one queue: checks arguments, encodes payloads.
 
     :param queue: its name, checked before.
     :param max_payload: bytes, encoded.
