@@ -24,7 +24,7 @@ Work = Callable[[Connection, Store, Pairs], set[int]]
 
 
 @dataclass(slots=True)
-class Settlement:
+class FencedChange:
     """One verb over some jobs.
 
     :param change: how the verb leaves a row, for all jobs or by job: what :meth:`_confirm` looks for after an unanswered COMMIT.

@@ -22,7 +22,7 @@ from queue_db.store import Store, history, settle
 from queue_db.store.callbacks import Fate
 from queue_db.store.leaving import leave
 from queue_db.store.schema import CLASS_LENGTH
-from queue_db.verbs.fenced_change import Pairs, Settlement, Work
+from queue_db.verbs.fenced_change import FencedChange, Pairs, Work
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -353,7 +353,7 @@ class Settle:
         fed: set[str] = set()
         if fate is not None and any(job.tie for job in jobs):
             work = self._leaving(jobs, work, fate, fed)
-        fenced = Settlement(self._core, verb, work, change, attempts, direct)
+        fenced = FencedChange(self._core, verb, work, change, attempts, direct)
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
         if using is None:
             for queue in fed:
