@@ -350,8 +350,8 @@ class Said(NamedTuple):
     note: str | None
 
 
-class Kept(NamedTuple):
-    """What is to be kept of a job when it is completed."""
+class RetainedResult(NamedTuple):
+    """The result to keep of a completed job, and for how long."""
 
     result: str | None  #: encoded
     lasts: int  #: microseconds

@@ -20,7 +20,7 @@ from queue_db.core import Core
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.leased_job import LeasedJob
-from queue_db.model import Controls, DeathReason, Job, Kept, NewJob, QueueStats, Said, State, Verdict
+from queue_db.model import Controls, DeathReason, Job, NewJob, QueueStats, RetainedResult, Said, State, Verdict
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, groups, insight, leaving, sweep
 from queue_db.store.callbacks import Fate
@@ -206,13 +206,13 @@ class Queue:
         jobs: Sequence[LeasedJob],
         *,
         using: Connection | Session | None = None,
-        kept: Sequence[Kept | None] | None = None,
+        retained: Sequence[RetainedResult | None] | None = None,
     ) -> list[Verdict]:
         """The work of these jobs is done; one verdict per job, in one or two statements.
 
-        :param kept: what is remembered of each, for :meth:`QueueDB.finished`; None: nothing.
+        :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: nothing.
         """
-        return self._settle.complete(jobs, using, kept)
+        return self._settle.complete(jobs, using, retained)
 
     def fail_many(
         self,

@@ -24,7 +24,19 @@ from queue_db.codecs import Codec, Schema
 from queue_db.database.database import Database, wrong_sort
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
 from queue_db.errors import ConfigurationError
-from queue_db.model import Batch, Controls, Counters, DeathReason, Finished, Job, JobError, Kept, QueueStats, Verdict, WorkerInfo
+from queue_db.model import (
+    Batch,
+    Controls,
+    Counters,
+    DeathReason,
+    Finished,
+    Job,
+    JobError,
+    QueueStats,
+    RetainedResult,
+    Verdict,
+    WorkerInfo,
+)
 from queue_db.queue import Queue
 from queue_db.removal import Removal
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
@@ -417,13 +429,13 @@ class AsyncQueue:
         jobs: Sequence[AsyncLeasedJob],
         *,
         using: AsyncConnection | AsyncSession | None = None,
-        kept: Sequence[Kept | None] | None = None,
+        retained: Sequence[RetainedResult | None] | None = None,
     ) -> list[Verdict]:
         """The work of these jobs is done; one verdict per job, in one or two statements.
 
-        :param kept: what is remembered of each, for :meth:`QueueDB.finished`; None: nothing.
+        :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: nothing.
         """
-        return await run(self._queue.complete_many, settled(jobs), using=joined(using), kept=kept)
+        return await run(self._queue.complete_many, settled(jobs), using=joined(using), retained=retained)
 
     async def fail_many(
         self,

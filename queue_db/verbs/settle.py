@@ -16,7 +16,7 @@ from queue_db.core import Core, name_of
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler
-from queue_db.model import DeathReason, Kept, Verdict, to_micros
+from queue_db.model import DeathReason, RetainedResult, Verdict, to_micros
 from queue_db.notifications.deaths import Death
 from queue_db.store import Store, history, settle
 from queue_db.store.callbacks import Fate
@@ -68,14 +68,14 @@ class Settle:
         self._source = source
 
     def complete(
-        self, jobs: Sequence[LeasedJob], using: Connection | Session | None, kept: Sequence[Kept | None] | None = None
+        self, jobs: Sequence[LeasedJob], using: Connection | Session | None, retained: Sequence[RetainedResult | None] | None = None
     ) -> list[Verdict]:
-        """They leave the queue, as the removal says; ``kept``: what is remembered of each."""
+        """They leave the queue by the removal; ``retained``: the result to keep of each job."""
         jobs = self._checked(jobs)
-        remember = [None] * len(jobs) if kept is None else arguments.members("kept", kept, "what is remembered of each job")
-        if len(remember) != len(jobs):
-            raise ArgumentError(f"{len(remember)} kept for {len(jobs)} jobs: give one for each")
-        rows = {job.id: self._finished(job, one) for job, one in _current(jobs, remember) if one}
+        results = [None] * len(jobs) if retained is None else arguments.members("retained", retained, "results to retain")
+        if len(results) != len(jobs):
+            raise ArgumentError(f"{len(results)} results to retain for {len(jobs)} jobs: give one for each")
+        rows = {job.id: self._finished(job, one) for job, one in _current(jobs, results) if one}
 
         removal = self._core.removal
 
@@ -84,8 +84,8 @@ class Settle:
                 return removal.remove(connection, store, pairs)
             store.dialect.begin(connection)
             done = removal.remove(connection, store, pairs)
-            if remembered := [rows[job_id] for job_id in done if job_id in rows]:
-                history.record_finished(connection, store, remembered)
+            if finished := [rows[job_id] for job_id in done if job_id in rows]:
+                history.record_finished(connection, store, finished)
             return done
 
         return self._settle(
@@ -300,7 +300,7 @@ class Settle:
             "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
         }
 
-    def _finished(self, job: LeasedJob, kept: Kept) -> dict[str, Any]:
+    def _finished(self, job: LeasedJob, retained: RetainedResult) -> dict[str, Any]:
         return {
             "id": job.id,
             "queue": job.queue,
@@ -308,9 +308,9 @@ class Settle:
             "payload": job.payload_text,
             "attempts": job.attempts,
             "worker": self._core.worker,
-            "result": kept.result,
+            "result": retained.result,
             "created_at": to_micros(job.created_at),
-            "lasts": kept.lasts,
+            "lasts": retained.lasts,
         }
 
     def _checked(self, jobs: Sequence[LeasedJob]) -> list[LeasedJob]:

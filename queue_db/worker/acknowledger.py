@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from queue_db import arguments
 from queue_db.errors import StorageError, UnknownKindError, text_of
 from queue_db.leased_job import LeasedJob
-from queue_db.model import DeathReason, Kept, Verdict
+from queue_db.model import DeathReason, RetainedResult, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.events import Happening
@@ -233,7 +233,7 @@ def _wrong_wait(outcome: Snooze | Retry) -> Exception | None:
 
 def _settling(queue: Queue, verb: str, detail: Any) -> _Settling:
     return {
-        "complete": lambda ones: queue.complete_many(_jobs(ones), kept=_kept(queue, ones)),
+        "complete": lambda ones: queue.complete_many(_jobs(ones), retained=_retained(queue, ones)),
         "settled": lambda ones: [Verdict.APPLIED for _ in ones],
         "lost": lambda ones: [Verdict.LOST for _ in ones],
         "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
@@ -244,14 +244,14 @@ def _settling(queue: Queue, verb: str, detail: Any) -> _Settling:
     }[verb]
 
 
-def _kept(queue: Queue, ones: Sequence[Done]) -> list[Kept | None] | None:
+def _retained(queue: Queue, ones: Sequence[Done]) -> list[RetainedResult | None] | None:
     """What is to be remembered of these jobs; nothing of most."""
     if not any(one.keep for one in ones):
         return None
     return [_of(queue, one) for one in ones]
 
 
-def _of(queue: Queue, one: Done) -> Kept | None:
+def _of(queue: Queue, one: Done) -> RetainedResult | None:
     if not one.keep:
         return None
     result: str | None = None
@@ -260,7 +260,7 @@ def _of(queue: Queue, one: Done) -> Kept | None:
     except Exception as error:  # noqa: BLE001 - the codec is the application's
         # The work is done: to do it again would not make its result any better.
         log.warning("%r: the result cannot be kept: %s", one.job, error, extra=about(one.job, Happening.COMPLETED, one.seconds))
-    return Kept(result, arguments.seconds("keep", one.keep))
+    return RetainedResult(result, arguments.seconds("keep", one.keep))
 
 
 def _fail(queue: Queue, ones: Sequence[Done]) -> list[Verdict]:

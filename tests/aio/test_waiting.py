@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from queue_db import JobNotFoundError, State, TransientStorageError, Verdict
 from queue_db.aio import AsyncQueue, AsyncQueueDB
 from queue_db.aio.running import run
-from queue_db.model import ClaimResult, Kept
+from queue_db.model import ClaimResult, RetainedResult
 from queue_db.strategies import Adaptive
 from queue_db.strategies.optimistic import Slots
 from tests.aio.conftest import OpenAsync
@@ -45,7 +45,7 @@ async def test_a_wait_for_a_result_lets_others_work(adb: AsyncQueueDB, mail: Asy
 
     async def work() -> None:
         await asyncio.sleep(0)
-        await mail.complete_many([job], kept=[Kept(result="1", lasts=60_000_000)])
+        await mail.complete_many([job], retained=[RetainedResult(result="1", lasts=60_000_000)])
 
     waiting = asyncio.create_task(adb.wait(job.id, timeout=60))
     await asyncio.gather(waiting, work())

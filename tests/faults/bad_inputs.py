@@ -329,9 +329,9 @@ _SINGLE: dict[str, tuple[Act, str]] = {
         lambda world: world.db.queue("another").complete_many([world.leased]),
         "was claimed from .*, not from",
     ),
-    "complete_many with too little kept": (
-        lambda world: world.queue.complete_many([world.leased], kept=[]),
-        "0 kept for 1 jobs: give one for each",
+    "complete_many with too few retained": (
+        lambda world: world.queue.complete_many([world.leased], retained=[]),
+        "0 results to retain for 1 jobs: give one for each",
     ),
     "fail_many with too few errors": (lambda world: world.queue.fail_many([world.leased], []), "0 errors for 1 jobs"),
     "fail_many with too few waits": (lambda world: world.queue.fail_many([world.leased], "x", retry_in=[]), "0 waits"),

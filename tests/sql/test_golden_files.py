@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
-from queue_db.model import Kept, Said
+from queue_db.model import RetainedResult, Said
 from queue_db.store import Marks, streams
 from tests.sql import golden
 from tests.sql.layout import fingerprint, laid_out
@@ -123,7 +123,7 @@ def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, fresh_url:
             queue.enqueue_many([("work", number) for number in range(60)])
             for count in (1, 3):
                 assert all(queue.complete_many(queue.claim(count)))
-                assert all(queue.complete_many(queue.claim(count), kept=[Kept("1", 60_000_000)] * count))
+                assert all(queue.complete_many(queue.claim(count), retained=[RetainedResult("1", 60_000_000)] * count))
                 assert all(queue.fail_many(queue.claim(count), "no", retry_in=0.0))
                 assert all(queue.fail_many(queue.claim(count), "no", retry_in=[float(n) for n in range(count)]))
                 assert all(queue.fail_many(queue.claim(count), "no", last=[True] * count))
