@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
-from queue_db.model import ClaimedRow, Said, Tie, Verdict, from_micros, tie_of
+from queue_db.model import ClaimedRow, ProgressReport, Tie, Verdict, from_micros, tie_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
 from queue_db.store.schema import NOTE_LENGTH
 
@@ -57,7 +57,7 @@ class Settler(Protocol):
     def extend_many(self, jobs: list[LeasedJob], seconds: float) -> list[Verdict]: ...
     def cancel_many(self, jobs: list[LeasedJob]) -> list[Verdict]: ...
     def bury_many(self, jobs: list[LeasedJob], error: BaseException | str) -> list[Verdict]: ...
-    def progress_of(self, job: LeasedJob, said: Said) -> Verdict: ...
+    def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict: ...
     def transaction(self) -> AbstractContextManager[Connection]: ...
 
 
@@ -73,9 +73,9 @@ class LeasedJob:
         "_codec",
         "_limit",
         "_lost",
-        "_noting",
         "_payload",
         "_queue",
+        "_report_to",
         "_row",
         "claimant",
         "dead",
@@ -95,7 +95,7 @@ class LeasedJob:
         self._payload: tuple[Any] | None = None
         self._lost: threading.Event | None = None
         self._limit: int | None = None
-        self._noting: Callable[[LeasedJob, Said], Verdict] | None = None
+        self._report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None = None
         self.token = token
         #: The fencing token; goes up when the lease is extended.
         self.version = row.version
@@ -307,12 +307,12 @@ class LeasedJob:
         :param fraction: 0 to 1.
         :param note: a few words, cut at 200 characters.
         """
-        said = Said(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
-        return self._queue.progress_of(self, said) if self._noting is None else self._noting(self, said)
+        report = ProgressReport(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
+        return self._queue.progress_of(self, report) if self._report_to is None else self._report_to(self, report)
 
-    def noted_by(self, noting: Callable[[LeasedJob, Said], Verdict]) -> None:
-        """Let ``noting`` get what :meth:`progress` is told."""
-        self._noting = noting
+    def report_progress_to(self, receiver: Callable[[LeasedJob, ProgressReport], Verdict]) -> None:
+        """Let :meth:`progress` call ``receiver`` instead of writing at once."""
+        self._report_to = receiver
 
     def settle(self, outcome: Outcome) -> Verdict:
         """Do what a handler returned: nothing completes the job, :class:`Snooze`, :class:`Retry` and so on do as they say."""

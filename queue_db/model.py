@@ -343,8 +343,8 @@ class Batch:
     created_at: datetime
 
 
-class Said(NamedTuple):
-    """What a handler says about how far it is."""
+class ProgressReport(NamedTuple):
+    """How far a running job is."""
 
     fraction: float  #: 0 to 1
     note: str | None

@@ -20,7 +20,7 @@ from queue_db.core import Core
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.leased_job import LeasedJob
-from queue_db.model import Controls, DeathReason, Job, NewJob, QueueStats, RetainedResult, Said, State, Verdict
+from queue_db.model import Controls, DeathReason, Job, NewJob, ProgressReport, QueueStats, RetainedResult, State, Verdict
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, groups, insight, leaving, sweep
 from queue_db.store.callbacks import Fate
@@ -278,9 +278,9 @@ class Queue:
         """
         return self._settle.defer_unknown(jobs, error, arguments.seconds("grace", grace))
 
-    def progress_of(self, job: LeasedJob, said: Said) -> Verdict:
-        """Write what is said about a leased job: :meth:`LeasedJob.progress` elsewhere than in a worker."""
-        found = progress.tell(self.core, {job: said}, attempts=ATTEMPTS)
+    def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict:
+        """Write the progress of a leased job at once: :meth:`LeasedJob.progress` outside a worker."""
+        found = progress.write(self.core, {job: report}, attempts=ATTEMPTS)
         return Verdict.APPLIED if found else Verdict.LOST
 
     @contextmanager

@@ -126,7 +126,7 @@ class SQLite(ReturningDialect):
             # A commit is on the disk when it returns; some builds default to less under WAL.
             event.listen(engine, "connect", lambda connection, _: _tell(connection, "PRAGMA synchronous = FULL"))
         with engine.connect() as connection:
-            # Readers do not wait for the writer. RetainedResult in the file; an in-memory database stays as it is.
+            # Readers do not wait for the writer. Kept in the file; an in-memory database stays as it is.
             _run(connection, "PRAGMA journal_mode = WAL")
         return engine
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, Double, String, update
 
-from queue_db.model import Said
+from queue_db.model import ProgressReport
 from queue_db.store.base import Store, each
 from queue_db.store.schema import NOTE_LENGTH
 
 
-def write(connection: Connection, store: Store, said: Mapping[tuple[int, int], Said]) -> int:
+def write(connection: Connection, store: Store, said: Mapping[tuple[int, int], ProgressReport]) -> int:
     """Write it to the jobs whose ``(id, version)`` holds, in one statement; return how many there were.
 
     It raises no version: to say something is no change of state, and a heartbeat must not lose its job to it.

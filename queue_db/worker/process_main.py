@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.model import Said
+from queue_db.model import ProgressReport
 from queue_db.worker.child_process import ParentPipe
 
 
@@ -66,7 +66,7 @@ class Raised(NamedTuple):
     trace: str
 
 
-Answer = Begun | Said | Logged | Returned | Raised
+Answer = Begun | ProgressReport | Logged | Returned | Raised
 
 
 def reference_of(function: Any) -> Reference:

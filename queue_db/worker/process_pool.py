@@ -22,7 +22,7 @@ from typing import Any
 
 from queue_db.errors import HandlerProcessError
 from queue_db.leased_job import LeasedJob
-from queue_db.model import Said
+from queue_db.model import ProgressReport
 from queue_db.worker.child_process import PROCESS_NUMBER, TERMINATE, PipedProcess
 from queue_db.worker.handlers import Handling, late
 from queue_db.worker.logs import about
@@ -167,8 +167,8 @@ class _HandlerProcess(PipedProcess):
             if isinstance(answer, Returned | Raised):
                 self._has_answered = True
                 return answer
-            if isinstance(answer, Said | Logged):
-                if isinstance(answer, Said):
+            if isinstance(answer, ProgressReport | Logged):
+                if isinstance(answer, ProgressReport):
                     job.progress(*answer)
                 else:
                     _log(answer, job)

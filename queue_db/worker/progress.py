@@ -7,7 +7,7 @@ import logging
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
-from queue_db.model import Said, Verdict
+from queue_db.model import ProgressReport, Verdict
 from queue_db.verbs import progress
 from queue_db.worker.in_flight import InFlight
 
@@ -26,9 +26,9 @@ class Progress:
     def __init__(self, db: QueueDB, in_flight: InFlight) -> None:
         self._db = db
         self._in_flight = in_flight
-        self._said: dict[LeasedJob, Said] = {}
+        self._said: dict[LeasedJob, ProgressReport] = {}
 
-    def say(self, job: LeasedJob, said: Said) -> Verdict:
+    def say(self, job: LeasedJob, said: ProgressReport) -> Verdict:
         """Keep it, unless the job is not this worker's any more."""
         if job not in self._in_flight:
             return Verdict.LOST
@@ -41,7 +41,7 @@ class Progress:
         fresh = {job: said for job, said in fresh.items() if job in self._in_flight}
         if fresh:
             try:
-                progress.tell(self._db.core, fresh, attempts=1)
+                progress.write(self._db.core, fresh, attempts=1)
                 log.debug("told the progress of %d jobs", len(fresh))
             except QueueDBError as error:
                 log.debug("the progress of %d jobs could not be told yet: %s", len(fresh), error)

@@ -349,7 +349,7 @@ class Run:
         coroutines: list[Assignment] = []
         for job in jobs:
             if not self._at_most_once:
-                job.noted_by(self._progress.say)
+                job.report_progress_to(self._progress.say)
             try:
                 handling = self._worker.handlers.of(job)
             except UnknownKindError as error:

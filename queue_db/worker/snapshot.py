@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from queue_db import arguments
 from queue_db.leased_job import LeasedJob
-from queue_db.model import Said
+from queue_db.model import ProgressReport
 from queue_db.store.schema import NOTE_LENGTH
 
 
@@ -36,7 +36,7 @@ class JobSnapshot:
     due_at: datetime | None
     last_error: str | None  #: why the attempt before failed
     #: Brings what is said to the worker; None: nobody is there to hear it.
-    tell: Callable[[Said], None] | None = field(default=None, repr=False, compare=False)
+    tell: Callable[[ProgressReport], None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def fence(self) -> str:
@@ -49,7 +49,7 @@ class JobSnapshot:
         :param fraction: 0 to 1.
         :param note: a few words, cut at 200 characters.
         """
-        said = Said(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
+        said = ProgressReport(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
         if self.tell is not None:
             self.tell(said)
 

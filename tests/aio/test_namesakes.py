@@ -35,7 +35,7 @@ WITHOUT = {
     "Queue.extend_unlocked": "for the worker, which is synchronous",
     "Queue.recount": "for the worker, which is synchronous",
     "LeasedJob.tie": "for the package's own use",
-    "LeasedJob.noted_by": "for the worker, which is synchronous",
+    "LeasedJob.report_progress_to": "for the worker, which is synchronous",
     "LeasedJob.leased_for": "for the worker, which is synchronous",
     "LeasedJob.limit_attempts": "for the worker, which is synchronous",
     "LeasedJob.limited": "for the worker, which is synchronous",

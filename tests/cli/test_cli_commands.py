@@ -632,7 +632,7 @@ def test_dead_purge_keeps_the_last(ask, queue):
 def test_finished_jobs(ask, queue, db):
     ids = [queue.enqueue(kind, {"ä": 1}) for kind in ("a", "b")]
     for job in queue.claim(2):
-        queue.complete_many([job], kept=[RetainedResult(f'"{job.kind} done"', 3600 * 1_000_000)])
+        queue.complete_many([job], retained=[RetainedResult(f'"{job.kind} done"', 3600 * 1_000_000)])
     records = ask("finished", "list", "--queue", queue.name, "--json").records
     assert [(one["id"], one["kind"], one["payload"], one["result"]) for one in records] == [
         (ids[0], "a", {"ä": 1}, "a done"),

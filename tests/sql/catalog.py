@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from queue_db.errors import TransientStorageError
-from queue_db.model import ClaimRequest, ClaimResult, NewJob, Range, Said
+from queue_db.model import ClaimRequest, ClaimResult, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, groups, history, lease, leaving, progress, settle, streams
 from queue_db.store.callbacks import Fate
@@ -462,8 +462,8 @@ def _settles() -> list[Scenario]:
     ]
 
 
-def _said(number: int = 1) -> Said:
-    return Said(0.1 * number, f"part {number}")
+def _said(number: int = 1) -> ProgressReport:
+    return ProgressReport(0.1 * number, f"part {number}")
 
 
 def _job(number: int = 0, **more: Any) -> NewJob:

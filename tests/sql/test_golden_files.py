@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
-from queue_db.model import RetainedResult, Said
+from queue_db.model import ProgressReport, RetainedResult
 from queue_db.store import Marks, streams
 from tests.sql import golden
 from tests.sql.layout import fingerprint, laid_out
@@ -136,7 +136,7 @@ def test_each_settle_that_is_sent_has_a_file(kind: str, removal: str, fresh_url:
                 assert all(queue.extend_many(jobs, 60.0))
                 assert all(queue.extend_unlocked(jobs, 60.0))
                 assert all(queue.recount(jobs, -1))
-                assert queue.progress_of(jobs[0], Said(0.5, "half"))
+                assert queue.progress_of(jobs[0], ProgressReport(0.5, "half"))
     assert not unknown(kind, statements), "\n\n".join(unknown(kind, statements))
 
 

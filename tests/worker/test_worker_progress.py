@@ -122,7 +122,7 @@ def in_hand(*queues):
         mine = queue.claim(3)
         made.add(queue.name, mine)
         for job in mine:
-            job.noted_by(said.say)
+            job.report_progress_to(said.say)
         jobs += mine
     return made, said, jobs
 
