@@ -130,7 +130,7 @@ def _record(db: QueueDB, queue: Queue, limit: int, recorded: Recorded, each: str
         before = sorted((job.id, job.version - 1) for job in jobs)
         if len(jobs) != limit or not 1 <= len(sent) <= 2:
             raise AssertionError(f"a claim of {limit} with {len(jobs)} jobs and these statements: {[text for text, _ in sent]}")
-        # Left out: the first one, and the sweep that comes once a second and starts lower than the claim before it. Both are more
+        # Left out: the first one, and the rescan that comes once a second and starts lower than the claim before it. Both are more
         # careful than the others.
         before_it, floor = floor, min(value for value in sent[0][1] if isinstance(value, int))
         if keep and not first and floor >= before_it:

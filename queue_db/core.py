@@ -23,7 +23,7 @@ from queue_db.errors import PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Deaths
 from queue_db.notifications.wakeups import Notifications
 from queue_db.removal import Removal
-from queue_db.store import Marks, Store
+from queue_db.store import LowWaterMarks, Store
 from queue_db.store.schema import Tables
 from queue_db.strategies import Strategy
 
@@ -99,7 +99,7 @@ class Core:
         #: Called at each enqueue; its result is added to the headers of the jobs.
         self.stamp: Callable[[], Mapping[str, Any]] | None = None
         #: Where the claims of each queue start.
-        self.marks: defaultdict[str, Marks] = defaultdict(Marks)
+        self.marks: defaultdict[str, LowWaterMarks] = defaultdict(LowWaterMarks)
         self.notifications = Notifications(self.store)
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker

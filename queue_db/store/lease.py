@@ -218,7 +218,7 @@ def _candidates(
     read = bindparam("read", type_=Integer)
 
     def arm(place: int | None) -> Select[Any]:
-        """One index range in the order of the index (store/marks.py says why one for each priority)."""
+        """One index range in the order of the index (store/low_water_marks.py says why one for each priority)."""
         due = _due(store, place, settable, kinded=kinded)
         keys = [jobs.c.available_at, jobs.c.id]
         if place is None:

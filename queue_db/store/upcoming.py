@@ -64,7 +64,7 @@ def anything_left(connection: Connection, store: Store, queue: str, within: int,
 
 
 def look(connection: Connection, store: Store, queues: Mapping[str, Sequence[Range]]) -> dict[str, Outlook]:
-    """The outlook of each queue; ``queues`` says in which ranges (``store/marks.py``) its jobs lie, none: anywhere.
+    """The outlook of each queue; ``queues`` says in which ranges (``store/low_water_marks.py``) its jobs lie, none: anywhere.
 
     Reads one index entry for each range and each gap between them. A running job counts as due at the end of its lease.
     """

@@ -14,7 +14,7 @@ from queue_db import arguments
 from queue_db.core import ONCE, Core, Run
 from queue_db.errors import StorageError
 from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Tie, tie_of
-from queue_db.store import Marks, Store, settle
+from queue_db.store import LowWaterMarks, Store, settle
 from queue_db.store.callbacks import Fate
 from queue_db.store.leaving import leave
 
@@ -46,7 +46,7 @@ class _Rounds:
     delete: bool
     unless_due: Sequence[str]
     #: The next round starts from the beginning of the queue.
-    sweep: bool
+    rescan: bool
     #: The next round is one short statement that may be inconclusive.
     lean: bool
     won: list[Won] = field(default_factory=list)
@@ -78,7 +78,7 @@ class ClaimLoop:
         self._unanswered: list[tuple[str, set[int]]] = []
 
     @property
-    def _marks(self) -> Marks:
+    def _marks(self) -> LowWaterMarks:
         return self._core.marks[self._queue]
 
     def claim(self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = ()) -> list[Won]:
@@ -88,8 +88,8 @@ class ClaimLoop:
         :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
         """
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        sweep = self._marks.sweep_due()
-        rounds = _Rounds(limit, lease, delete, tuple(unless_due), sweep=sweep, lean=self._winning and not sweep)
+        rescan = self._marks.rescan_due()
+        rounds = _Rounds(limit, lease, delete, tuple(unless_due), rescan=rescan, lean=self._winning and not rescan)
         try:
             for _ in range(_MOST_ROUNDS):
                 claim, buried = self._round(rounds)
@@ -124,8 +124,8 @@ class ClaimLoop:
             if rounds.lost < _ROUNDS:
                 self._core.database.pause(_PAUSE * 2**rounds.lost * random.random())
             return rounds.lost < _ROUNDS
-        rescan = not rounds.sweep and self._marks.raised and self._marks.sweep_due()
-        rounds.sweep = rounds.sweep or rescan
+        rescan = not rounds.rescan and self._marks.raised and self._marks.rescan_due()
+        rounds.rescan = rounds.rescan or rescan
         return rescan
 
     def _round(self, rounds: _Rounds) -> tuple[ClaimResult, int]:
@@ -168,7 +168,7 @@ class ClaimLoop:
             lease=rounds.lease,
             worker=self._core.worker,
             token=secrets.token_hex(16),
-            ranges=self._marks.ranges(sweep=rounds.sweep),
+            ranges=self._marks.ranges(rescan=rounds.rescan),
             now=store.clock() if store.clock else None,
             lean=rounds.lean,
             out=rounds.delete and rounds.lean and store.dialect.takes_out,
@@ -179,9 +179,9 @@ class ClaimLoop:
         """Move the low-water marks and the strategy's window."""
         rows = claim.rows
         self._winning = len(rows) >= rounds.open
-        if claim.heads or claim.unseen or rounds.sweep:
+        if claim.heads or claim.unseen or rounds.rescan:
             now = rows[0].available_at - rounds.lease if rows else None
-            self._marks.learn(claim, now=now, swept=rounds.sweep, seconds=seconds)
+            self._marks.learn(claim, now=now, rescanned=rounds.rescan, seconds=seconds)
         if claim.conclusive or rows:
             self._core.strategy.observe(claim)
 

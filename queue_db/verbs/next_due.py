@@ -25,8 +25,8 @@ def upcoming(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
     for _ in range(_READS):
         if not asked:
             break
-        sweeping = {queue for queue, marks in asked.items() if marks.sweep_due()}
-        ranges = {queue: marks.ranges(sweep=queue in sweeping) for queue, marks in asked.items()}
+        rescanning = {queue for queue, marks in asked.items() if marks.rescan_due()}
+        ranges = {queue: marks.ranges(rescan=queue in rescanning) for queue, marks in asked.items()}
         began = time.monotonic()
         seen = core.run(_READ, store_upcoming.look, ranges)
         seconds = time.monotonic() - began
@@ -40,9 +40,9 @@ def upcoming(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
             elif not _due(found[queue]):
                 if Capability.CONCURRENT_WRITERS in core.store.capabilities:  # elsewhere deleted index entries are really gone
                     marks.nothing_due(ranges[queue], one.asked_at)
-                if queue in sweeping:
+                if queue in rescanning:
                     # Where one is due the claim has to rescan too, or it would not find it.
-                    marks.swept(seconds)
+                    marks.rescanned(seconds)
         asked = again
     return found
 

@@ -19,7 +19,7 @@ from queue_db import Queue, QueueDB
 from queue_db.dialects import claim_plan, mysql, postgresql
 from queue_db.model import ClaimResult
 from queue_db.removal import Delete
-from queue_db.store import Marks, Store, lease, settle
+from queue_db.store import LowWaterMarks, Store, lease, settle
 from queue_db.testing.suite import claiming, leases, settling
 from tests.conftest import server_of
 from tests.negative.conftest import Stage
@@ -270,14 +270,14 @@ class TestWithoutTheSlackOfTheMarks:
             test_marks.live_through(taken, test_marks.nothing_in_time_is_below)
 
         check()
-        learn = Marks.learn
+        learn = LowWaterMarks.learn
 
-        def forgetful(self: Marks, claim: ClaimResult, *, now: int | None, swept: bool, seconds: float) -> None:
-            learn(self, claim, now=now, swept=swept, seconds=seconds)
+        def forgetful(self: LowWaterMarks, claim: ClaimResult, *, now: int | None, rescanned: bool, seconds: float) -> None:
+            learn(self, claim, now=now, rescanned=rescanned, seconds=seconds)
             if now is not None:
                 self._floors.update(dict.fromkeys(claim.heads, now))
 
-        monkeypatch.setattr(Marks, "learn", forgetful)
+        monkeypatch.setattr(LowWaterMarks, "learn", forgetful)
         with pytest.raises(AssertionError):
             check()
 

@@ -7,8 +7,8 @@ from sqlalchemy import text
 
 from queue_db import Queue, QueueDB
 from queue_db.model import ClaimResult
-from queue_db.store import Marks
-from queue_db.store.marks import LONGEST_SWEEP_INTERVAL, SHORTEST_SWEEP_INTERVAL, SLACK
+from queue_db.store import LowWaterMarks
+from queue_db.store.low_water_marks import LONGEST_RESCAN_INTERVAL, SHORTEST_RESCAN_INTERVAL, SLACK
 from tests.plans.filling import fill
 from tests.races.interleaving import open_transaction
 
@@ -31,7 +31,7 @@ def clock() -> Clock:
 @pytest.fixture
 def marked(queue: Queue, clock: Clock) -> Queue:
     """A queue of three jobs, due half a minute ago, of which this process has claimed the first."""
-    queue.core.marks[queue.name] = Marks(clock=clock)
+    queue.core.marks[queue.name] = LowWaterMarks(clock=clock)
     fill(queue.db, queue.name, 3, due_in=-30)
     assert len(queue.claim(1)) == 1
     return queue
@@ -47,10 +47,10 @@ def arrive_late(queue: Queue) -> int:
 
 def test_a_busy_worker_finds_it_within_a_second(marked: Queue, clock: Clock, kind: str) -> None:
     late = arrive_late(marked)
-    clock.seconds = 0.99 * SHORTEST_SWEEP_INTERVAL
+    clock.seconds = 0.99 * SHORTEST_RESCAN_INTERVAL
     if kind != "sqlite":  # where claims start at the beginning always
         assert [job.id for job in marked.claim(1)] != [late]
-        clock.seconds = SHORTEST_SWEEP_INTERVAL
+        clock.seconds = SHORTEST_RESCAN_INTERVAL
     assert [job.id for job in marked.claim(1)] == [late]
 
 
@@ -59,7 +59,7 @@ def test_an_idle_worker_finds_it_within_a_second(marked: Queue, clock: Clock, ki
     late = arrive_late(marked)
     if kind != "sqlite":
         assert marked.claim(10) == []
-        clock.seconds = SHORTEST_SWEEP_INTERVAL
+        clock.seconds = SHORTEST_RESCAN_INTERVAL
     assert [job.id for job in marked.claim(10)] == [late]
 
 
@@ -71,22 +71,22 @@ def test_a_new_process_finds_it_at_once(marked: Queue, open_db: object) -> None:
 @pytest.mark.parametrize(
     ("took", "interval"),
     [
-        (0.0, SHORTEST_SWEEP_INTERVAL),
-        (0.01, SHORTEST_SWEEP_INTERVAL),
+        (0.0, SHORTEST_RESCAN_INTERVAL),
+        (0.01, SHORTEST_RESCAN_INTERVAL),
         (0.1, 5.0),
         (0.334, 16.7),
-        (10.0, LONGEST_SWEEP_INTERVAL),
+        (10.0, LONGEST_RESCAN_INTERVAL),
     ],
 )
-def test_a_slow_sweep_is_made_less_often_but_every_half_minute_at_least(took: float, interval: float, clock: Clock) -> None:
-    marks = Marks(clock=clock)
+def test_a_slow_rescan_is_made_less_often_but_every_half_minute_at_least(took: float, interval: float, clock: Clock) -> None:
+    marks = LowWaterMarks(clock=clock)
     clock.seconds = 100.0
-    assert marks.sweep_due()
-    marks.learn(ClaimResult(queue="q", limit=1), now=None, swept=True, seconds=took)
+    assert marks.rescan_due()
+    marks.learn(ClaimResult(queue="q", limit=1), now=None, rescanned=True, seconds=took)
     clock.seconds = 100.0 + 0.999 * interval
-    assert not marks.sweep_due()
+    assert not marks.rescan_due()
     clock.seconds = 100.0 + interval
-    assert marks.sweep_due()
+    assert marks.rescan_due()
 
 
 def test_a_producer_that_commits_within_the_slack_is_never_passed_over(
@@ -97,7 +97,7 @@ def test_a_producer_that_commits_within_the_slack_is_never_passed_over(
     moment = start
     db: QueueDB = open_db(clock=lambda: moment)  # type: ignore[operator]
     queue = db.queue(name)
-    queue.core.marks[queue.name] = Marks(clock=clock)
+    queue.core.marks[queue.name] = LowWaterMarks(clock=clock)
     with open_transaction(db) as producer:
         slow = queue.enqueue("slow", using=producer)
         moment = start + SLACK - 1

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from sqlalchemy import text
 
 from queue_db import LeasedJob
-from queue_db.store import Marks
-from queue_db.store.marks import BEGINNING, LONGEST_SWEEP_INTERVAL, MOST_RANGES, REMEMBERED
+from queue_db.store import LowWaterMarks
+from queue_db.store.low_water_marks import BEGINNING, LONGEST_RESCAN_INTERVAL, MOST_RANGES, REMEMBERED
 from tests.plans.conftest import FEW, Crowd
 from tests.plans.filling import MILLION, fill
 from tests.plans.touched import watch
@@ -24,7 +24,7 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
     crowd = make_table()
     with crowd.open() as db, crowd.open() as other, other.database.engine.connect() as opened:
         queue = db.queue("churned")
-        queue.core.marks[queue.name] = marks = Marks(clock=lambda: 0.0)  # no sweep but the first claim, however long this takes
+        queue.core.marks[queue.name] = marks = LowWaterMarks(clock=lambda: 0.0)  # only the first claim is a rescan
         fill(db, queue.name, 1_000, due_in=-7200)
         queue.claim(1)
         clean = watch(db, lambda: queue.claim(1))
@@ -39,7 +39,7 @@ def test_an_open_snapshot_does_not_slow_claims_down(kind: str, make_table: Calla
         fill(db, queue.name, 1_000, due_in=-60)
         assert reader.execute(text(f"SELECT count(*) FROM {crowd.table}")).scalar_one() == seen == 1_000
 
-        queue.core.marks[queue.name] = marks = Marks(clock=lambda: 0.0)
+        queue.core.marks[queue.name] = marks = LowWaterMarks(clock=lambda: 0.0)
         begun = watch(db, lambda: queue.claim(1))
         remembered = watch(db, lambda: queue.claim(1))
         if kind == "sqlite":
@@ -62,11 +62,11 @@ def test_priorities_that_have_gone_do_not_slow_claims_down(kind: str, make_table
         seconds = [0.0]
         touched = []
         for seen in (0, 2 * MOST_RANGES):
-            queue.core.marks[queue.name] = marks = Marks(clock=lambda: seconds[0])
+            queue.core.marks[queue.name] = marks = LowWaterMarks(clock=lambda: seconds[0])
             marks.add(*range(seen))
             for _ in range(2):
-                seconds[0] += REMEMBERED + LONGEST_SWEEP_INTERVAL
-                assert len(queue.claim(1)) == 1  # it sweeps
+                seconds[0] += REMEMBERED + LONGEST_RESCAN_INTERVAL
+                assert len(queue.claim(1)) == 1  # it rescans
             claimed: list[LeasedJob] = []
             touched.append(watch(db, lambda claimed=claimed: claimed.extend(queue.claim(1))).rows)
             assert [job.priority for job in claimed] == [5]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
-from queue_db.store import Marks
+from queue_db.store import LowWaterMarks
 from tests.plans.touched import Touched, watch
 from tests.races.interleaving import open_transaction
 
@@ -25,8 +25,8 @@ def claim(limit: int, strategy: Callable[[], Any]) -> Verb:
             return Touched()
         with db:
             queue = db.queue(name)
-            # Once a second a claim is a sweep, another statement: not here, however long anything takes.
-            queue.core.marks[queue.name] = Marks(clock=lambda: 0.0)
+            # Once a second a claim is a rescan, another statement: not here, however long anything takes.
+            queue.core.marks[queue.name] = LowWaterMarks(clock=lambda: 0.0)
             queue.claim(limit)
             # On SQLite steps are counted, and a window that is shuffled is sorted in as many as chance has it.
             runs = 9 if db.database.engine.dialect.name == "sqlite" else 1
@@ -41,7 +41,7 @@ def claim_unless(open_db: Open, name: str) -> Touched:
         other = f"{name} before"
         db.queue(other).enqueue_many([("k", None, {"delay": 3600})] * 20)
         for queue in (other, name):
-            db.core.marks[queue] = Marks(clock=lambda: 0.0)
+            db.core.marks[queue] = LowWaterMarks(clock=lambda: 0.0)
         db.queue(name).claim(1)
         return watch(db, lambda: db.queue(name).claim_unless([other], 1, 60.0))
 

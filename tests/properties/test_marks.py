@@ -10,17 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queue_db.model import ClaimResult
-from queue_db.store import Marks, marks
+from queue_db.store import LowWaterMarks, low_water_marks
 
 SECOND = 1_000_000
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("wait"), st.one_of(st.integers(0, 5 * SECOND), st.just(round(marks.REMEMBERED * SECOND) + 1))),
+        st.tuples(st.just("wait"), st.one_of(st.integers(0, 5 * SECOND), st.just(round(low_water_marks.REMEMBERED * SECOND) + 1))),
         # (priority, due after, committed so long after the due time was written)
         st.tuples(
             st.just("enqueue"),
-            st.tuples(st.sampled_from([-1, 0, 0, 3]), st.sampled_from([0, 0, SECOND, 4 * SECOND]), st.integers(0, 3 * marks.SLACK)),
+            st.tuples(
+                st.sampled_from([-1, 0, 0, 3]),
+                st.sampled_from([0, 0, SECOND, 4 * SECOND]),
+                st.integers(0, 3 * low_water_marks.SLACK),
+            ),
         ),
         st.tuples(st.just("claim"), st.integers(1, 3)),
     ),
@@ -40,7 +44,7 @@ class Job:
     @property
     def in_time(self) -> bool:
         """Whether its producer's transaction was shorter than the slack."""
-        return self.seen_at - self.written_at <= marks.SLACK
+        return self.seen_at - self.written_at <= low_water_marks.SLACK
 
 
 class Process:
@@ -48,7 +52,7 @@ class Process:
 
     def __init__(self) -> None:
         self.seconds = 100.0
-        self.marks = Marks(lambda: self.seconds)
+        self.marks = LowWaterMarks(lambda: self.seconds)
         self.now = 10**15
         self.jobs: list[Job] = []
 
@@ -56,10 +60,10 @@ class Process:
         return [job for job in self.jobs if job.seen_at <= self.now]
 
     def claim(self, limit: int) -> list[Job]:
-        sweep = self.marks.sweep_due()
+        rescan = self.marks.rescan_due()
         taken: list[Job] = []
         for _ in range(10):
-            ranges = {known.priority: known.floor for known in self.marks.ranges(sweep=sweep)}
+            ranges = {known.priority: known.floor for known in self.marks.ranges(rescan=rescan)}
             unseen = sorted({job.priority for job in self.visible()} - set(ranges))
             due = [job for job in self.visible() if job.due <= self.now and ranges.get(job.priority, self.now + 1) <= job.due]
             due = [job for job in due if not unseen or job.priority < unseen[0]]
@@ -69,7 +73,7 @@ class Process:
                 heads[job.priority] = min(job.due, heads.get(job.priority, job.due))
             rows: Any = batch
             claim = ClaimResult("q", limit, tuple(rows), heads=heads, unseen=tuple(unseen))
-            self.marks.learn(claim, now=self.now if batch else None, swept=sweep, seconds=0.001)
+            self.marks.learn(claim, now=self.now if batch else None, rescanned=rescan, seconds=0.001)
             for job in batch:
                 self.jobs.remove(job)
                 taken.append(job)
@@ -114,18 +118,18 @@ def test_no_job_that_came_in_time_lies_below_its_mark(taken: list[tuple[str, Any
 def test_a_job_that_came_late_is_found_by_the_next_sweep(taken: list[tuple[str, Any]]) -> None:
     process = live_through(taken)
     waiting = [job for job in process.visible() if job.due <= process.now]
-    process.seconds += marks.LONGEST_SWEEP_INTERVAL
+    process.seconds += low_water_marks.LONGEST_RESCAN_INTERVAL
     assert len(process.claim(1000)) == len(waiting)
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=200))
 def test_beyond_the_most_ranges_one_plain_range_is_read(priorities: list[int]) -> None:
-    found = Marks()
+    found = LowWaterMarks()
     for priority in priorities:
         found.add(priority)
     known = {0, *priorities}
     ranges = [each.priority for each in found.ranges()]
-    assert ranges == (sorted(known) if len(known) <= marks.MOST_RANGES else [])
+    assert ranges == (sorted(known) if len(known) <= low_water_marks.MOST_RANGES else [])
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=2, max_size=300, unique=True))
@@ -138,7 +142,7 @@ def test_priorities_that_come_and_go_are_forgotten(priorities: list[int]) -> Non
         process.now += SECOND
     known = {each.priority for each in process.marks.ranges()}
     assert known  # none at all is one plain range
-    assert known <= {0, *priorities[-round(marks.REMEMBERED) - 2 :]}
+    assert known <= {0, *priorities[-round(low_water_marks.REMEMBERED) - 2 :]}
 
 
 def test_the_last_priority_is_not_forgotten() -> None:
@@ -147,17 +151,17 @@ def test_the_last_priority_is_not_forgotten() -> None:
     process.jobs.append(Job(7, process.now, process.now, process.now))
     process.claim(1)
     for _ in range(3):
-        process.seconds += 10 * marks.REMEMBERED
+        process.seconds += 10 * low_water_marks.REMEMBERED
         process.claim(1)
         assert [each.priority for each in process.marks.ranges()] == [7]
 
 
 def test_more_priorities_than_are_kept_are_read_in_ranges_again_when_they_have_gone() -> None:
     process = Process()
-    process.marks.add(*range(2 * marks.MOST_RANGES))
+    process.marks.add(*range(2 * low_water_marks.MOST_RANGES))
     assert process.marks.ranges() == ()
-    process.seconds += marks.REMEMBERED + 1
+    process.seconds += low_water_marks.REMEMBERED + 1
     process.jobs.append(Job(3, process.now, process.now, process.now))
-    process.marks.swept(0.001)
+    process.marks.rescanned(0.001)
     assert len(process.marks.ranges()) == 1
     assert [job.priority for job in process.claim(1)] == [3]

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from queue_db import QueueDB
-from queue_db.store import Marks, marks
+from queue_db.store import LowWaterMarks, low_water_marks
 from tests.faults.test_contention import WAITING
 from tests.races.interleaving import PATIENCE, open_transaction
 
@@ -62,11 +62,11 @@ def db(fresh_url: str) -> Iterator[QueueDB]:
 def test_a_claim_that_waited_leases_from_the_end_of_the_wait(db: QueueDB, jobs: int) -> None:
     queue = db.queue("q")
     queue.enqueue_many([("a", number) for number in range(jobs)])
-    queue.core.marks[queue.name] = known = Marks()
+    queue.core.marks[queue.name] = known = LowWaterMarks()
     with locked(db) as until_it_waits:
         won, began, let_go = until_it_waits(lambda: queue.claim(jobs, lease=30))
     assert len(won) == jobs
     for job in won:
         assert job.lease_ends - 30_000_000 >= let_go
     # The look came before the wait: jobs that were written then may lie behind it by the slack.
-    assert all(each.floor <= began - marks.SLACK + 1_000_000 for each in known.ranges())
+    assert all(each.floor <= began - low_water_marks.SLACK + 1_000_000 for each in known.ranges())

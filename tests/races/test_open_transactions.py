@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from queue_db import Queue, QueueDB
 from queue_db.model import ClaimRequest
-from queue_db.store import Marks, lease, marks
+from queue_db.store import LowWaterMarks, lease, low_water_marks
 from queue_db.strategies.optimistic import HEAD_EVERY
 from queue_db.testing import SettableClock
 from tests.races.interleaving import open_transaction
@@ -93,7 +93,7 @@ def test_claim_finds_a_job_whose_producer_committed_late(
 ) -> None:
     differs("one writer")
     monotonic = Monotonic()
-    ours.core.marks[ours.name] = Marks(monotonic)
+    ours.core.marks[ours.name] = LowWaterMarks(monotonic)
     with open_transaction(theirs.db) as connection:
         late = theirs.enqueue("late", priority=priority, using=connection)
         # Meanwhile the consumer moves on, well past the time at which the late job became due. Only claims of the head are sure to
@@ -106,7 +106,7 @@ def test_claim_finds_a_job_whose_producer_committed_late(
     assert theirs.get(late).available_at < clock.now()  # type: ignore[arg-type]
     ranges = ours.core.marks[ours.name].ranges()
     assert any(known.floor > clock() - 120_000_000 for known in ranges), "the mark did not pass the late job"
-    monotonic.seconds += marks.SHORTEST_SWEEP_INTERVAL
+    monotonic.seconds += low_water_marks.SHORTEST_RESCAN_INTERVAL
     assert [job.id for job in ours.claim()] == [late]
 
 
@@ -114,25 +114,25 @@ def test_claim_finds_a_job_at_once_whose_producer_was_quicker_than_the_slack(
     differs: Callable[[str], None], clock: SettableClock, ours: Queue, theirs: Queue
 ) -> None:
     differs("one writer")
-    ours.core.marks[ours.name] = Marks(Monotonic())
+    ours.core.marks[ours.name] = LowWaterMarks(Monotonic())
     with open_transaction(theirs.db) as connection:
         late = theirs.enqueue("late", using=connection)
         for _ in range(3):
-            clock.advance(marks.SLACK / 4_000_000)
+            clock.advance(low_water_marks.SLACK / 4_000_000)
             ours.enqueue("mail")
             assert ours.claim()[0].complete()
         connection.commit()
     assert [job.id for job in ours.claim()] == [late]
 
 
-def test_sweep_comes_no_later_than_its_longest_interval() -> None:
+def test_rescan_comes_no_later_than_its_longest_interval() -> None:
     monotonic = Monotonic()
-    found = Marks(monotonic)
-    found.learn(_nothing(), now=None, swept=True, seconds=1e6)
-    monotonic.seconds += marks.LONGEST_SWEEP_INTERVAL - 0.001
-    assert not found.sweep_due()
+    found = LowWaterMarks(monotonic)
+    found.learn(_nothing(), now=None, rescanned=True, seconds=1e6)
+    monotonic.seconds += low_water_marks.LONGEST_RESCAN_INTERVAL - 0.001
+    assert not found.rescan_due()
     monotonic.seconds += 0.001
-    assert found.sweep_due()
+    assert found.rescan_due()
 
 
 def _nothing() -> lease.ClaimResult:

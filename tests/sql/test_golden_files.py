@@ -14,7 +14,7 @@ from sqlalchemy import event
 
 from queue_db import Optimistic, QueueDB, UnsupportedError
 from queue_db.model import ProgressReport, RetainedResult
-from queue_db.store import Marks, streams
+from queue_db.store import LowWaterMarks, streams
 from tests.sql import golden
 from tests.sql.layout import fingerprint, laid_out
 
@@ -93,7 +93,7 @@ def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, fresh_url:
         queue = db.queue("golden")
         queue.claim()
         db.queue("other").claim()
-        queue.core.marks[queue.name] = Marks(clock=lambda: 0.0)
+        queue.core.marks[queue.name] = LowWaterMarks(clock=lambda: 0.0)
         with sent_on(db) as statements:
             assert queue.claim(3) == []
             queue.enqueue_many([("work", number) for number in range(200)])
@@ -106,7 +106,7 @@ def test_each_claim_that_is_sent_has_a_file(kind: str, strategy: str, fresh_url:
                 assert queue.claim_unless(["other"], 1, 60.0)
                 assert queue.claim_unless(["other"], 5, 60.0)
                 queue.enqueue("work", priority=5)
-                queue.core.marks[queue.name] = Marks(clock=lambda: 0.0)
+                queue.core.marks[queue.name] = LowWaterMarks(clock=lambda: 0.0)
                 queue.claim(1)
                 queue.claim(100)
                 queue.claim(100)
