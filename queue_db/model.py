@@ -137,26 +137,26 @@ class Range:
     floor: int
 
 
-# Not frozen, as little as anybody should change them: there is one for each claim, and freezing costs as much as filling.
+# Not frozen, though nothing changes them: there is one for each claim, and freezing costs as much as filling.
 @dataclass(slots=True)
 class ClaimRequest:
-    """What a claim asks for."""
+    """The parameters of a claim."""
 
     queue: str
     limit: int
     lease: int  #: microseconds
     worker: str
-    token: str  #: fresh and random for each claim; what is read back is pinned to it
+    token: str  #: fresh and random for each claim; a read after the claim matches it
     #: Priorities known to be in the queue, lowest number first. Empty: one plain range over all of them.
     ranges: tuple[Range, ...]
     now: int | None = None  #: microseconds; None: the database's clock
-    #: Jobs are expected: a cheaper statement that cannot say why it got less than it wanted will do.
-    lean: bool = False
-    #: Take them out of the table, if the lean statement can.
-    out: bool = False
+    #: Jobs are expected: use the cheaper statement, which cannot distinguish an empty queue from lost candidates.
+    fast_path: bool = False
+    #: Delete the jobs won in the same statement; only together with ``fast_path``.
+    delete_on_claim: bool = False
     #: Jobs of this kind only; None: of any.
     kind: str | None = None
-    #: Take nothing while a job is due in one of these queues: name, and the ranges in which its jobs lie.
+    #: Claim nothing while a job is due in one of these queues: name and ranges.
     unless_due: tuple[tuple[str, tuple[Range, ...]], ...] = ()
 
 
@@ -234,22 +234,22 @@ def tie_of(queue: str, row: Any) -> Tie | None:
 
 @dataclass(slots=True)
 class ClaimResult:
-    """What a claim got: the jobs won, and how many candidates somebody else was faster at."""
+    """The jobs that a claim won, and the number of candidates that it lost to other workers."""
 
     queue: str
     limit: int
     rows: tuple[ClaimedRow, ...] = ()
     missed: int = 0
-    #: How many batches of ``limit`` jobs the candidates were drawn from.
+    #: Size of the window of candidates, in batches of ``limit`` jobs.
     window: int = 1
-    #: Lowest due time seen per priority: from here the next claim may start.
+    #: Lowest due time seen per priority: the next claim may start there.
     heads: Mapping[int, int] = field(default_factory=dict)
     #: Priorities that are in the queue and were not in ``ClaimRequest.ranges``.
     unseen: tuple[int, ...] = ()
-    #: False: less was won than wanted, and nobody knows whether for want of jobs; see ``ClaimRequest.lean``.
+    #: False: fewer jobs than ``limit``, for lack of jobs or because candidates were lost; see ``ClaimRequest.fast_path``.
     conclusive: bool = True
-    #: The jobs won are not in the table any more.
-    out: bool = False
+    #: The jobs won were deleted from the table.
+    deleted: bool = False
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ from queue_db.dialects.claim_plan import (
     TakeResult,
     as_claimed,
     change_of,
-    lean_look,
+    fast_path_look,
     look,
     lowest_heads,
     won_by,
@@ -122,8 +122,8 @@ class Dialect:
     served: ClassVar[bool] = True
     #: Whether others see a commit before it is on the disk: InnoDB shows it and flushes then, PostgreSQL the other way round.
     shows_unflushed: ClassVar[bool] = False
-    #: Whether :meth:`take` can take jobs out of the table in one statement.
-    takes_out: ClassVar[bool] = False
+    #: Whether :meth:`take` can delete the jobs that it claims in the same statement.
+    deletes_on_claim: ClassVar[bool] = False
     #: Whether a transaction can tell others of its commit: see :meth:`notify` and :meth:`listen`.
     notifies: ClassVar[bool] = False
     #: What begins a transaction that is going to write.
@@ -318,16 +318,23 @@ class Dialect:
         return statement
 
     def take(
-        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+        self,
+        connection: Connection,
+        plan: ClaimPlan,
+        parameters: Mapping[str, Any],
+        *,
+        fast_path: bool = False,
+        delete_on_claim: bool = False,
     ) -> TakeResult:
         """Take the candidates: read them, update those that still have their version, and read back if that were not all.
 
-        ``lean``: jobs are expected; a form that is cheaper but cannot say why it got nothing will do, where there is one. ``out``:
-        they leave the table with it; this is asked for only where ``takes_out`` says that it can be.
+        :param fast_path: jobs are expected: use a cheaper statement, if there is one, which cannot distinguish an empty queue from
+            lost candidates.
+        :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
         """
         if plan.locks:
             self.begin(connection)
-        found = self.fetch(connection, lean_look(self, plan), parameters) if lean else ()
+        found = self.fetch(connection, fast_path_look(self, plan), parameters) if fast_path else ()
         if len(found) < parameters["limit"]:
             # The queue ends here, or there are other priorities: look at all of it.
             found = self.fetch(connection, look(plan), parameters)
@@ -399,7 +406,7 @@ class Dialect:
         found = self.fetch(connection, hold_of(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
         return [(job_id, version) for job_id, version in found]
 
-    def take_out(
+    def move_to_held(
         self,
         connection: Connection,
         jobs: Table,

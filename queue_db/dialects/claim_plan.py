@@ -32,7 +32,7 @@ class ClaimPlan:
 
     - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
       the strategy says so; ``whole`` does the same with all columns of ``returning``.
-    - ``lean`` selects ``id, version, available_at`` of all due jobs, where there is a single range and no waiting (else None);
+    - ``fast_path`` selects ``id, version, available_at`` of all due jobs, where there is a single range and no waiting (else None);
       ``before`` a job of lower priority number than that range.
     - ``slices``: the candidates begin at the parameter ``start`` and go on at the head where the queue ends.
     - ``clock`` is the time of the statement.
@@ -46,7 +46,7 @@ class ClaimPlan:
     jobs: Table
     candidates: Select[Any]
     whole: Select[Any]
-    lean: Select[Any] | None
+    fast_path: Select[Any] | None
     before: Select[Any] | None
     slices: bool
     clock: ColumnElement[int]
@@ -104,13 +104,13 @@ def look(plan: ClaimPlan) -> Any:
 
 
 @lru_cache(maxsize=256)
-def lean_look(dialect: Dialect, plan: ClaimPlan) -> Any:
+def fast_path_look(dialect: Dialect, plan: ClaimPlan) -> Any:
     """Candidates of a single range, in the same columns; a slice knows of no head."""
-    assert plan.lean is not None  # noqa: S101 - or nobody would have asked
+    assert plan.fast_path is not None  # noqa: S101 - or nobody would have asked
     assert plan.before is not None  # noqa: S101
     head = null() if plan.slices else plan.jobs.c.available_at
     rows = (
-        plan.lean.with_only_columns(*plan.returning, head.label("head"), plan.clock.label("looked_at"))
+        plan.fast_path.with_only_columns(*plan.returning, head.label("head"), plan.clock.label("looked_at"))
         .where(plan.before.scalar_subquery().is_(None))
         .limit(bindparam("limit", type_=Integer))
     )

@@ -127,7 +127,7 @@ class PostgreSQL(ReturningDialect):
     async_extra: ClassVar[str] = "async-postgresql"
     autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
-    takes_out: ClassVar[bool] = True
+    deletes_on_claim: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (12,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
     # And what a prepared statement meets in a session that is not the one that it was prepared in.
@@ -151,7 +151,7 @@ class PostgreSQL(ReturningDialect):
         return self._pooling.begin(connection) or super().on_demand(connection, write=write)
 
     _prepares = False
-    _full_until = 0.0  # the monotonic time before which no lean statement is used
+    _full_until = 0.0  # the monotonic time before which claims do not use the fast path
 
     def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
         return frozenset(Capability)
@@ -259,11 +259,17 @@ class PostgreSQL(ReturningDialect):
         )
 
     def take(
-        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+        self,
+        connection: Connection,
+        plan: ClaimPlan,
+        parameters: Mapping[str, Any],
+        *,
+        fast_path: bool = False,
+        delete_on_claim: bool = False,
     ) -> TakeResult:
-        if lean and time.monotonic() >= self._full_until:
-            return self._take_lean(connection, plan, parameters, out=out)
-        if out:
+        if fast_path and time.monotonic() >= self._full_until:
+            return self._take_fast_path(connection, plan, parameters, delete_on_claim=delete_on_claim)
+        if delete_on_claim:
             return TakeResult((), 0, {}, (), conclusive=False)
         found = self.fetch(connection, _take(plan), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[_TRIED] is None)
@@ -276,11 +282,13 @@ class PostgreSQL(ReturningDialect):
             unseen=unseen,
         )
 
-    def _take_lean(self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, out: bool) -> TakeResult:
-        """One UPDATE … RETURNING, or with ``out`` one DELETE … RETURNING, half the work of the full statement."""
+    def _take_fast_path(
+        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, delete_on_claim: bool
+    ) -> TakeResult:
+        """One UPDATE … RETURNING, or with ``delete_on_claim`` one DELETE … RETURNING, half the work of the full statement."""
         one = parameters["limit"] == 1
         try:
-            rows = self.fetch(connection, _lean(plan, one=one, out=out), parameters)
+            rows = self.fetch(connection, _fast_path(plan, one=one, delete_on_claim=delete_on_claim), parameters)
         except DBAPIError as error:
             if self.fault(error) is not Fault.LOCK_TIMEOUT:
                 raise
@@ -311,7 +319,7 @@ class PostgreSQL(ReturningDialect):
         values = {"ids": [job_id for job_id, _ in ordered], "versions": [version for _, version in ordered]}
         return [(job_id, version) for job_id, version in self.fetch(connection, _hold(jobs), values)]
 
-    def take_out(
+    def move_to_held(
         self,
         connection: Connection,
         jobs: Table,
@@ -457,7 +465,7 @@ def _limit_waits(connection: Connection) -> None:
 _NUMBERS = ("priority", "max_attempts", "callback_id")
 
 
-# How long a lean claim waits for a row that another is plan. It is a miss then: what takes longer than that is no claim.
+# How long a fast-path claim waits for a row that another transaction is claiming; then it is a miss. No claim takes longer.
 _WITH_PATIENCE = "set_config('lock_timeout', '50ms', true)"
 
 # Seconds for which claims are careful after one has met such a row.
@@ -469,20 +477,20 @@ _HEAD = _TRIED + 1
 
 
 @lru_cache(maxsize=256)
-def _lean(plan: ClaimPlan, *, one: bool, out: bool) -> Any:
-    """Take what the lean candidates show: nothing goes through a temporary table, and for one job nothing through an array.
+def _fast_path(plan: ClaimPlan, *, one: bool, delete_on_claim: bool) -> Any:
+    """Claim the candidates of the fast path without a temporary table, one job without an array.
 
-    ``out``: out of the table, for good, save jobs whose attempts are used up: those go another way. So do all of them if anything
-    hangs on one: it must be done in the same transaction.
+    ``delete_on_claim``: delete them. It claims nothing if a candidate has a group or a callback, which the same transaction must
+    update, and no job without attempts left.
     """
     jobs = plan.jobs
-    assert plan.lean is not None  # noqa: S101 - or nobody would have asked
+    assert plan.fast_path is not None  # noqa: S101 - or nobody would have asked
     assert plan.before is not None  # noqa: S101
     limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
-    lean = plan.lean.add_columns(tied(jobs).label("tied")) if out else plan.lean
-    rows: Any = lean.limit(limit)
+    fast_path = plan.fast_path.add_columns(tied(jobs).label("tied")) if delete_on_claim else plan.fast_path
+    rows: Any = fast_path.limit(limit)
     if plan.slices:
-        slice_, head = lean.offset(start).limit(limit), lean.limit(front)
+        slice_, head = fast_path.offset(start).limit(limit), fast_path.limit(front)
         rows = union_all(select(slice_.subquery("slice")), select(head.subquery("head"))).limit(limit)
     elif plan.locks:
         rows = rows.with_for_update(skip_locked=True)
@@ -495,7 +503,7 @@ def _lean(plan: ClaimPlan, *, one: bool, out: bool) -> Any:
         condition = jobs.c.id == select(window.c.id).scalar_subquery()
         if not plan.locks:
             condition = and_(condition, jobs.c.version == select(window.c.version).scalar_subquery())
-    if out:
+    if delete_on_claim:
         last = func.least(jobs.c.max_attempts, MOST_ATTEMPTS - 1)
         change: Any = delete(jobs).where(jobs.c.attempts < last, jobs.c.version < MOST_CLAIMED_VERSION)
     else:
@@ -504,7 +512,7 @@ def _lean(plan: ClaimPlan, *, one: bool, out: bool) -> Any:
     if not plan.locks:
         change = change.where(patience.is_not(None))
     told: list[Any] = list(plan.returning)
-    if out:
+    if delete_on_claim:
         change = change.where(~exists().where(window.c.tied))
         # A DELETE tells what was there: the rows are told as the claim would have left them.
         left = {column.name: value for column, value in plan.values}

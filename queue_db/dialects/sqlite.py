@@ -163,7 +163,13 @@ class SQLite(ReturningDialect):
         return [(job_id, version) for job_id, version in found]
 
     def take(
-        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, lean: bool = False, out: bool = False
+        self,
+        connection: Connection,
+        plan: ClaimPlan,
+        parameters: Mapping[str, Any],
+        *,
+        fast_path: bool = False,
+        delete_on_claim: bool = False,
     ) -> TakeResult:
         rows = self.fetch(connection, _take(plan), parameters)
         unseen: list[int] = []

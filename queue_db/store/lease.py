@@ -96,9 +96,9 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
     if window.order is Order.SLICE:
         parameters["start"] = window.start
         parameters["front"] = min(window.start, request.limit)
-    lean = request.lean and plan.lean is not None
-    out = request.out and lean
-    taken = store.dialect.take(connection, plan, parameters, lean=lean, out=out)
+    fast_path = request.fast_path and plan.fast_path is not None
+    delete_on_claim = request.delete_on_claim and fast_path
+    taken = store.dialect.take(connection, plan, parameters, fast_path=fast_path, delete_on_claim=delete_on_claim)
     rows = [ClaimedRow._make(row[:_WIDTH]) for row in taken.rows]
     if len(rows) > 1:
         rows.sort(key=_in_claim_order)
@@ -111,7 +111,7 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
         heads=taken.heads,
         unseen=tuple(taken.unseen),
         conclusive=taken.conclusive,
-        out=out,
+        deleted=delete_on_claim,
     )
 
 
@@ -165,7 +165,7 @@ def _plan(store: Store, ranges: int, order: Order, lock: Lock, others: int = 0, 
             jobs=jobs,
             candidates=_candidates(store, ranges, order, lock, settable, nothing_due, kinded=kinded),
             whole=_candidates(store, ranges, order, lock, settable, nothing_due, kinded=kinded, whole=True),
-            lean=_lean(store, settable, nothing_due, kinded=kinded) if simple else None,
+            fast_path=_fast_path(store, settable, nothing_due, kinded=kinded) if simple else None,
             before=_before(store) if simple else None,
             slices=order is Order.SLICE,
             clock=moment(settable),
@@ -249,7 +249,7 @@ def _candidates(
     return _joined(union_all(select(slice_), select(head)).limit(limit), store, more, nothing_due)
 
 
-def _lean(store: Store, settable: bool, nothing_due: Sequence[ColumnElement[bool]], *, kinded: bool) -> Select[Any]:
+def _fast_path(store: Store, settable: bool, nothing_due: Sequence[ColumnElement[bool]], *, kinded: bool) -> Select[Any]:
     """``id, version, available_at`` of the due jobs of a single range, in claim order."""
     jobs = store.tables.jobs
     return (

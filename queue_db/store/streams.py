@@ -459,7 +459,7 @@ def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, clai
         "claim_token": claim,
         "worker": f"stream {row.name}"[:100],
     }
-    return store.dialect.take_out(
+    return store.dialect.move_to_held(
         connection,
         jobs,
         held,

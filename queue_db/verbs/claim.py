@@ -48,7 +48,7 @@ class _Rounds:
     #: The next round starts from the beginning of the queue.
     rescan: bool
     #: The next round is one short statement that may be inconclusive.
-    lean: bool
+    fast_path: bool
     won: list[Won] = field(default_factory=list)
     missed: int = 0
     #: Rounds that lost every candidate.
@@ -89,7 +89,7 @@ class ClaimLoop:
         """
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         rescan = self._marks.rescan_due()
-        rounds = _Rounds(limit, lease, delete, tuple(unless_due), rescan=rescan, lean=self._winning and not rescan)
+        rounds = _Rounds(limit, lease, delete, tuple(unless_due), rescan=rescan, fast_path=self._winning and not rescan)
         try:
             for _ in range(_MOST_ROUNDS):
                 claim, buried = self._round(rounds)
@@ -136,10 +136,10 @@ class ClaimLoop:
         def claim(connection: Connection, store: Store) -> ClaimResult:
             nonlocal runs
             runs += 1
-            if rounds.delete and not request.out:
+            if rounds.delete and not request.delete_on_claim:
                 store.dialect.begin(connection)
             found = core.strategy.claim(connection, store, request)
-            if rounds.delete and not found.out:
+            if rounds.delete and not found.deleted:
                 _delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted])
             return found
 
@@ -150,7 +150,7 @@ class ClaimLoop:
                 self._unanswered.append((request.token, set() if answer is None else {row.id for row in answer.rows}))
         self._give_back_unanswered(request.token)
         self._learn(answer, rounds, time.monotonic() - began)
-        rounds.lean = False
+        rounds.fast_path = False
         exhausted = [row for row in answer.rows if row.exhausted]
         rounds.won.extend((row, request.token) for row in answer.rows if not row.exhausted)
         self._count_round(answer, len(exhausted))
@@ -170,8 +170,8 @@ class ClaimLoop:
             token=secrets.token_hex(16),
             ranges=self._marks.ranges(rescan=rounds.rescan),
             now=store.clock() if store.clock else None,
-            lean=rounds.lean,
-            out=rounds.delete and rounds.lean and store.dialect.takes_out,
+            fast_path=rounds.fast_path,
+            delete_on_claim=rounds.delete and rounds.fast_path and store.dialect.deletes_on_claim,
             unless_due=tuple((queue, self._core.marks[queue].ranges()) for queue in rounds.unless_due),
         )
 

@@ -193,7 +193,7 @@ def break_the_count_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> None:
     """A claim takes jobs that were due at its read, whatever their state is now."""
 
-    def take_out(
+    def move_to_held(
         _dialect: object,
         connection: Connection,
         jobs: Table,
@@ -211,7 +211,7 @@ def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect:
         connection.execute(delete(jobs).where(jobs.c.id.in_(ids)))
         return len(ids)
 
-    monkeypatch.setattr(type(dialect), "take_out", take_out)
+    monkeypatch.setattr(type(dialect), "move_to_held", move_to_held)
 
 
 class TestStreams:

@@ -50,11 +50,11 @@ def _claim(limit: int = 1, window: CandidateWindow | None = None, **more: Any) -
 
 def _pop(limit: int, window: CandidateWindow | None) -> Run:
     def run(connection: Connection, store: Store) -> ClaimResult:
-        request = _want(limit, lean=True, out=store.dialect.takes_out)
-        if not request.out:
+        request = _want(limit, fast_path=True, delete_on_claim=store.dialect.deletes_on_claim)
+        if not request.delete_on_claim:
             store.dialect.begin(connection)
         claim = lease.claim(connection, store, request, window or CandidateWindow(read=limit))
-        if not claim.out:
+        if not claim.deleted:
             settle.delete(connection, store, [(row.id, row.version) for row in claim.rows])
         return claim
 
@@ -142,26 +142,31 @@ def _claims() -> list[Scenario]:
         Scenario(
             "claim_fast_path",
             "optimistic or adaptive, one job at the head, when the last claim won all it wanted",
-            _claim(lean=True),
+            _claim(fast_path=True),
             **_FAST,
         ),
         Scenario(
-            "claim_fast_path_many", "the same for several jobs", _claim(10, lean=True), rows=10, counts={1: 9, 2: 9}, roles=_TAKE
-        ),
-        Scenario("claim_fast_path_slice", "the same at a place in the window", _claim(1, _slice(1), lean=True), **_FAST),
-        Scenario(
-            "claim_fast_path_slice_many",
-            "several jobs at a place in the window",
-            _claim(10, _slice(10), lean=True),
+            "claim_fast_path_many",
+            "the same for several jobs",
+            _claim(10, fast_path=True),
             rows=10,
             counts={1: 9, 2: 9},
             roles=_TAKE,
         ),
-        Scenario("claim_fast_path_skip_locked", "skip_locked, one job", _claim(1, skip, lean=True), **_FAST),
+        Scenario("claim_fast_path_slice", "the same at a place in the window", _claim(1, _slice(1), fast_path=True), **_FAST),
+        Scenario(
+            "claim_fast_path_slice_many",
+            "several jobs at a place in the window",
+            _claim(10, _slice(10), fast_path=True),
+            rows=10,
+            counts={1: 9, 2: 9},
+            roles=_TAKE,
+        ),
+        Scenario("claim_fast_path_skip_locked", "skip_locked, one job", _claim(1, skip, fast_path=True), **_FAST),
         Scenario(
             "claim_fast_path_skip_locked_many",
             "skip_locked, several jobs",
-            _claim(10, skip_many, lean=True),
+            _claim(10, skip_many, fast_path=True),
             rows=10,
             counts={1: 10},
             roles=_TAKE,
@@ -169,13 +174,13 @@ def _claims() -> list[Scenario]:
         Scenario(
             "claim_fast_path_unless_due",
             "Queue.claim_unless, one job, when the last claim won all it wanted",
-            _claim(1, lean=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
+            _claim(1, fast_path=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
             **_FAST,
         ),
         Scenario(
             "claim_fast_path_unless_due_many",
             "Queue.claim_unless, several jobs, when the last claim won all it wanted",
-            _claim(10, lean=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
+            _claim(10, fast_path=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
             rows=10,
             counts={1: 9, 2: 9},
             roles=_TAKE,

@@ -1,7 +1,7 @@
 -- stream_claim_keyed_many_update_jobs: the same for several jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
---   dialects.base.Dialect.take_out
+--   dialects.base.Dialect.move_to_held
 UPDATE jobs
 SET due_at = jobs.available_at, available_at = :available_at,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
