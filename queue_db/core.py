@@ -208,7 +208,7 @@ def _clock(connection: Connection, store: Store) -> int:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """How errors name ``function``: with its module where it is one of the store (``groups.mend``), otherwise alone (``claim``)."""
+    """How errors name ``function``: with its module if it belongs to the store (``groups.repair``), otherwise alone (``claim``)."""
     module, _, last = function.__module__.rpartition(".")
     name = function.__name__.strip("_")
     return f"{last}.{name}" if module == Store.__module__.rpartition(".")[0] else name

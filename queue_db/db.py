@@ -342,16 +342,16 @@ class QueueDB:
             return None
         return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
 
-    def forget(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
-        """Delete results and keys that have expired, and failed attempts from longer than so many seconds ago; return how many.
+    def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
+        """Delete expired results and unique keys, and failed attempts older than so many seconds; return how many rows.
 
         Workers do this once a minute.
         """
         age = arguments.seconds("errors_older_than", errors_older_than)
         return (
-            _in_batches(lambda: self.core.write(history.forget_finished, limit=sweep.BATCH))
-            + _in_batches(lambda: self.core.write(history.forget_errors, age=age, limit=sweep.BATCH))
-            + _in_batches(lambda: self.core.write(windows.forget, limit=sweep.BATCH))
+            _in_batches(lambda: self.core.write(history.prune_finished, limit=sweep.BATCH))
+            + _in_batches(lambda: self.core.write(history.prune_errors, age=age, limit=sweep.BATCH))
+            + _in_batches(lambda: self.core.write(windows.prune, limit=sweep.BATCH))
         )
 
     def sweep(self, limit: int | None = None) -> int:

@@ -130,7 +130,7 @@ class DeadJobs:
         deleted = 0
         while limit is None or deleted < limit:
             batch = _BATCH if limit is None else min(_BATCH, limit - deleted)
-            gone = self._core.write(graveyard.forget, queue=queue, kind=kind, upto=upto, limit=batch)
+            gone = self._core.write(graveyard.purge, queue=queue, kind=kind, upto=upto, limit=batch)
             deleted += gone
             if gone < batch:
                 break

@@ -359,17 +359,17 @@ class Queue:
             spent_until=0,
             per_group=None if per_group is None else arguments.whole("per_group", per_group, 1),
         )
-        self.mend()
+        self.repair_groups()
 
-    def mend(self) -> None:
-        """Let the groups of this queue go on whose next jobs wait for nothing: after a job was deleted by hand, or a limit changed.
+    def repair_groups(self) -> None:
+        """Unblock the groups of this queue whose next job waits for no other, as after a job was deleted by hand.
 
         Workers do this once a minute.
         """
         found = self.core.read(groups.incomplete, self.name)
         # A few at a time, since others wait for them meanwhile.
         for start in range(0, len(found), groups.AT_ONCE):
-            self._wake(self.core.write(groups.mend, found[start : start + groups.AT_ONCE]))
+            self._wake(self.core.write(groups.repair, found[start : start + groups.AT_ONCE]))
 
     def controls(self) -> Controls:
         """What is said about this queue."""

@@ -297,12 +297,12 @@ class AsyncQueueDB:
         """How far a batch is that :meth:`Queue.enqueue_batch` made; None: all of it has left, and the job after it was enqueued."""
         return await run(self._db.batch, batch_id)
 
-    async def forget(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
-        """Delete results and keys that have expired, and failed attempts from longer than so many seconds ago; return how many.
+    async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
+        """Delete expired results and unique keys, and failed attempts older than so many seconds; return how many rows.
 
         Workers do this once a minute.
         """
-        return await run(self._db.forget, errors_older_than=errors_older_than)
+        return await run(self._db.prune, errors_older_than=errors_older_than)
 
     async def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
@@ -539,12 +539,12 @@ class AsyncQueue:
         """
         await run(self._queue.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 
-    async def mend(self) -> None:
-        """Let the groups of this queue go on whose next jobs wait for nothing: after a job was deleted by hand, or a limit changed.
+    async def repair_groups(self) -> None:
+        """Unblock the groups of this queue whose next job waits for no other, as after a job was deleted by hand.
 
         Workers do this once a minute.
         """
-        await run(self._queue.mend)
+        await run(self._queue.repair_groups)
 
     async def controls(self) -> Controls:
         """What is said about this queue."""

@@ -105,7 +105,7 @@ def limit(
         elif changes:
             db.queue(queue).controls()  # checks the name and the tables
             db.core.put(controls.write, queue, changes)
-            db.queue(queue).mend()
+            db.queue(queue).repair_groups()
             _warn_if_unused(db, queue)
         _print(queue, db.queue(queue).controls(), common)
 

@@ -49,7 +49,7 @@ def list_finished(*, queue: QueueOption = None, kind: KindOption = None, limit: 
 def prune(*, common: CommonOptions) -> None:
     """Delete expired completed jobs, and failed attempts older than 30 days. Workers do this once a minute."""
     with common.open() as db, output.busy("pruning"):
-        deleted = db.forget()
+        deleted = db.prune()
     common.print({"deleted": deleted}, f"deleted {deleted:,} finished jobs and failed attempts")
 
 

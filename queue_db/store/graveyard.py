@@ -123,7 +123,7 @@ def border(connection: Connection, store: Store, *, queue: str | None, kind: str
     return _BEFORE_ALL if row is None else (row.died_at, row.id)
 
 
-def forget(connection: Connection, store: Store, *, queue: str | None, kind: str | None, upto: Place | None, limit: int) -> int:
+def purge(connection: Connection, store: Store, *, queue: str | None, kind: str | None, upto: Place | None, limit: int) -> int:
     """Delete up to ``limit`` dead jobs that stand no later than ``upto``; return how many."""
     dead = store.tables.dead
     conditions = _chosen(store, queue, kind)

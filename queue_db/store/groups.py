@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 _ARMS = (1, 8, 64)
 
 
-#: Groups in one statement, and in one transaction that mends them.
+#: Groups in one statement, and in one transaction that repairs them.
 AT_ONCE = max(_ARMS)
 
 
@@ -119,7 +119,7 @@ def admit(connection: Connection, store: Store, left: Mapping[Group, int], limit
     return _admit(connection, store, chosen)
 
 
-def mend(connection: Connection, store: Store, groups: Collection[Group]) -> set[str]:
+def repair(connection: Connection, store: Store, groups: Collection[Group]) -> set[str]:
     """Admit in each group as many as may run, whatever has happened to it; return the queues in which there is a new one.
 
     For groups whose jobs were deleted by others, and whose limit has changed.
@@ -129,7 +129,7 @@ def mend(connection: Connection, store: Store, groups: Collection[Group]) -> set
 
 
 def settled(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> set[str]:
-    """:func:`mend` under a :func:`lock` that is held."""
+    """:func:`repair` under a :func:`lock` that is held."""
     return admit(connection, store, _room(connection, store, groups, limits), limits)
 
 

@@ -78,13 +78,13 @@ def finished_page(
     return list(connection.execute(query.order_by(table.c.id).limit(limit), store.time()))
 
 
-def forget_errors(connection: Connection, store: Store, age: int, limit: int) -> int:
+def prune_errors(connection: Connection, store: Store, age: int, limit: int) -> int:
     """Delete up to ``limit`` failed attempts from longer than ``age`` microseconds ago; return how many."""
     errors = store.tables.errors
     return _delete_before(connection, errors, errors.c.failed_at, store.read_clock(connection) - age, limit)
 
 
-def forget_finished(connection: Connection, store: Store, limit: int) -> int:
+def prune_finished(connection: Connection, store: Store, limit: int) -> int:
     """Delete up to ``limit`` finished jobs that have expired; return how many."""
     table = store.tables.finished
     return _delete_before(connection, table, table.c.expires_at, store.read_clock(connection), limit)

@@ -67,7 +67,7 @@ def give_back(connection: Connection, store: Store, keys: Sequence[str], queue: 
     connection.execute(delete(windows).where(windows.c.queue == queue, windows.c.unique_key.in_(keys)))
 
 
-def forget(connection: Connection, store: Store, limit: int) -> int:
+def prune(connection: Connection, store: Store, limit: int) -> int:
     """Delete up to ``limit`` keys whose time is over; return how many."""
     windows = store.tables.windows
     now = store.read_clock(connection)

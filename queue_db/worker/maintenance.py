@@ -79,7 +79,7 @@ def repair_groups(db: QueueDB, queues: Iterable[str], outage: Activity | None = 
     def repair() -> float:
         try:
             for queue in queues:
-                db.queue(queue).mend()
+                db.queue(queue).repair_groups()
         except Exception as error:  # noqa: BLE001 - the next run finds the same groups
             (outage or Activity()).failed_rarely("repairing groups", error)
         return _spread(PRUNE_EVERY)
@@ -92,7 +92,7 @@ def prune_expired(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
 
     def prune() -> float:
         try:
-            db.forget()
+            db.prune()
             for name in db.streams.expire():
                 log.warning("stream %r has expired without a reader: its jobs are back in their queue", name)
         except Exception as error:  # noqa: BLE001 - the next run finds the same rows

@@ -145,7 +145,7 @@ async def test_what_is_remembered(adb: AsyncQueueDB, mail: AsyncQueue, open_asyn
     await mail.complete_many([done], retained=[RetainedResult(result="42", lasts=60_000_000)])
     assert (await adb.finished(done.id)).result == 42
     assert (await adb.wait(done.id, timeout=5)).result == 42
-    assert await adb.forget(errors_older_than=10**8) >= 0
+    assert await adb.prune(errors_older_than=10**8) >= 0
     assert await adb.sweep() >= 0
     assert isinstance(await adb.workers(), list)
     other = await open_async(worker=f"worker of {name}")

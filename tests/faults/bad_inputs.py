@@ -186,7 +186,7 @@ def _spans() -> Iterator[Case]:
         "retry_in": lambda world, value: world.leased.fail("x", retry_in=value),
         "pause": lambda world, value: world.queue.pause(wait=value),
         "wait": lambda world, value: world.db.wait(world.waiting, value),
-        "errors_older_than": lambda world, value: world.db.forget(errors_older_than=value),
+        "errors_older_than": lambda world, value: world.db.prune(errors_older_than=value),
         "older_than": lambda world, value: world.db.dead.purge(older_than=value),
         "grace": lambda world, value: Worker(world.db, "q", grace=value),
         "constant": lambda _, value: backoff.constant(value),

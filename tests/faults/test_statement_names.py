@@ -45,7 +45,7 @@ VERBS: dict[str, Callable[[Queue], object]] = {
     "rescue": lambda queue: queue.db.rescue("nobody"),
     "workers": lambda queue: queue.db.workers(),
     "sweep": lambda queue: queue.db.sweep(),
-    "forget": lambda queue: queue.db.forget(),
+    "prune": lambda queue: queue.db.prune(),
     "dead.list": lambda queue: queue.db.dead.list(),
     "dead.redrive": lambda queue: queue.db.dead.redrive(),
     "dead.purge": lambda queue: queue.db.dead.purge(),

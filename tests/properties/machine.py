@@ -356,8 +356,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.gone[job_id] = self.jobs.pop(job_id).version
 
     @rule(worker=workers)
-    def mend(self, worker: int) -> None:
-        self.queues[worker].mend()
+    def repair_groups(self, worker: int) -> None:
+        self.queues[worker].repair_groups()
         for group in set(GROUPS) - {None}:
             self.fill(group)
 

@@ -35,7 +35,7 @@ def test_a_group_waits_while_its_first_job_is_held(db: QueueDB, name: str, reade
     queue = db.queue(name)
     assert queue.claim(10) == []
     assert queue.stats().blocked == 4
-    queue.mend()
+    queue.repair_groups()
     assert queue.claim(10) == []
     reader.complete(end)
     assert payloads(db, name) == [1, 1]

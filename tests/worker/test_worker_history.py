@@ -73,7 +73,7 @@ def test_results_are_kept_as_long_as_the_handler_says(queue, db, open_db, clock)
     clock.advance(101)
     with pytest.raises(JobNotFoundError):
         db.finished(ids["kept"])
-    assert db.forget() >= 2
+    assert db.prune() >= 2
     table = db.store.tables.finished
     with queue.transaction() as connection:
         assert connection.execute(select(func.count()).where(table.c.queue == queue.name)).scalar_one() == 0
@@ -124,7 +124,7 @@ def test_old_errors_are_forgotten(queue, db, clock, open_db):
     (job,) = db.queue(queue.name).claim()
     assert job.fail("no")
     clock.advance(100)
-    db.forget(errors_older_than=200)
+    db.prune(errors_older_than=200)
     assert len(db.errors(job_id)) == 1
-    db.forget(errors_older_than=50)
+    db.prune(errors_older_than=50)
     assert db.errors(job_id) == []

@@ -170,7 +170,7 @@ class TestGroups:
         assert queue.db.upcoming([queue.name])[queue.name] is None
         # Deleted by hand: the next job stays blocked.
         assert queue.claim() == []
-        queue.mend()
+        queue.repair_groups()
         assert _numbers(queue) == [2]
 
     def test_a_purged_group_starts_anew(self, queue: Queue) -> None:

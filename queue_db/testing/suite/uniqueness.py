@@ -209,11 +209,11 @@ class TestUniqueFor:
         queue.enqueue("mail", unique_key="k", unique_for=60)
         windows = queue.db.store.tables.windows
         mine = windows.select().where(windows.c.queue == queue.name)
-        queue.db.forget()
+        queue.db.prune()
         with queue.db.database.engine.connect() as connection:
             assert len(connection.execute(mine).all()) == 1
         clock.advance(61)
-        queue.db.forget()
+        queue.db.prune()
         with queue.db.database.engine.connect() as connection:
             assert connection.execute(mine).all() == []
 
