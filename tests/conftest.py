@@ -25,35 +25,36 @@ from tests.servers import Server, provide
 
 KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
-#: These use one session of Spark, which takes long to start and to warm up: they run in the same process.
-SPARK_SESSION = (
-    "tests/spark/test_spark_streams.py",
-    "tests/spark/test_spark_stream_ends.py",
-    "tests/spark/test_spark_source.py",
-    "tests/spark/test_spark_drain.py",
-    "tests/spark/test_spark_drain_elsewhere.py",
-    "tests/spark/test_spark_enqueue.py",
-    "tests/spark/test_spark_jobs.py",
-    "tests/spark/test_spark_docs.py",
-    "tests/spark/test_spark_python.py",
+#: A session of Spark takes long to start and to warm up: the files of each line share one, in one process.
+SPARK_SESSIONS = (
+    ("streams", "stream_ends", "drain", "jobs"),
+    ("source", "enqueue", "python", "drain_elsewhere", "docs"),
 )
+_SESSION_OF = {f"tests/spark/test_spark_{name}.py": number for number, names in enumerate(SPARK_SESSIONS) for name in names}
 
 #: Each other file runs in one process. The longest go first: otherwise one of them runs alone at the end.
 LONGEST = (
-    *SPARK_SESSION,
-    "tests/spark/test_spark_kills.py",
-    "tests/spark/test_spark_cluster.py",
+    *_SESSION_OF,
     "tests/conformance/test_every_combination.py",
-    "tests/spark/test_spark_demo.py",
-    "tests/compare/test_comparison.py",
-    "tests/aio/test_conformance_in_greenlets.py",
-    "tests/properties/test_interleavings.py",
+    "tests/spark/test_spark_cluster.py",
+    "tests/migrations/test_migrate.py",
     "tests/plans/test_bounded_plans.py",
-    "tests/migrations/test_jdbc.py",
+    "tests/races/test_claim_loses.py",
+    "tests/spark/test_spark_demo.py",
+    "tests/spark/test_spark_kills.py",
+    "tests/aio/test_conformance_in_greenlets.py",
+    "tests/compare/test_comparison.py",
+    "tests/properties/test_interleavings.py",
+    "tests/races/test_settle_loses.py",
+    "tests/compare/test_laboratory.py",
+    "tests/compare/test_benchmarks.py",
+    "tests/docs/test_docs.py",
     "tests/worker/test_worker_storms.py",
-    "tests/crash/test_killed_workers.py",
-    "tests/conformance/test_pop.py",
     "tests/conformance/test_third_party_dialect.py",
+    "tests/worker/test_worker_supervisor.py",
+    "tests/crash/test_killed_workers.py",
+    "tests/migrations/test_jdbc.py",
+    "tests/conformance/test_pop.py",
 )
 
 _SERVERS: dict[tuple[str, ...], Server] = {}
@@ -92,9 +93,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def unit_of(nodeid: str) -> str:
-    """The tests that one process runs together: a file, or all files that share one Spark session."""
+    """The tests that one process runs together: a file, or the files that share a Spark session."""
     path = nodeid.partition("::")[0]
-    return "one Spark session" if path in SPARK_SESSION else path
+    return f"Spark session {_SESSION_OF[path]}" if path in _SESSION_OF else path
 
 
 @pytest.hookimpl(optionalhook=True)

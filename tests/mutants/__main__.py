@@ -2,14 +2,15 @@
 
     python -m tests.mutants --sample 20 --seconds 1800 --results mutants.jsonl
 
-Each mutant runs in a copy of the checkout, on SQLite and on one PostgreSQL server; a step runs if the one before did not fail:
+Each mutant runs in a copy of the checkout: first the conformance suite as ``make test`` runs it (``cut``), then the tests beside it
+that are about the same code (``other``). A mutant of one database's dialect runs on that database, the others run on ``--kinds``.
 
-cut    the conformance suite as ``make test`` runs it
-rest   the cells of the grid that ``make test`` leaves out; with ``--check-rest``
-other  the tests beside the conformance suite that are about the same code
+``--check-rest`` then runs the cells of the grid that ``make test`` leaves out, with all mutants that the cut did not detect applied
+together: one run instead of many, because hardly any is detected there. If it fails, the mutants are halved until each detected one
+is found. Such a mutant shows that the cut is wrong: the exit status is 1.
 
-A mutant that only ``rest`` detects shows that the cut of the grid is wrong: the exit status is 1. Results are
-appended to a file, and its mutants are not run again: an interrupted run goes on where it ended. One process; run it with ``nice``.
+Results are appended to a file, and its mutants are not run again: an interrupted run goes on where it ended. One process; run it
+with ``nice``.
 """
 
 from __future__ import annotations
@@ -21,18 +22,26 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
+
+import alembic.command  # noqa: F401 - for the processes that are forked
+import psycopg2  # noqa: F401
+import pytest
+import sqlalchemy.orm  # noqa: F401
 
 from tests.mutants.mutate import Mutant, mutants
 from tests.servers import provide
 
 ROOT = Path(__file__).parents[2]
+KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 COPIED = ("queue_db", "tests", "tools", "migrations", "benchmarks", "pyproject.toml", "README.md")
 
 #: Area → its files.
@@ -76,28 +85,46 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the draw (1)")
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin no further mutant after this time (3600)")
     parser.add_argument("--check-rest", action="store_true", help="run the rest of the grid for what the cut does not detect")
+    parser.add_argument("--no-baseline", action="store_true", help="do not run the steps without a change first")
     parser.add_argument("--only-cut", action="store_true", help="run no tests beside the conformance suite")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["sqlite", "postgresql"], help="databases (sqlite postgresql)")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a step counts as failed (600)")
     parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"), help="where results are appended (mutants.jsonl)")
     asked = parser.parse_args()
     end = time.monotonic() + asked.seconds
-    steps = ["cut", *(["rest"] if asked.check_rest else []), *([] if asked.only_cut else ["other"])]
+    steps = ["cut"] if asked.only_cut else ["cut", "other"]
     server = provide("postgresql", durable=False)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            bench = Bench(Path(folder), server.url())
-            limits = {step: 60 + 4 * bench.baseline(step) for step in steps}
-            done = _read(asked.results)
-            for mutant, area in _drawn(asked.areas, asked.sample, asked.seed):
+            bench = Bench(Path(folder), server.url(), asked.kinds, asked.limit)
+            if not asked.no_baseline:
+                bench.baseline([*steps, "rest"] if asked.check_rest else steps)
+            drawn = dict(_drawn(asked.areas, asked.sample, asked.seed))
+            for mutant, area in drawn.items():
                 if time.monotonic() > end:
                     print("The time is over.")
                     break
-                if mutant.name not in done:
-                    record = bench.try_out(mutant, steps, limits) | {"area": area}
-                    with asked.results.open("a") as file:
-                        file.write(json.dumps(record) + "\n")
+                if mutant.name not in _read(asked.results):
+                    _append(asked.results, bench.try_out(mutant, steps) | {"area": area})
+            if asked.check_rest:
+                done = _read(asked.results)
+                unseen = [one for one in drawn if one.name in done and done[one.name]["detected"] != "cut"]
+                lost = _detected_by_rest(bench, unseen)
+                for one in unseen:
+                    _append(asked.results, done[one.name] | {"rest": "detected" if one in lost else "not detected"})
     finally:
         server.remove()
     return _report(_read(asked.results).values())
+
+
+def _detected_by_rest(bench: Bench, unseen: list[Mutant]) -> list[Mutant]:
+    """Those that the rest of the grid detects, by halves."""
+    if not unseen or not bench.rest_fails(unseen):
+        return []
+    if len(unseen) == 1:
+        return unseen
+    half = len(unseen) // 2
+    return _detected_by_rest(bench, unseen[:half]) + _detected_by_rest(bench, unseen[half:])
 
 
 def _drawn(areas: list[str], sample: int, seed: int) -> Iterator[tuple[Mutant, str]]:
@@ -115,9 +142,11 @@ def _drawn(areas: list[str], sample: int, seed: int) -> Iterator[tuple[Mutant, s
 class Bench:
     """A copy of the checkout, in which one file at a time is changed."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, kinds: list[str], limit: float) -> None:
         self._folder = folder
-        self._environment = os.environ | {"QUEUE_DB_TEST_POSTGRES_URL": url, "PYTHONPATH": str(folder)}
+        self._kinds = kinds
+        self._limit = limit
+        self._environment = {"QUEUE_DB_TEST_POSTGRES_URL": url, "PYTHONPATH": str(folder)}
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
@@ -125,71 +154,119 @@ class Bench:
             else:
                 shutil.copy(source, folder / name)
 
-    def baseline(self, step: str) -> float:
-        """How long a step takes on the code as it is.
+    def baseline(self, steps: list[str]) -> None:
+        """Run the steps on the code as it is.
 
-        :raises SystemExit: it fails.
+        :raises SystemExit: one fails.
         """
-        took, answer, output = self._run(step, 1800.0)
-        print(f"{step}: {took:.0f} s without a change", flush=True)
-        if answer != 0:
-            raise SystemExit(f"{step} fails without a change:\n{output[-3000:]}")
-        return took
+        for step in steps:
+            began = time.monotonic()
+            answer, output = self._run(step, self._kinds)
+            print(f"{step}: {time.monotonic() - began:.0f} s without a change", flush=True)
+            if answer != 0:
+                raise SystemExit(f"{step} fails without a change:\n{output[-3000:]}")
 
-    def try_out(self, mutant: Mutant, steps: list[str], limits: dict[str, float]) -> dict[str, object]:
+    def try_out(self, mutant: Mutant, steps: list[str]) -> dict[str, object]:
         """Run the steps on one mutant until one of them fails."""
-        file = self._folder / mutant.path
-        source = file.read_text()
         began = time.monotonic()
         detected, by = None, ""
-        try:
-            self._write(file, mutant.applied(source))
+        kinds = self._kinds_of([mutant])
+        with self._changed([mutant]):
             for step in steps:
-                _, answer, output = self._run(step, limits[step])
+                answer, output = self._run(step, kinds)
                 if answer != 0:
                     detected, by = step, _first_failure(output) if answer else "it did not end"
                     break
+        seconds = round(time.monotonic() - began, 1)
+        print(f"{detected or 'SURVIVED':8} {seconds:6} s  {mutant.name}  {by}", flush=True)
+        return {"name": mutant.name, "detected": detected, "by": by, "seconds": seconds, "steps": steps, "on": kinds}
+
+    def rest_fails(self, together: list[Mutant]) -> bool:
+        """Whether the rest of the grid detects one of these mutants."""
+        began = time.monotonic()
+        with self._changed(together):
+            answer, output = self._run("rest", self._kinds_of(together))
+        by = _first_failure(output) if answer else "" if answer == 0 else "it did not end"
+        print(f"rest: {len(together)} together, {time.monotonic() - began:.0f} s: {by or 'no failure'}", flush=True)
+        return answer != 0
+
+    def _kinds_of(self, together: list[Mutant]) -> list[str]:
+        own = {Path(one.path).stem for one in together}
+        return [kind for kind in KINDS if kind in own or (kind in self._kinds and own - set(KINDS))]
+
+    @contextmanager
+    def _changed(self, together: list[Mutant]) -> Iterator[None]:
+        """The copy with these mutants in it; of two that overlap only the last one."""
+        before: dict[Path, str] = {}
+        try:
+            for path in {one.path for one in together}:
+                file = self._folder / path
+                before[file] = text = file.read_text()
+                begin = len(text.encode())
+                for one in sorted((one for one in together if one.path == path), key=lambda one: -one.start):
+                    if one.end <= begin:
+                        text, begin = one.applied(text), one.start
+                self._write(file, text)
+            yield
         finally:
-            self._write(file, source)
-        record = {
-            "name": mutant.name,
-            "detected": detected,
-            "by": by,
-            "seconds": round(time.monotonic() - began, 1),
-            "steps": steps,
-        }
-        print(f"{detected or 'SURVIVED':8} {record['seconds']:6} s  {mutant.name}  {by}", flush=True)
-        return record
+            for file, text in before.items():
+                self._write(file, text)
 
     def _write(self, file: Path, text: str) -> None:
         file.write_text(text)
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
             compiled.unlink()  # it goes by size and second, which may be those of the text before
 
-    def _run(self, step: str, limit: float) -> tuple[float, int | None, str]:
-        """Seconds, exit status (None: it was ended at the limit) and output."""
-        options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line", "-k", "not mysql and not mariadb"]
-        began = time.monotonic()
+    def _run(self, step: str, kinds: list[str]) -> tuple[int | None, str]:
+        """Exit status (None: it was ended at the limit) and output."""
+        others = " and ".join(f"not {kind}" for kind in KINDS if kind not in kinds)
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-k", others]
         with tempfile.TemporaryFile("w+") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *options, *STEPS[step]],
-                cwd=self._folder,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                answer: int | None = process.wait(limit)
-            except BaseException as error:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-                answer = None
+            sys.stdout.flush()
+            pid = os.fork()  # with pytest and the drivers imported: half of the time of a short run
+            if pid == 0:
+                self._become_pytest([*options, *STEPS[step]], output.fileno())
+            answer = _wait(pid, self._limit)
             output.seek(0)
-            return time.monotonic() - began, answer, output.read()
+            text = output.read()
+        if answer == pytest.ExitCode.NO_TESTS_COLLECTED:
+            raise SystemExit(f"{step} on {kinds} has no tests:\n{text[-3000:]}")
+        return answer, text
+
+    def _become_pytest(self, arguments: list[str], output: int) -> NoReturn:
+        status = 3
+        try:
+            os.setsid()
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.chdir(self._folder)
+            os.environ |= self._environment
+            sys.path[:] = [str(self._folder), *(path for path in sys.path if path not in {"", str(ROOT)})]
+            for name in [name for name in sys.modules if name.partition(".")[0] in {"tests", "tools", "queue_db"}]:
+                del sys.modules[name]
+            status = int(pytest.main(arguments))
+        except BaseException:  # noqa: BLE001 - nothing of the parent may run in the child
+            traceback.print_exc(file=sys.stdout)
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+
+
+def _wait(pid: int, limit: float) -> int | None:
+    """The exit status of a child, or None if it had to be ended; its own children end with it."""
+    end = time.monotonic() + limit
+    try:
+        while time.monotonic() < end:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.05)
+    except BaseException:
+        os.killpg(pid, signal.SIGKILL)
+        raise
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
 
 
 def _first_failure(output: str) -> str:
@@ -202,6 +279,11 @@ def _read(results: Path) -> dict[str, dict[str, object]]:
     return {record["name"]: record for record in map(json.loads, lines)}
 
 
+def _append(results: Path, record: dict[str, object]) -> None:
+    with results.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
 def _report(records: object) -> int:
     records = list(records)  # type: ignore[call-overload]
     for area in AREAS:
@@ -210,8 +292,9 @@ def _report(records: object) -> int:
             by = Counter(record["detected"] for record in mine)
             killed = len(mine) - by[None]
             print(f"{area}: {killed} of {len(mine)} detected ({100 * killed / len(mine):.0f} %), {by['cut']} by the cut grid")
-    lost = [record["name"] for record in records if record["detected"] == "rest"]
-    print(f"Detected by the whole grid and not by the cut: {len(lost)}", *lost, sep="\n  ")
+    checked = [record for record in records if record["detected"] == "cut" or "rest" in record]
+    lost = [record["name"] for record in checked if record.get("rest") == "detected"]
+    print(f"Cut and whole grid compared for {len(checked)}. Detected by the rest of the grid alone: {len(lost)}", *lost, sep="\n  ")
     print("Survived:", *(record["name"] for record in records if record["detected"] is None), sep="\n  ")
     return 1 if lost else 0
 

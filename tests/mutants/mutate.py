@@ -126,8 +126,12 @@ def _of_operators(node: ast.AST, text: _Text) -> Iterator[_Change]:
             yield node, node, f"({word.join(f'({text(value)})' for value in values)})"
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield node, node, f"({text(operand)})"
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC and not any(map(_is_text, (left, right))):
             yield node, node, f"({text(left)} {_ARITHMETIC[type(op)]} {text(right)})"
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _of_values(node: ast.AST, text: _Text) -> Iterator[_Change]:
