@@ -113,7 +113,7 @@ class StreamMachine(RuleBasedStateMachine):
     @property
     def queue(self) -> Queue:
         """As a worker sees it that has just been started: it remembers no marks."""
-        return Queue(self.db, self.name)
+        return Queue(self.db.core, self.name, self.db)
 
     def due(self) -> list[int]:
         """Numbers of the jobs that a claim would take, in its order."""
