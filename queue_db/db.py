@@ -21,7 +21,7 @@ from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verd
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
-from queue_db.store import Store, callbacks, controls, history, insight, presence, settle, sweep, windows
+from queue_db.store import Store, callbacks, controls, history, insights, settle, sweep, windows, worker_registry
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
@@ -211,7 +211,7 @@ class QueueDB:
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""
-        return self.core.read(insight.queues)
+        return self.core.read(insights.queues)
 
     def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
         """Seconds until the next job of each queue is due: 0 or less where one is, None where there is no job.
@@ -258,7 +258,7 @@ class QueueDB:
                 seen_at=from_micros(row.seen_at),
                 silent=max(0.0, (row.now - row.seen_at) / 1_000_000),
             )
-            for row in self.core.read(presence.everybody)
+            for row in self.core.read(worker_registry.all_workers)
         ]
 
     def errors(self, job_id: int) -> list[JobError]:

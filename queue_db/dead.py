@@ -10,7 +10,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
-from queue_db.store import Store, graveyard
+from queue_db.store import Store, dead
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.find_job import find_job, job_from_row
 
@@ -40,7 +40,7 @@ class DeadJobs:
         if after is not None and not isinstance(after, Job):
             raise ArgumentError(f"after={arguments.shown(after)}: must be the last job of the page before")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
-        rows = self._core.read(graveyard.page, queue=queue, kind=kind, limit=limit, after=cursor)
+        rows = self._core.read(dead.page, queue=queue, kind=kind, limit=limit, after=cursor)
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
 
     def redrive(
@@ -70,7 +70,7 @@ class DeadJobs:
             above = -1
             while limit is None or len(back) < limit:
                 batch = _BATCH if limit is None else min(_BATCH, limit - len(back))
-                came, stayed = self._core.write(graveyard.redrive, queue=queue, kind=kind, ids=some, above=above, limit=batch)
+                came, stayed = self._core.write(dead.redrive, queue=queue, kind=kind, ids=some, above=above, limit=batch)
                 back += came
                 left |= stayed
                 if len(came) + len(stayed) < batch:
@@ -91,7 +91,7 @@ class DeadJobs:
         :raises JobNotFoundError: one of these is not a dead job of that queue and kind.
         """
         for some in _batches(sorted(ids)):
-            if missing := set(some) - self._core.read(graveyard.which, ids=some, queue=queue, kind=kind):
+            if missing := set(some) - self._core.read(dead.which, ids=some, queue=queue, kind=kind):
                 raise self._not_dead(min(missing))
 
     def _not_dead(self, job_id: int) -> JobNotFoundError:
@@ -130,7 +130,7 @@ class DeadJobs:
         deleted = 0
         while limit is None or deleted < limit:
             batch = _BATCH if limit is None else min(_BATCH, limit - deleted)
-            gone = self._core.write(graveyard.purge, queue=queue, kind=kind, upto=upto, limit=batch)
+            gone = self._core.write(dead.purge, queue=queue, kind=kind, upto=upto, limit=batch)
             deleted += gone
             if gone < batch:
                 break
@@ -139,13 +139,13 @@ class DeadJobs:
 
 def _newest_to_purge(
     connection: Connection, store: Store, *, queue: str | None, kind: str | None, age: int | None, keep: int | None
-) -> graveyard.Place | None:
+) -> dead.DeadCursor | None:
     """When the last of the jobs to purge died, and its id."""
-    bounds: list[graveyard.Place] = []
+    bounds: list[dead.DeadCursor] = []
     if age is not None:
         bounds.append((store.read_clock(connection) - age, -1))
     if keep is not None:
-        bounds.append(graveyard.border(connection, store, queue=queue, kind=kind, keep=keep))
+        bounds.append(dead.purge_cursor(connection, store, queue=queue, kind=kind, keep=keep))
     return min(bounds, default=None)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from queue_db.db import QueueDB
 from queue_db.model import Controls, WorkerInfo
-from queue_db.store import controls, groups, insight
+from queue_db.store import controls, groups, insights
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
 #: Seconds for which a due job may wait, or a slot of a schedule, before it is called stuck.
@@ -42,7 +42,7 @@ def findings(db: QueueDB) -> list[Finding]:
 
 
 def _queues(db: QueueDB) -> Iterator[Finding]:
-    rows = db.core.read(insight.overdue, round(OVERDUE * 1e6), MOST)
+    rows = db.core.read(insights.overdue, round(OVERDUE * 1e6), MOST)
     if not rows:
         return
     said = db.core.read(controls.read, [row.queue for row in rows])
@@ -55,7 +55,7 @@ def _queues(db: QueueDB) -> Iterator[Finding]:
 
 def _parked(db: QueueDB) -> Iterator[Finding]:
     kinds: dict[tuple[str, str], tuple[int, float]] = {}
-    for row in db.core.read(insight.parked, round(PARKED * 1e6), LOOKED_AT):
+    for row in db.core.read(insights.parked, round(PARKED * 1e6), LOOKED_AT):
         jobs, longest = kinds.get((row.queue, row.kind), (0, 0.0))
         kinds[row.queue, row.kind] = jobs + row.jobs, max(longest, (row.read_at - row.since) / 1e6)
     for (queue, kind), (jobs, longest) in sorted(kinds.items(), key=lambda item: -item[1][1])[:MOST]:
@@ -115,7 +115,7 @@ def _groups(db: QueueDB) -> Iterator[Finding]:
 
 
 def _schedules(db: QueueDB) -> Iterator[Finding]:
-    for row in db.core.read(insight.late_schedules, round(OVERDUE * 1e6)):
+    for row in db.core.read(insights.late_schedules, round(OVERDUE * 1e6)):
         yield Finding(
             f"schedule {row.name!r} is {row.late / 1e6:,.0f} s late: no worker carries schedules out "
             "(Worker(…, schedules=True), or db.schedules.tick())",

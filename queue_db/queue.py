@@ -22,7 +22,7 @@ from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Controls, DeathReason, Job, NewJob, ProgressReport, QueueStats, RetainedResult, State, Verdict
 from queue_db.notifications.wakeups import Notifications
-from queue_db.store import Store, controls, groups, insight, leaving, sweep
+from queue_db.store import Store, controls, dependents, groups, insights, sweep
 from queue_db.store.callbacks import Fate
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs import new_jobs, progress
@@ -302,12 +302,12 @@ class Queue:
     def peek(self, limit: int = 10) -> list[Job]:
         """The due jobs that claims would find, in their order, without taking them."""
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        rows = self.core.read(insight.next_due, self.name, limit)
+        rows = self.core.read(insights.next_due, self.name, limit)
         return [job_from_row(row, State.AVAILABLE, self.core.codec) for row in rows]
 
     def stats(self) -> QueueStats:
         """Counts by state and kind, and the age of the longest waiting due job. Reads the whole queue."""
-        return self.core.read(insight.stats, self.name)
+        return self.core.read(insights.stats, self.name)
 
     # --- control ----------------------------------------------------------------------------------------------------
 
@@ -421,7 +421,7 @@ class Queue:
 
 
 def _cancel(connection: Connection, store: Store, job: Job, notifications: Notifications) -> tuple[set[int], set[str]]:
-    gone, fed = leaving.delete(connection, store, [(job.id, job.version)], lambda _: Fate.CANCELLED)
+    gone, fed = dependents.delete(connection, store, [(job.id, job.version)], lambda _: Fate.CANCELLED)
     if gone and job.state is State.RUNNING:
         notifications.notify_cancelled(connection, job.id)
     return gone, fed

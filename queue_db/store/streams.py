@@ -42,7 +42,7 @@ from queue_db.dialects.statements import Pairs, stays
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedError
 from queue_db.model import MOST_CLAIMED_VERSION
-from queue_db.store import controls, leaving
+from queue_db.store import controls, dependents
 from queue_db.store.base import Store, next_attempt, next_version
 from queue_db.store.callbacks import Fate
 from queue_db.store.pieces import give_up
@@ -565,7 +565,9 @@ def _leave(connection: Connection, store: Store, mine: ColumnElement[bool], pair
     marked = select(held.c.id).where(mine, held.c.id.in_([job_id for job_id, _ in pairs]), held.c.dead_reason.is_not(None))
     dead = set(connection.execute(marked).scalars())
     # A batch is completed in several parts: the first one locks all that the others may want.
-    gone, _ = leaving.delete(connection, store, pairs, lambda job_id: Fate.DEAD if job_id in dead else Fate.COMPLETED, every=True)
+    gone, _ = dependents.delete(
+        connection, store, pairs, lambda job_id: Fate.DEAD if job_id in dead else Fate.COMPLETED, every=True
+    )
     return gone
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, and_, func, or_, select
 
 from queue_db.dialects.clock import moment
-from queue_db.store import leaving
+from queue_db.store import dependents
 from queue_db.store.base import Store
 from queue_db.store.callbacks import Fate
 from queue_db.store.schema import MARKED
@@ -52,5 +52,5 @@ def delete_waiting(
     if not pairs:
         return 0, None, set()
     # Fenced like every change: a job that was claimed between the two statements stays.
-    gone, fed = leaving.delete(connection, store, pairs, lambda _: Fate.CANCELLED)
+    gone, fed = dependents.delete(connection, store, pairs, lambda _: Fate.CANCELLED)
     return len(gone), pairs[-1][0], fed

@@ -16,7 +16,7 @@ from queue_db.errors import StorageError
 from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Tie, tie_of
 from queue_db.store import LowWaterMarks, Store, settle
 from queue_db.store.callbacks import Fate
-from queue_db.store.leaving import leave
+from queue_db.store.dependents import leave
 
 #: A job won, and the token of the claim that won it.
 Won = tuple[ClaimedRow, str]

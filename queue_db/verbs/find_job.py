@@ -10,7 +10,7 @@ from queue_db.core import Core
 from queue_db.errors import JobNotFoundError
 from queue_db.leased_job import decode_headers
 from queue_db.model import Job, State, from_micros
-from queue_db.store import insight
+from queue_db.store import insights
 
 
 def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
@@ -19,7 +19,7 @@ def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
     :raises JobNotFoundError: there is no such job, live or dead.
     """
     arguments.whole("job_id", job_id, 0, 2**63 - 1)
-    found = core.read(insight.find, queue=queue, job_id=job_id)
+    found = core.read(insights.find, queue=queue, job_id=job_id)
     if found is None:
         raise JobNotFoundError(job_id, "any queue" if queue is None else f"queue {queue!r}")
     row, state = found

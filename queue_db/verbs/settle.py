@@ -20,7 +20,7 @@ from queue_db.model import DeathReason, RetainedResult, Verdict, to_micros
 from queue_db.notifications.deaths import Death
 from queue_db.store import Store, history, settle
 from queue_db.store.callbacks import Fate
-from queue_db.store.leaving import leave
+from queue_db.store.dependents import leave
 from queue_db.store.schema import CLASS_LENGTH
 from queue_db.verbs.fenced_change import FencedChange, Pairs, Work
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from queue_db.core import names_process, process_name
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.store import presence
+from queue_db.store import worker_registry
 from queue_db.worker.maintenance import PeriodicTask
 
 log = logging.getLogger("queue_db.worker")
@@ -89,7 +89,7 @@ class Registration:
             "stuck": stuck,
             "counters": json.dumps(counters),
         }
-        work = partial(presence.tell, store=self._db.store, name=self._name, values=values)
+        work = partial(worker_registry.heartbeat, store=self._db.store, name=self._name, values=values)
         try:
             self._db.database.run(work, name="presence", attempts=1)
         except QueueDBError as error:
@@ -99,17 +99,24 @@ class Registration:
     def deregister(self) -> None:
         """Delete the row."""
         with suppress(QueueDBError):
-            self._db.database.run(partial(presence.forget, store=self._db.store, name=self._name), name="presence", attempts=1)
+            self._db.database.run(
+                partial(worker_registry.deregister, store=self._db.store, name=self._name), name="presence", attempts=1
+            )
 
     def rescue_dead(self) -> int:
         """Return the jobs of dead processes of this machine to their queues; return how many jobs."""
         rescued = 0
         with suppress(QueueDBError):
             self._db.database.run(
-                partial(presence.forget_unseen, store=self._db.store, age=round(_DELETE_AFTER * 1e6)), name="presence", attempts=1
+                partial(worker_registry.deregister_unseen, store=self._db.store, age=round(_DELETE_AFTER * 1e6)),
+                name="presence",
+                attempts=1,
             )
             rows = self._db.database.run(
-                partial(presence.everybody, store=self._db.store, host=self._host), name="presence", write=False, attempts=1
+                partial(worker_registry.all_workers, store=self._db.store, host=self._host),
+                name="presence",
+                write=False,
+                attempts=1,
             )
             for row in rows:
                 worker = row.name.rpartition("#")[0]
@@ -117,7 +124,7 @@ class Registration:
                 if not self._host or not names_process(worker, row.pid) or _alive(worker, row.pid):
                     continue
                 count = self._db.rescue(worker)
-                self._db.database.run(partial(presence.forget, store=self._db.store, name=row.name), name="presence")
+                self._db.database.run(partial(worker_registry.deregister, store=self._db.store, name=row.name), name="presence")
                 level = logging.WARNING if count else logging.DEBUG  # its supervisor may have been faster
                 log.log(level, "process %d of this machine is dead: returned its %d jobs", row.pid, count)
                 rescued += count
@@ -130,7 +137,7 @@ def seen_here(db: QueueDB, within: float) -> list[float]:
     :raises StorageError: as every verb does.
     """
     host = host_identity() or socket.gethostname()[:100]
-    rows = db.database.run(partial(presence.everybody, store=db.store, host=host), name="workers", write=False)
+    rows = db.database.run(partial(worker_registry.all_workers, store=db.store, host=host), name="workers", write=False)
     silent = [max(0.0, (row.now - row.seen_at) / 1_000_000) for row in rows if _alive(row.name.rpartition("#")[0], row.pid)]
     return [seconds for seconds in silent if seconds <= within]
 

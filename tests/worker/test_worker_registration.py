@@ -10,7 +10,7 @@ import pytest
 
 from queue_db import State
 from queue_db.core import process_name
-from queue_db.store import presence as stored
+from queue_db.store import worker_registry as stored
 from queue_db.worker.registration import Registration, host_identity
 from tests.worker.serving import serving
 
@@ -128,11 +128,11 @@ def test_those_of_other_machines_and_of_chosen_names_are_left_alone(queue, db, o
     for name, host in rows.items():
         values = {"host": host, "pid": dead, "queues": "{}", "state": "working", "in_hand": 1, "counters": "{}"}
         with queue.transaction() as connection:
-            stored.tell(connection, db.store, f"{name}#1", values)
+            stored.heartbeat(connection, db.store, f"{name}#1", values)
     own = Registration(db, {}, lambda: ("working", 0, {}))
     assert own.rescue_dead() == 0
     assert {worker.name for worker in db.workers()} >= {f"{name}#1" for name in rows}
     assert queue.get(job_id).state is State.RUNNING
     for name in rows:
         with queue.transaction() as connection:
-            stored.forget(connection, db.store, f"{name}#1")
+            stored.deregister(connection, db.store, f"{name}#1")

@@ -1,4 +1,4 @@
-"""Who works: a row for each worker, for people, and for those who find that a process of their machine is dead."""
+"""The worker registry: one row for each worker, refreshed by heartbeats."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from queue_db.dialects.clock import moment
 from queue_db.store.base import Store
 
 
-def tell(connection: Connection, store: Store, name: str, values: dict[str, Any]) -> None:
-    """Say that a worker is there, and what it does."""
+def heartbeat(connection: Connection, store: Store, name: str, values: dict[str, Any]) -> None:
+    """Write a worker's row with its state and the time."""
     table = store.tables.workers
     store.dialect.begin(connection)
     seen = {**values, "seen_at": moment(store.clock is not None)}
@@ -20,20 +20,20 @@ def tell(connection: Connection, store: Store, name: str, values: dict[str, Any]
         connection.execute(insert(table).values(name=name, started_at=moment(store.clock is not None), **seen), store.time())
 
 
-def forget(connection: Connection, store: Store, name: str) -> None:
-    """It has gone."""
+def deregister(connection: Connection, store: Store, name: str) -> None:
+    """Delete the row of a worker that has stopped."""
     table = store.tables.workers
     connection.execute(delete(table).where(table.c.name == name))
 
 
-def forget_unseen(connection: Connection, store: Store, age: int) -> int:
-    """Forget those that nobody has seen for so many microseconds."""
+def deregister_unseen(connection: Connection, store: Store, age: int) -> int:
+    """Delete the rows without a heartbeat for ``age`` microseconds; return how many."""
     table = store.tables.workers
     return connection.execute(delete(table).where(table.c.seen_at < store.read_clock(connection) - age)).rowcount
 
 
-def everybody(connection: Connection, store: Store, host: str | None = None) -> list[Row[Any]]:
-    """All workers by name, or those of one host, with the time."""
+def all_workers(connection: Connection, store: Store, host: str | None = None) -> list[Row[Any]]:
+    """The rows of all workers, or those of one host, by name, with the time as ``now``."""
     table = store.tables.workers
     found = select(table, moment(store.clock is not None).label("now")).order_by(table.c.name)
     return list(connection.execute(found if host is None else found.where(table.c.host == host), store.time()))

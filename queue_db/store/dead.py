@@ -1,0 +1,159 @@
+"""The dead table: list, redrive, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.errors import TransientStorageError
+from queue_db.model import MOST_VERSION
+from queue_db.store import groups
+from queue_db.store.base import Store
+from queue_db.store.schema import BLOCKED
+
+DeadCursor = tuple[int, int]
+"""``(died_at, id)``: the position of a dead job in the order of deaths."""
+
+_BEFORE_ALL: DeadCursor = (-1, -1)
+
+# Columns that a redriven job keeps.
+_SAME = (
+    "id",
+    "queue",
+    "kind",
+    "payload",
+    "headers",
+    "priority",
+    "max_attempts",
+    "unique_key",
+    "created_at",
+    "last_error",
+    "group_key",
+)
+
+_Key = tuple[str, str]
+
+
+def _matching(store: Store, queue: str | None, kind: str | None, ids: Sequence[int] | None = None) -> list[ColumnElement[bool]]:
+    dead = store.tables.dead
+    conditions: list[ColumnElement[bool]] = []
+    if queue is not None:
+        conditions.append(dead.c.queue == queue)
+    if kind is not None:
+        conditions.append(dead.c.kind == kind)
+    if ids is not None:
+        conditions.append(dead.c.id.in_(ids))
+    return conditions
+
+
+def page(
+    connection: Connection, store: Store, *, queue: str | None, kind: str | None, limit: int, after: DeadCursor | None
+) -> list[Row[Any]]:
+    """Up to ``limit`` dead jobs, longest dead first. ``after``: the last job of the page before."""
+    dead = store.tables.dead
+    conditions = _matching(store, queue, kind)
+    if after is not None:
+        died_at, job_id = after
+        conditions.append((dead.c.died_at > died_at) | ((dead.c.died_at == died_at) & (dead.c.id > job_id)))
+    query = select(dead).where(*conditions).order_by(dead.c.died_at, dead.c.id).limit(limit)
+    return list(connection.execute(query).all())
+
+
+def which(connection: Connection, store: Store, *, ids: Sequence[int], queue: str | None, kind: str | None) -> set[int]:
+    """The ``ids`` of dead jobs of that queue and kind."""
+    return set(connection.execute(select(store.tables.dead.c.id).where(*_matching(store, queue, kind, ids))).scalars())
+
+
+def redrive(
+    connection: Connection,
+    store: Store,
+    *,
+    queue: str | None,
+    kind: str | None,
+    ids: Sequence[int] | None,
+    above: int,
+    limit: int,
+) -> tuple[list[int], dict[int, tuple[str, int | None]]]:
+    """Move up to ``limit`` dead jobs with ids above ``above`` back to their queues, due now, with no attempts, under their old ids.
+
+    Returns the ids moved, and the jobs that stay dead because a live job has their unique key: id → key and id of the live job.
+    """
+    dead = store.tables.dead
+    query = select(dead).where(*_matching(store, queue, kind, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
+    found = connection.execute(store.dialect.lock_rows(query, skip=False)).all()
+    if not found:
+        return [], {}
+    now = store.read_clock(connection)
+    returning, staying = _without_live_keys(connection, store, found)
+    rows = [
+        {name: getattr(row, name) for name in _SAME} | {"version": min(row.version + 1, MOST_VERSION), "available_at": now}
+        for row in returning
+    ]
+    if rows:
+        _block_behind_others(connection, store, rows)
+        try:
+            connection.execute(insert(store.tables.jobs), rows)
+        except IntegrityError as error:
+            raise TransientStorageError("a unique key was enqueued meanwhile", statement_name="dead.redrive") from error
+        connection.execute(delete(dead).where(dead.c.id.in_([row["id"] for row in rows])))
+    return [row["id"] for row in rows], staying
+
+
+def _without_live_keys(
+    connection: Connection, store: Store, found: Sequence[Row[Any]]
+) -> tuple[list[Row[Any]], dict[int, tuple[str, int | None]]]:
+    """The dead jobs whose unique keys are free; and the others: id → key and id of the job that has it."""
+    keyed = [(row.queue, row.unique_key) for row in found if row.unique_key is not None]
+    live = store.dialect.live_keys(connection, store.tables.jobs, keyed)
+    # None: a job that returns with this call.
+    owners: dict[_Key | None, int | None] = {key: job_id for key, (job_id, _) in live.items()}
+    free: list[Row[Any]] = []
+    taken: dict[int, tuple[str, int | None]] = {}
+    for row in found:
+        key = (row.queue, row.unique_key)
+        if row.unique_key is None:
+            free.append(row)
+        elif key in owners:
+            taken[row.id] = row.unique_key, owners[key]
+        else:
+            owners[key] = None  # two dead jobs may have the same key: one of them returns
+            free.append(row)
+    return free, taken
+
+
+def _block_behind_others(connection: Connection, store: Store, rows: Sequence[dict[str, Any]]) -> None:
+    """Lock the groups of jobs to insert, and block those that have to wait for others of their group."""
+    of_rows = [groups.of(row["queue"], row["group_key"]) for row in rows]
+    grouped = {group for group in of_rows if group is not None}
+    if not grouped:
+        return
+    limits: Mapping[str, int] = groups.lock(connection, store, grouped)
+    for row, waits in zip(rows, groups.waiting(connection, store, of_rows, limits), strict=True):
+        if waits:
+            row["available_at"] = BLOCKED
+
+
+def purge_cursor(connection: Connection, store: Store, *, queue: str | None, kind: str | None, keep: int) -> DeadCursor:
+    """The last job to delete if the ``keep`` jobs stay that died last; before all jobs if none is to be deleted."""
+    dead = store.tables.dead
+    query = select(dead.c.died_at, dead.c.id).where(*_matching(store, queue, kind))
+    row = connection.execute(query.order_by(dead.c.died_at.desc(), dead.c.id.desc()).offset(keep).limit(1)).first()
+    return _BEFORE_ALL if row is None else (row.died_at, row.id)
+
+
+def purge(connection: Connection, store: Store, *, queue: str | None, kind: str | None, upto: DeadCursor | None, limit: int) -> int:
+    """Delete up to ``limit`` dead jobs, up to and with the one at ``upto``; return how many."""
+    dead = store.tables.dead
+    conditions = _matching(store, queue, kind)
+    if upto is not None:
+        died_at, job_id = upto
+        conditions += [dead.c.died_at <= died_at, (dead.c.died_at < died_at) | (dead.c.id <= job_id)]
+    # In the order of an index: no index has the times of all queues.
+    order = [dead.c.id] if queue is None else [dead.c.died_at, dead.c.id]
+    query = select(dead.c.id).where(*conditions).order_by(*order).limit(limit)
+    ids = list(connection.execute(query).scalars())
+    # With the conditions again: meanwhile a job may have been redriven and have died anew.
+    return connection.execute(delete(dead).where(dead.c.id.in_(ids), *conditions)).rowcount if ids else 0
