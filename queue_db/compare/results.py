@@ -1,7 +1,7 @@
-"""The results of a comparison, as they are saved: plain data, JSON in and out.
+"""The results of a comparison as plain data, saved as JSON.
 
-A :class:`Comparison` holds one :class:`Bench` for each database, a bench one :class:`Row` for each contestant, a row one
-:class:`Run` for each repeat. What can be computed from these is a property and is not saved.
+A :class:`Comparison` has one :class:`Bench` per database, a bench one :class:`Row` per contestant, a row one :class:`Run` per
+repeat. Computed values are properties and are not saved.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ class Run:
 
     jobs: int  #: in the queue at the start
     added: int  #: enqueued while it ran (``--clone``)
-    left: int  #: jobs that left the queue; jobs + added when it finished
-    seconds: float  #: from letting the workers go until the last job had left
-    first: float | None  #: seconds until the first job was begun
-    executions: int  #: jobs begun, with repeats, without those added later
-    unique: int  #: different jobs among them
+    left: int  #: jobs that left the queue; jobs + added if the run finished
+    seconds: float  #: from the start signal until the last job left the queue
+    first: float | None  #: seconds from the start signal to the first execution
+    executions: int  #: executions, with repeats, without jobs added later
+    unique: int  #: different jobs among the executions
     duplicates: dict[int, int]  #: {executions: jobs} of the jobs executed more than once
     displacement: dict[int, int]  #: {|position − index|: executions}
     per_worker: list[int]  #: executions of each worker
-    latency: Latency | None  #: of claims that won something
+    latency: Latency | None  #: of claims that won at least one job
     rounds: int
     candidates: int
     won: int
     empty: int
-    lost: int  #: settles that came too late
+    lost: int  #: completions after the lease had been lost
     statements: int
     faults: dict[str, int]  #: deadlocks, serialization failures, lock timeouts, other errors
     client_cpu: float | None  #: seconds, all workers together
-    server_cpu: float | None  #: seconds of the server's processes; None where they cannot be seen from here
-    peak_memory: int  #: bytes, of the largest worker process
-    window: float | None = None  #: an adaptive strategy's window at the end, in jobs, mean of the workers
-    #: The asynchronous model's share of misses, from the rivals counted in each attempt; None without a window or such counts.
+    server_cpu: float | None  #: seconds of the server's processes; None if they are not visible
+    peak_memory: int  #: peak resident memory of the largest worker process, bytes
+    window: float | None = None  #: window of an adaptive strategy at the end, jobs, mean of the workers
+    #: Share of misses predicted by the asynchronous model from the competing claims of each attempt; None without a window.
     predicted_miss: float | None = None
 
     @classmethod
     def of(cls, history: History, *, window: float | None, client_cpu: float | None, server_cpu: float | None) -> Run:
-        """The measures of a run. ``window``: the width of the row's window, in jobs, if one of it is picked at random."""
+        """Compute the measures of a run. ``window``: width of the row's window in jobs, if it picks at random."""
         order = history.order()
         rivals = history.rivals()
         windows = [note.window for note in history.notes if note.window is not None]
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def miss_ratio(self) -> float:
-        """Share of the tried jobs that somebody else was faster at."""
+        """Share of the candidates that another worker won."""
         return miss_ratio(self.candidates, self.won)
 
     @property
@@ -112,20 +112,20 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant on one database, with all its repeats."""
+    """One contestant on one database with all its runs."""
 
     name: str
     family: str  #: article, product or peer
     batch: int  #: jobs per claim
-    claim: str  #: how jobs are won, in words
-    removal: str  #: how finished jobs leave
+    claim: str  #: how jobs are claimed, for people
+    removal: str  #: how finished jobs are removed, for people
     index: str  #: which index the claim uses
     workers: int
     window: float | None = None  #: width of a fixed window, in jobs
-    pick: str | None = None  #: how a job is drawn from it: head, uniform, geometric or slot
-    refused: str | None = None  #: why it did not run here
-    failed: str | None = None  #: what a worker said when it could not go on; the runs after that were left out
-    configuration: dict[str, str] = field(default_factory=dict)  #: a peer's settings, as its own documents advise
+    pick: str | None = None  #: how a job is picked from it: head, uniform, geometric or slot
+    refused: str | None = None  #: why it is not supported on this database
+    failed: str | None = None  #: the error of a worker; later runs were skipped
+    configuration: dict[str, str] = field(default_factory=dict)  #: settings of a peer
     runs: list[Run] = field(default_factory=list)
 
     @property
@@ -135,32 +135,32 @@ class Row:
 
     @property
     def finished(self) -> bool:
-        """Whether there is a run and every run came to its end."""
+        """Whether there is at least one run and every run finished."""
         return self.failed is None and bool(self.runs) and all(run.finished for run in self.runs)
 
     def total(self, name: str) -> int:
-        """The sum of one of the runs' numbers."""
+        """Return the sum of one field of the runs."""
         return sum(getattr(run, name) for run in self.runs)
 
     @property
     def repeats(self) -> int:
-        """Executions beyond the first of each job, all runs together."""
+        """Executions beyond the first of each job, over all runs."""
         return self.total("executions") - self.total("unique")
 
     @property
     def faults(self) -> dict[str, int]:
-        """Errors of the driver by kind, all runs together."""
+        """Driver errors by kind, over all runs."""
         kinds = sorted({kind for run in self.runs for kind in run.faults})
         return {kind: sum(run.faults.get(kind, 0) for run in self.runs) for kind in kinds}
 
     @property
     def miss_ratio(self) -> float:
-        """Share of the tried jobs that somebody else was faster at, all runs together."""
+        """Share of the candidates that another worker won, over all runs."""
         return miss_ratio(self.total("candidates"), self.total("won"))
 
     @property
     def attempts_per_claim(self) -> float | None:
-        """Jobs tried for each job won."""
+        """Candidates per won job."""
         return attempts_per_claim(self.total("candidates"), self.total("won"))
 
     @property
@@ -174,7 +174,7 @@ class Row:
 
     @property
     def statements_per_job(self) -> float | None:
-        """Round trips for each job that left; None where nobody counts them, as in peers."""
+        """Statements per job that left the queue; None if they are not counted, as for peers."""
         left, statements = self.total("left"), self.total("statements")
         return statements / left if left and statements else None
 
@@ -186,11 +186,11 @@ class Bench:
     url: str  #: passwords masked
     title: str  #: PostgreSQL, MySQL, MariaDB, SQLite
     server: str  #: name and version
-    facts: dict[str, str]  #: durability, isolation and the like, as the server tells them
+    facts: dict[str, str]  #: durability, isolation and similar settings of the server
     rows: list[Row] = field(default_factory=list)
 
     def row(self, name: str, batch: int = 1) -> Row | None:
-        """The row of that name and batch."""
+        """Return the row of that name and batch size."""
         return next((row for row in self.rows if row.name == name and row.batch == batch), None)
 
 
@@ -205,14 +205,14 @@ class Comparison:
     benches: list[Bench] = field(default_factory=list)
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
+        """Write the comparison as JSON."""
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
 
     @classmethod
     def load(cls, path: Path) -> Comparison:
-        """Read what :meth:`save` wrote.
+        """Read a file that :meth:`save` wrote.
 
-        :raises ArgumentError: when the file is no such thing.
+        :raises ArgumentError: the file cannot be read or is not a comparison.
         """
         try:
             return msgspec.json.decode(path.read_bytes(), type=cls)

@@ -1,4 +1,4 @@
-"""The report of a comparison: a page, its pictures and its data in a folder, and a table for the terminal."""
+"""The report of a comparison: an HTML page, plots and data in a folder, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["show", "write"]
 def write(comparison: Comparison, folder: Path) -> list[Path]:
     """Write ``index.html``, ``results.json`` and each plot as ``{database}-{plot}.png`` and ``.svg``; return the paths.
 
-    The folder is made where it is missing; files of these names are replaced.
+    A missing folder is created; files of these names are replaced.
 
     :raises OSError: the folder cannot be written to.
     """
-    # Matplotlib takes its time: those who only want a table in the terminal need not wait for it.
+    # Imported here: Matplotlib loads slowly, and the table in the terminal does not need it.
     from queue_db.compare.report import drawing
     from queue_db.compare.report.page import page, section
     from queue_db.compare.report.plots import PLOTS
@@ -48,9 +48,9 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
 
 
 def show(bench: Bench, machine: Mapping[str, str] | None = None) -> None:
-    """Print the table of a finished bench, the advice and the findings, as wide as the terminal is.
+    """Print the table of a finished bench, the recommendation and the findings at the width of the terminal.
 
-    :param machine: the machine's facts, as the comparison has them: a loaded one is told beside the advice.
+    :param machine: facts about the machine; if it was busy, a warning is printed with the recommendation.
     """
     from rich.console import Console
 

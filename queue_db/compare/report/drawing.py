@@ -1,4 +1,4 @@
-"""What all plots have in common: colours, axes, saving. No global state: figures are objects, settings hold while one is saved."""
+"""Colours, axes and saving, for all plots. Matplotlib's global state is not changed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from queue_db.compare.report.wording import number
+from queue_db.compare.results import Bench
 
-#: Okabe and Ito's palette, which the colour-blind can tell apart; black and yellow are left out: grid and paper need them.
+#: Okabe and Ito's palette for colour-blind readers, without black and yellow, which are used for the grid and the background.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 INK, SOFT, FAINT = "#222222", "#5A5A5A", "#8A8A8A"
 PALETTE = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY)
 MARKERS = "osD^vP"
 
-WIDTH = 9.0  #: inches; the page shows them at 96 pixels each
+WIDTH = 9.0  #: inches, of 96 pixels each in the page
 
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
 
 def blank(height: float, rows: int = 1, columns: int = 1, *, ratios: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
-    """A figure of :data:`WIDTH` × ``height`` inches and its axes, row by row. ``ratios``: heights of the rows."""
+    """Return a figure of :data:`WIDTH` × ``height`` inches and its axes, row by row. ``ratios``: relative heights of the rows."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
     grid = figure.subplots(rows, columns, squeeze=False, height_ratios=ratios)
     axes = [one for line in grid for one in line]
@@ -43,15 +44,22 @@ def blank(height: float, rows: int = 1, columns: int = 1, *, ratios: Sequence[fl
 
 
 def title(figure: Figure, text: str, below: str) -> None:
-    """What one sees, in bold, and under it where it was measured; the axes make room for both."""
+    """Add a title in bold and a line below it, and make room for both."""
     height = figure.get_figheight()
     figure.text(0.01, 1 - 0.12 / height, shown(text), fontsize=11, fontweight="bold", color=INK, va="top")
     figure.text(0.01, 1 - 0.34 / height, shown(below), fontsize=8.5, color=SOFT, va="top")
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 0.58 / height))
 
 
+def subtitle(bench: Bench) -> str:
+    """Return server, number of workers and number of runs."""
+    workers = sorted({row.workers for row in bench.rows})
+    runs = max((len(row.runs) for row in bench.rows), default=0)
+    return f"{bench.server} · {', '.join(map(str, workers))} workers · runs per row: {runs}"
+
+
 def plain(axes: Axes, which: Literal["x", "y"] = "x") -> None:
-    """Numbers with commas on an axis; on a logarithmic one also at 2 and 5 where there is room."""
+    """Format the numbers of an axis with commas; a short logarithmic x axis also gets ticks at 2 and 5."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     if axis.get_scale() == "log":
@@ -62,28 +70,28 @@ def plain(axes: Axes, which: Literal["x", "y"] = "x") -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Below all axes, so that it hides nothing."""
+    """Add a legend below all axes."""
     figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=8.5, frameon=False)
 
 
 def logarithmic(values: Sequence[float]) -> bool:
-    """Whether they lie too far apart for a linear axis."""
+    """Return whether the values need a logarithmic axis."""
     above = [value for value in values if value > 0 and math.isfinite(value)]
     return bool(above) and max(above) / min(above) > 20
 
 
 def shown(text: str) -> str:
-    """A name as it is: Matplotlib takes what stands between dollar signs for mathematics."""
+    """Escape dollar signs, which Matplotlib reads as mathematics."""
     return text.replace("$", r"\$")
 
 
 def _settings() -> AbstractContextManager[None]:
-    # Text stays text in an SVG: smaller, to be found and read aloud; a fixed salt makes the same figure the same file.
+    # Text stays text in an SVG, so that it is small, searchable and accessible; a fixed salt makes the files reproducible.
     return mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "queue_db", "font.family": "DejaVu Sans"})
 
 
 def png(figure: Figure) -> bytes:
-    """As a picture of 120 dots per inch."""
+    """Return the figure as a PNG of 120 dots per inch."""
     buffer = io.BytesIO()
     with _settings():
         figure.savefig(buffer, format="png", dpi=120)
@@ -91,7 +99,7 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """As one SVG element. ``name`` goes before its identifiers, so that several fit into one page; it has no network references."""
+    """Return the figure as one SVG element without network references; ``name`` prefixes its ids."""
     buffer = io.StringIO()
     with _settings():
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})

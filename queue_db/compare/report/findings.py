@@ -1,12 +1,12 @@
-"""What else a comparison shows: the original's deadlocks, the window's effect, the model, and peers that win."""
+"""Findings of a comparison: the original's deadlocks, the effect of the window, the model, and peers that are faster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from queue_db.compare.report.advice import (
+    AT_MOST_ONCE,
     DEFAULT,
-    OTHER_PROMISE,
     Advice,
     exactly_once,
     faults,
@@ -22,23 +22,23 @@ from queue_db.compare.results import Bench, Row
 
 ORIGINAL = "DBP-0-1-1"
 
-#: The article's ways out of it: five tries of the deletion, or a delete mark.
+#: The article's repairs: five tries of the deletion, or a delete mark.
 REPAIRED = ("DBP-0-1-5", "DBP-0-0-5", "DBP-1-0-1", "DBP-1-0-5")
 
-#: How near to the model a measured share of misses is called near.
-NEAR = 0.15
+#: Relative deviation of measured misses that still agrees with the model.
+TOLERANCE = 0.15
 
 
 def findings(bench: Bench) -> list[str]:
-    """Sentences, the most important first."""
+    """Return the findings as sentences, the most important first."""
     found = [*_default(bench), *_original(bench), *_repaired(bench), *_optimistic(bench), *_window(bench), *_peers(bench)]
-    return [*found, *_model(bench), *_other_promise(bench), *_broken(bench), *_refused(bench)]
+    return [*found, *_model(bench), *_at_most_once(bench), *_broken(bench), *_refused(bench)]
 
 
 def predicted_miss(row: Row) -> float | None:
-    """The model's share of misses, mean of the runs that have one."""
-    told = [run.predicted_miss for run in row.runs if run.predicted_miss is not None]
-    return sum(told) / len(told) if told else None
+    """Return the predicted share of misses, mean of the runs that have one."""
+    predicted = [run.predicted_miss for run in row.runs if run.predicted_miss is not None]
+    return sum(predicted) / len(predicted) if predicted else None
 
 
 def _ran(bench: Bench, family: str) -> list[Row]:
@@ -46,12 +46,12 @@ def _ran(bench: Bench, family: str) -> list[Row]:
 
 
 def _default(bench: Bench) -> Iterator[str]:
-    """Where the strategy that nobody has to choose is beaten, and by what."""
+    """Yield where the default strategy is beaten, and by which strategy."""
     rows = [row for row in bench.rows if row.family == "product" and row.name == DEFAULT and row.runs]
     beaten, best, once = [], [], False
     for row in rows:
         if not recommendable(row):
-            continue  # told among the broken
+            continue  # reported by _broken
         rivals = [other for other in bench.rows if recommendable(other) and other.batch == row.batch and other is not row]
         ratios = {other.name: ratio for other in sorted(rivals, key=median, reverse=True) if (ratio := between(other, row))}
         faster = [f"{name} ({ratio} its jobs/s)" for name, ratio in ratios.items() if ratio.faster]
@@ -60,7 +60,7 @@ def _default(bench: Bench) -> Iterator[str]:
             beaten.append(f"at {row.batch} per claim by {join(faster)}")
         elif rivals:
             best.append(f"{row.batch}")
-    how = "in the only run" if once else "beyond the noise"
+    how = "in a single run" if once else "beyond the noise"
     if beaten:
         yield f"The default, {DEFAULT}, is beaten {how} {join(beaten)}."
     if best:
@@ -78,14 +78,14 @@ def _original(bench: Bench) -> Iterator[str]:
         for host in HOSTS
         if (one := published(kind_of(bench.title), host, ORIGINAL)) and one.executions
     ]
-    beside = f" (the article, of 10,000: {', '.join(theirs)})" if theirs else ""
+    beside = f" (the article, for 10,000 jobs: {', '.join(theirs)})" if theirs else ""
     if deadlocks or twice:
         yield (
-            f"The original ({row.name}) met {several(deadlocks, 'deadlock')} and executed {several(twice, 'job')} more than once: "
+            f"The original ({row.name}) had {several(deadlocks, 'deadlock')} and executed {several(twice, 'job')} more than once: "
             f"{executions}{beside}."
         )
     else:
-        yield f"The original ({row.name}) met no deadlock and executed no job twice here: {executions}{beside}." + (
+        yield f"The original ({row.name}) had no deadlock and executed no job twice: {executions}{beside}." + (
             " This server no longer deadlocks." if kind_of(bench.title) == "mysql" else ""
         )
 
@@ -97,12 +97,12 @@ def _repaired(bench: Bench) -> Iterator[str]:
     good, bad = [row for row in rows if exactly_once(row)], [row for row in rows if not exactly_once(row)]
     if good:
         yield (
-            f"Executed every job exactly once, by repeating the deletion or by a delete mark: "
+            "These repairs of the original, which retry the deletion or set a delete mark, executed every job exactly once: "
             f"{join([f'{row.name} ({errors(row)})' for row in good])}."
         )
     if bad:
-        told = [f"{row.name} ({repeats(row)}{'' if row.finished else ', did not finish'})" for row in bad]
-        yield f"The repair did not hold (five tries were not enough, or a reservation ran out) for {join(told)}."
+        failed = [f"{row.name} ({repeats(row)}{'' if row.finished else ', did not finish'})" for row in bad]
+        yield f"The repair was not sufficient (five tries failed, or a reservation expired) for {join(failed)}."
 
 
 def _optimistic(bench: Bench) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _optimistic(bench: Bench) -> Iterator[str]:
         return
     bad = [row for row in rows if not exactly_once(row)]
     if bad:
-        yield f"Not every optimistic row executed each job exactly once: {join([row.name for row in bad])}."
+        yield f"These optimistic rows did not execute every job exactly once: {join([row.name for row in bad])}."
     else:
         yield f"Each of the {several(len(rows), 'optimistic row')} of the article executed every job exactly once."
 
@@ -123,8 +123,11 @@ def _window(bench: Bench) -> Iterator[str]:
     theirs = [
         f"{one.value:.2f} × on {host}" for host in HOSTS if (one := published_ratio(kind_of(bench.title), host, "DBO-1", "DBO-0"))
     ]
-    beside = f"; the article: {', '.join(theirs)}" if theirs else ""
-    yield f"A window of N jobs instead of one makes {ratio} of the article's optimistic throughput (DBO-1 over DBO-0){beside}."
+    beside = f"; in the article: {', '.join(theirs)}" if theirs else ""
+    yield (
+        f"With a window of N jobs instead of one, the article's optimistic strategy has {ratio} the jobs/s "
+        f"(DBO-1 over DBO-0){beside}."
+    )
 
 
 def _peers(bench: Bench) -> Iterator[str]:
@@ -133,22 +136,22 @@ def _peers(bench: Bench) -> Iterator[str]:
     for peer in sorted(peers, key=median, reverse=True):
         rivals = [row for row in ours if row.batch == peer.batch]
         if not rivals:
-            yield f"{label(peer)} ran beside no row of ours with the same batch: {measured(peer)}."
+            yield f"{label(peer)} has no queue_db row of the same batch size to compare with: {measured(peer)}."
             continue
         best = max(rivals, key=median)
         ratio = between(peer, best)
         if ratio is None:
             continue
-        ours_best = f"our fastest row, {label(best)}"
+        ours_best = f"queue_db's fastest row, {label(best)}"
         if ratio.faster:
-            how = "wins" if ratio.wins else "was faster in the only run"
+            how = "wins" if ratio.wins else "was faster in a single run"
             yield f"The peer {label(peer)} {how}: {ratio} the jobs/s of {ours_best} ({measured(peer)})."
         elif ratio.tie:
             yield f"The peer {label(peer)} ties with {ours_best}: {ratio} its jobs/s ({measured(peer)})."
         else:
             beaten.append((peer, ratio, best))
     if beaten:
-        yield f"Slower than our fastest row with the same batch: {join([_behind(*one) for one in beaten])}."
+        yield f"Slower than queue_db's fastest row with the same batch size: {join([_behind(*one) for one in beaten])}."
 
 
 def _behind(peer: Row, ratio: Ratio, best: Row) -> str:
@@ -160,34 +163,34 @@ def _model(bench: Bench) -> Iterator[str]:
     if not pairs:
         return
     far = [
-        f"{row.name} {percent(row.miss_ratio)} against {percent(model)}"
+        f"{row.name} {percent(row.miss_ratio)} measured, {percent(model)} predicted"
         for row, model in pairs
-        if abs(row.miss_ratio / model - 1) > NEAR
+        if abs(row.miss_ratio / model - 1) > TOLERANCE
     ]
-    rest = f"; farther off: {join(far)}." if far else "."
+    rest = f"; outside: {join(far)}." if far else "."
     yield (
-        f"Measured misses lie within {NEAR * 100:.0f} % of the asynchronous model in {len(pairs) - len(far)} of "
+        f"Measured misses lie within {TOLERANCE * 100:.0f} % of the asynchronous model in {len(pairs) - len(far)} of "
         f"{several(len(pairs), 'row')} with uniform picks{rest}"
     )
 
 
-def _other_promise(bench: Bench) -> Iterator[str]:
+def _at_most_once(bench: Bench) -> Iterator[str]:
     best = {choice.row.batch: choice.row for choice in Advice.of(bench).choices}
-    rows = [row for row in bench.rows if row.name == OTHER_PROMISE and row.family == "product" and row.rate and row.batch in best]
-    told = [f"{between(row, best[row.batch])} {best[row.batch].name}'s jobs/s with batches of {row.batch}" for row in rows]
-    if told:
-        yield f"At most once (a job vanishes with its worker, so it is not recommended): {join(told)}."
+    rows = [row for row in bench.rows if row.name == AT_MOST_ONCE and row.family == "product" and row.rate and row.batch in best]
+    ratios = [f"{between(row, best[row.batch])} {best[row.batch].name}'s jobs/s with batches of {row.batch}" for row in rows]
+    if ratios:
+        yield f"At most once (jobs of a worker that dies are lost, so it is never recommended): {join(ratios)}."
 
 
 def _broken(bench: Bench) -> Iterator[str]:
     for row in bench.rows:
         if (missing := unfinished(row)) and (row.runs or row.failed is not None):
             yield f"{label(row)} {missing}."
-        elif row.repeats and short_name(row) not in (ORIGINAL, *REPAIRED):  # those have been told
+        elif row.repeats and short_name(row) not in (ORIGINAL, *REPAIRED):  # reported above
             yield f"{label(row)} executed jobs more than once: {several(row.repeats, 'repeated execution')}, {errors(row)}."
     failing = [f"{label(row)}: {errors(row)}" for row in _ran(bench, "product") if faults(row)]
     if failing:
-        yield f"Errors of the product's own rows: {join(failing)}."
+        yield f"Errors in the product's rows: {join(failing)}."
 
 
 def _refused(bench: Bench) -> Iterator[str]:
@@ -196,4 +199,4 @@ def _refused(bench: Bench) -> Iterator[str]:
         if row.refused is not None:
             reasons.setdefault(row.refused, []).append(label(row))
     for reason, names in reasons.items():
-        yield f"Did not run here: {join(names)} ({reason})."
+        yield f"Not supported on this database: {join(names)} ({reason})."

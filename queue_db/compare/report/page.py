@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else. What it says is made here, how it looks stands in the template."""
+"""The HTML page, a single file: its content is computed here, its layout is in the template."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from queue_db.compare.results import Bench, Comparison, Row
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the big table."""
+    """A line of the full table."""
 
     row: Row
     cells: list[str]
@@ -34,19 +34,19 @@ class RatioLine:
 
     over: str
     under: str
-    words: str
-    theirs: list[str]  #: one for each of the article's hosts
-    ours: str
+    meaning: str
+    published: list[str]  #: one per host of the article
+    measured: str
     tie: bool
-    beside: str  #: errors and repeated executions of the two
+    problems: str  #: errors and repeated executions of both rows
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot as it stands in the page. The element comes from :func:`queue_db.compare.report.drawing.svg`."""
+    """A plot in the page. The element comes from :func:`queue_db.compare.report.drawing.svg`."""
 
     name: str
-    words: str
+    description: str
     element: Markup
 
 
@@ -65,7 +65,7 @@ class Section:
 
 
 def section(bench: Bench, slug: str, drawn: Mapping[str, str], machine: Mapping[str, str]) -> Section:
-    """What the page says of a database. ``drawn``: SVG elements by the plot's name."""
+    """Return the content of the page for one database. ``drawn``: SVG elements by the name of the plot."""
     advice = Advice.of(bench, machine)
     return Section(
         slug=slug,
@@ -77,14 +77,14 @@ def section(bench: Bench, slug: str, drawn: Mapping[str, str], machine: Mapping[
             for row in bench.rows
         ],
         ratios=[*_article(bench), *_product(bench)],
-        # Matplotlib escapes the texts in it; nobody else writes into an element.
+        # Matplotlib escapes all texts in the element.
         pictures=[Picture(name, PLOTS[name][1], Markup(element)) for name, element in drawn.items()],  # noqa: S704
         peers=[row for row in bench.rows if row.configuration],
     )
 
 
 def page(comparison: Comparison, sections: list[Section]) -> str:
-    """The HTML of the whole comparison."""
+    """Return the HTML of the whole comparison."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("queue_db.compare.report", "."),
         autoescape=True,
@@ -105,13 +105,13 @@ def page(comparison: Comparison, sections: list[Section]) -> str:
 def _article(bench: Bench) -> list[RatioLine]:
     kind = published.kind_of(bench.title)
     lines = []
-    for over, under, words in published.PAIRS:
-        theirs = [published.published_ratio(kind, host, over, under) for host in published.HOSTS]
+    for over, under, meaning in published.PAIRS:
+        figures = [published.published_ratio(kind, host, over, under) for host in published.HOSTS]
         first, second = find(bench, over), find(bench, under)
         ours = between(first, second)
-        if ours is not None or any(theirs):
-            told = [f"{one.value:.2f} × (± {one.sd:.2f})" if one else NOTHING for one in theirs]
-            lines.append(_line(over, under, words, told, ours, (first, second)))
+        if ours is not None or any(figures):
+            texts = [f"{one.value:.2f} × (± {one.sd:.2f})" if one else NOTHING for one in figures]
+            lines.append(_line(over, under, meaning, texts, ours, (first, second)))
     return lines
 
 
@@ -122,22 +122,22 @@ def _product(bench: Bench) -> list[RatioLine]:
             first, second = find(bench, over, batch), find(bench, under, batch)
             ours = between(first, second)
             if ours is not None:
-                words = f"queue_db's own, {batch} per claim"
-                lines.append(_line(over, under, words, [NOTHING] * len(published.HOSTS), ours, (first, second)))
+                meaning = f"queue_db's rows, {batch} per claim"
+                lines.append(_line(over, under, meaning, [NOTHING] * len(published.HOSTS), ours, (first, second)))
     return lines
 
 
 def _line(
-    over: str, under: str, words: str, theirs: list[str], ours: Ratio | None, rows: tuple[Row | None, Row | None]
+    over: str, under: str, meaning: str, figures: list[str], ours: Ratio | None, rows: tuple[Row | None, Row | None]
 ) -> RatioLine:
-    told = {f"{name}: {errors(row)}, {repeats(row)}" for name, row in zip((over, under), rows, strict=True) if row and row.runs}
+    problems = {f"{name}: {errors(row)}, {repeats(row)}" for name, row in zip((over, under), rows, strict=True) if row and row.runs}
     clean = all(row is None or not (row.faults or row.repeats) for row in rows)
     return RatioLine(
         over=over,
         under=under,
-        words=words,
-        theirs=theirs,
-        ours=str(ours) if ours else NOTHING,
+        meaning=meaning,
+        published=figures,
+        measured=str(ours) if ours else NOTHING,
         tie=ours is not None and ours.tie,
-        beside=("no errors, no job twice" if clean else "; ".join(sorted(told))) if told else NOTHING,
+        problems=("no errors, no repeated executions" if clean else "; ".join(sorted(problems))) if problems else NOTHING,
     )

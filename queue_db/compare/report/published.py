@@ -1,7 +1,7 @@
-"""The article's own figures, to be shown as ratios beside the measured ones: its machines of 2018 say nothing in jobs/s.
+"""The article's figures, shown as ratios next to the measured ones; its jobs/s, measured in 2018, are outdated.
 
-Recomputed from the raw files of the benchmark's repository: 10 workers, 10,000 empty jobs, 10 repeats for each file. Throughput is
-from the runs without the protocol table, executions and displacement from those with it.
+Recomputed from the raw files of the benchmark's repository: 10 workers, 10,000 empty jobs, 10 repeats per file. Throughput is from
+runs without the protocol table, executions and displacement from runs with it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """One row on one host. Where a row was run in several sessions, each has its place in ``rates`` and ``sds``."""
+    """One row on one host. ``rates`` and ``sds`` have one element per session."""
 
     host: str  #: C4.large (2 vCPU) or Forpsi (1 vCPU)
     kind: str  #: mysql, pgsql or sqlite
     name: str  #: without the database: DBO-1, DBP-0-1-1
-    rates: tuple[float, ...]  #: jobs/s, means of ten runs
-    sds: tuple[float, ...]  #: of the ten runs
+    rates: tuple[float, ...]  #: jobs/s, mean of ten runs
+    sds: tuple[float, ...]  #: standard deviation of the ten runs
     executions: float | None = None  #: of 10,000 jobs, mean of ten runs
-    mean: float | None = None  #: displacement, places
-    largest: tuple[int, int] | None = None  #: displacement, least and greatest maximum of a run, places
+    mean: float | None = None  #: mean displacement, positions
+    largest: tuple[int, int] | None = None  #: smallest and largest maximum displacement of a run, positions
 
     @property
     def rate(self) -> float:
@@ -31,13 +31,13 @@ class Figure:
 
     @property
     def sd(self) -> float:
-        """Of the runs, pooled over the sessions."""
+        """Standard deviation of the runs, pooled over the sessions."""
         return math.sqrt(statistics.fmean(sd * sd for sd in self.sds))
 
 
 @dataclass(frozen=True)
 class PublishedRatio:
-    """The article's jobs/s of one row over those of another, on one host."""
+    """The ratio of the article's jobs/s of two rows on one host."""
 
     host: str
     value: float
@@ -101,44 +101,44 @@ FIGURES: tuple[Figure, ...] = (
     Figure(FORPSI, "sqlite", "DBO-2", (206.57,), (4.88,), 10000, 4.21, (247, 411)),
 )
 
-#: What is worth a ratio, (over, under), and what it tells.
+#: Pairs of rows, (over, under), and the meaning of their ratio.
 PAIRS: tuple[tuple[str, str, str], ...] = (
-    ("DBO-1", "DBO-0", "what a window of N jobs brings"),
-    ("DBO-1", "DBP-0-0-5", "optimistic against the repaired pessimistic row"),
-    ("DBO-1", "DBP-0-1-1", "optimistic against the original"),
-    ("DBO-2", "DBO-1", "geometric pick instead of uniform: less disorder"),
+    ("DBO-1", "DBO-0", "effect of a window of N jobs"),
+    ("DBO-1", "DBP-0-0-5", "optimistic compared with the repaired pessimistic row"),
+    ("DBO-1", "DBP-0-1-1", "optimistic compared with the original"),
+    ("DBO-2", "DBO-1", "geometric instead of uniform pick: less displacement"),
     ("DBO-5", "DBO-1", "half the window, uniform"),
     ("DBO-6", "DBO-1", "half the window, geometric"),
-    ("DBP-0-0-5", "DBP-0-1-1", "what the repair brings: no SELECT before the DELETE, five tries"),
-    ("DBP-0-1-5", "DBP-0-0-5", "what the SELECT before the DELETE costs"),
-    ("DBP-1-0-1", "DBP-0-0-5", "what the delete mark costs"),
-    ("DBP-noindex", "DBP-0-0-5", "what dropping the index on queue costs"),
+    ("DBP-0-0-5", "DBP-0-1-1", "effect of the repair: no SELECT before the DELETE, five tries"),
+    ("DBP-0-1-5", "DBP-0-0-5", "cost of the SELECT before the DELETE"),
+    ("DBP-1-0-1", "DBP-0-0-5", "cost of the delete mark"),
+    ("DBP-noindex", "DBP-0-0-5", "cost of dropping the index on queue"),
 )
 
-#: Where the article's plots and sentences differ from its own raw files.
+#: Differences between the article's plots and text and its raw files.
 NOTES: tuple[str, ...] = (
     (
-        "Forpsi, DBP-mysql-0-0-5: the plot says 190.47 jobs/s. It averages the two plain sessions (214.15 and 217.43) with one in "
-        "which jobs enqueue others (139.83). The figure is 215.8, which is faster than DBO-1's 210.1 there; the SELECT before the "
-        "DELETE costs 16 %, not 5 %."
+        "Forpsi, DBP-mysql-0-0-5: the plot shows 190.47 jobs/s, the mean of the two plain sessions (214.15 and 217.43) and one in "
+        "which jobs enqueue others (139.83). Without it the mean is 215.8, faster than DBO-1's 210.1 there; the SELECT before the DELETE "
+        "costs 16 %, not 5 %."
     ),
     (
         "“Reordering bounded by 70” does not hold in its own runs: the largest displacements of DBO-1 on C4.large MySQL are 59 to "
-        "102, above 70 in seven runs of ten. There is no bound: the largest of n jobs grows as W·(ln n + 0.577 − 1)."
+        "102, above 70 in seven runs of ten. There is no bound: the largest displacement of n jobs grows as W·(ln n + 0.577 − 1)."
     ),
     "beanstalkd's “biggest offset 6” is 33 in one run; the Redis run that should have shown its order recorded nothing.",
-    "PostgreSQL on C4.large varies by 15 to 50 % from run to run: only its large ratios mean something.",
-    "DBO-9 and DBO-10 (W = 2N) never ran: the original took them for DBO-5 and DBO-6. Here they run, and have no counterpart.",
+    "PostgreSQL on C4.large varies by 15 to 50 % from run to run: only its large ratios are significant.",
+    "DBO-9 and DBO-10 (W = 2N) never ran: a bug took them for DBO-5 and DBO-6. They run here.",
 )
 
 
 def published(kind: str, host: str, name: str) -> Figure | None:
-    """The article's figure. ``kind``: mysql, pgsql or sqlite."""
+    """Return the article's figure; None without one. ``kind``: mysql, pgsql or sqlite."""
     return next((one for one in FIGURES if (one.kind, one.host, one.name) == (kind, host, name)), None)
 
 
 def published_ratio(kind: str, host: str, over: str, under: str) -> PublishedRatio | None:
-    """The ratio of two of its figures; None where it has not both."""
+    """Return the ratio of two of its figures; None if one is missing."""
     first, second = published(kind, host, over), published(kind, host, under)
     if first is None or second is None:
         return None
@@ -147,5 +147,5 @@ def published_ratio(kind: str, host: str, over: str, under: str) -> PublishedRat
 
 
 def kind_of(title: str) -> str:
-    """The article's name of the database that ``title`` is nearest to: MariaDB is its MySQL. Empty for others."""
+    """Return the article's name for a database; MariaDB corresponds to its MySQL. Empty for other databases."""
     return {"postgresql": "pgsql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}.get(title.lower(), "")

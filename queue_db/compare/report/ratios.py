@@ -1,4 +1,4 @@
-"""One throughput against another, with its noise: what may be called faster, and what is a tie."""
+"""The ratio of two throughputs with its noise, and when it counts as a tie."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from queue_db.compare.measures import Spread
 from queue_db.compare.report.wording import short_name
 from queue_db.compare.results import Bench, Row
 
-#: Differences smaller than this share are ties, however small the spread: another day or another disk makes as much.
+#: Smaller differences are ties even with a small spread: another day or disk makes a difference as large.
 MARGIN = 0.10
 
-#: What is compared beside the article's own: (over, under), by short name.
+#: Pairs of the product's rows in the table of ratios: (over, under), by short name.
 PRODUCT_PAIRS: tuple[tuple[str, str], ...] = (
     ("optimistic", "skip_locked"),
     ("adaptive", "skip_locked"),
@@ -23,15 +23,15 @@ PRODUCT_PAIRS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Ratio:
-    """Jobs/s over jobs/s: of the medians, with the standard deviation that the two spreads give it."""
+    """The ratio of two medians of jobs/s, with the standard deviation that follows from both spreads."""
 
     value: float
-    sd: float | None  #: None when one of them ran only once
-    tie: bool  #: under :data:`MARGIN` apart, or mean ± sd of the two overlap
+    sd: float | None  #: None if one of them has a single run
+    tie: bool  #: less than :data:`MARGIN` apart, or mean ± sd of both overlap
 
     @classmethod
     def of(cls, over: Spread | None, under: Spread | None) -> Ratio | None:
-        """None when one of them is missing or zero."""
+        """Return the ratio; None if one of them is missing or zero."""
         if over is None or under is None or min(over.mean, over.median, under.mean, under.median) <= 0:
             return None
         value = over.median / under.median
@@ -43,7 +43,7 @@ class Ratio:
 
     @property
     def faster(self) -> bool:
-        """Whether the first is faster: beyond the noise where that is known, by more than the margin where it is not."""
+        """Whether the first is faster: beyond the noise if the spreads are known, otherwise by more than the margin."""
         return not self.tie and self.value > 1
 
     @property
@@ -53,16 +53,18 @@ class Ratio:
 
     def __str__(self) -> str:
         if self.sd is None:
-            digits = 2 if self.value < 2 else 1 if self.value < 10 else 0  # more would say more than was measured
+            digits = (
+                2 if self.value < 2 else 1 if self.value < 10 else 0
+            )  # more digits would suggest a precision that was not measured
             return f"{self.value:.{digits}f} ×"
         return f"{self.value:.2f} ×" + (f" (± {self.sd:.2f})" if self.sd else "")
 
 
 def between(over: Row | None, under: Row | None) -> Ratio | None:
-    """The ratio of two rows' jobs/s; None when one did not run or never finished."""
+    """Return the ratio of two rows' jobs/s; None if one has no finished run."""
     return None if over is None or under is None else Ratio.of(over.rate, under.rate)
 
 
 def find(bench: Bench, name: str, batch: int = 1) -> Row | None:
-    """The row of that short name and batch."""
+    """Return the row of that short name and batch size."""
     return next((row for row in bench.rows if short_name(row) == name and row.batch == batch), None)

@@ -1,4 +1,4 @@
-"""The big table: all rows of a database, a group of columns for each measure, the model beside what was measured."""
+"""The full table of a database: one line per row, a group of columns per measure, predictions next to measurements."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from queue_db.compare import theory
 from queue_db.compare.measures import Latency
 from queue_db.compare.report.findings import predicted_miss
-from queue_db.compare.report.plots import slots
+from queue_db.compare.report.misses import slots
 from queue_db.compare.report.wording import NOTHING, known, mebibytes, milliseconds, number, percent
 from queue_db.compare.results import Row, Run
 
 
 @dataclass(frozen=True)
 class Group:
-    """Columns under one heading."""
+    """Columns with a common heading."""
 
     heading: str
     columns: tuple[tuple[str, Callable[[Row], str]], ...]
 
 
 def lock_step(row: Row) -> float | None:
-    """Share of misses in lock-step; None without a window."""
+    """Return the predicted share of misses in lock-step; None without a window."""
     width = slots(row)
     return None if width is None else theory.lock_step_miss(width, row.workers)
 
 
 def window(row: Row) -> float | None:
-    """Width of the window in jobs, the adaptive one's as it was at the end."""
+    """Return the width of the window in jobs; for adaptive at the end of the run."""
     width = slots(row)
     return None if width is None else width * row.batch
 
@@ -67,7 +67,7 @@ def _per_job(seconds: Callable[[Run], float | None]) -> Callable[[Row], str]:
 
 
 def _uniform(formula: Callable[[Row, float], float]) -> Callable[[Row], str]:
-    """A closed form of a uniform pick; it does not speak of geometric ones."""
+    """Return a cell with a closed formula for uniform picks; it does not hold for geometric ones."""
 
     def cell(row: Row) -> str:
         width = window(row)
@@ -76,7 +76,7 @@ def _uniform(formula: Callable[[Row, float], float]) -> Callable[[Row], str]:
     return cell
 
 
-def _fair(row: Row) -> str:
+def _per_worker(row: Row) -> str:
     counts = [jobs for run in row.runs for jobs in run.per_worker]
     return f"{min(counts):,} – {max(counts):,}" if counts else NOTHING
 
@@ -85,7 +85,7 @@ def _duplicates(row: Row) -> str:
     return number(sum(sum(run.duplicates.values()) for run in row.runs))
 
 
-def _twice(row: Row) -> str:
+def _most(row: Row) -> str:
     most = max((times for run in row.runs for times in run.duplicates), default=1 if row.total("executions") else 0)
     return number(most)
 
@@ -105,8 +105,8 @@ GROUPS: tuple[Group, ...] = (
         (
             ("all", lambda row: number(row.total("executions"))),
             ("unique", lambda row: number(row.total("unique"))),
-            ("jobs run twice or more", _duplicates),
-            ("most for one job", _twice),
+            ("jobs executed repeatedly", _duplicates),
+            ("of one job, max", _most),
         ),
     ),
     Group(
@@ -116,7 +116,7 @@ GROUPS: tuple[Group, ...] = (
             ("seriali­zation", _fault("serialization failure")),
             ("lock timeouts", _fault("lock timeout")),
             ("other", _other),
-            ("settled too late", lambda row: number(row.total("lost"))),
+            ("lost leases", lambda row: number(row.total("lost"))),
         ),
     ),
     Group(
@@ -129,7 +129,7 @@ GROUPS: tuple[Group, ...] = (
         ),
     ),
     Group(
-        "displacement, places",
+        "displacement, positions",
         (
             ("mean", lambda row: number(row.diff.mean) if row.diff.histogram else NOTHING),
             ("model", _uniform(lambda row, width: theory.mean_displacement(width))),
@@ -145,7 +145,7 @@ GROUPS: tuple[Group, ...] = (
         (
             ("state­ments per job", lambda row: number(row.statements_per_job)),
             ("first job after, ms", lambda row: milliseconds(_mean_of(row, lambda run: run.first))),
-            ("jobs of a worker, min – max", _fair),
+            ("jobs per worker, min – max", _per_worker),
             ("peak memory of a worker, MiB", lambda row: mebibytes(max((run.peak_memory for run in row.runs), default=0))),
         ),
     ),
@@ -153,10 +153,10 @@ GROUPS: tuple[Group, ...] = (
 
 
 def cells(row: Row) -> list[str]:
-    """One text for each column."""
+    """Return one text per column."""
     return [cell(row) for group in GROUPS for _, cell in group.columns]
 
 
 def headings(groups: Sequence[Group] = GROUPS) -> list[tuple[str, int]]:
-    """Each group's heading and how many columns stand under it."""
+    """Return each group's heading and its number of columns."""
     return [(group.heading, len(group.columns)) for group in groups]

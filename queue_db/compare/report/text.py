@@ -1,4 +1,4 @@
-"""A finished bench for the terminal: a compact table, the advice, and what else was found."""
+"""A finished bench for the terminal: a compact table, the recommendation and the findings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from queue_db.compare.report.findings import findings
 from queue_db.compare.report.wording import NOTHING, errors, milliseconds, number, percent, several, unfinished
 from queue_db.compare.results import Bench, Row
 
-#: Columns of the terminal from which on there is room for order and latency.
+#: Width of the terminal from which the table has columns for displacement and latency.
 _WIDE = 110
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The table, the advice and the findings; give it to ``console.print``."""
+    """The table, the recommendation and the findings, for ``console.print``."""
 
     bench: Bench
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -30,18 +30,18 @@ class Summary:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield table(self.bench, wide=options.max_width >= _WIDE)
         if self.bench.facts:
-            yield _said(", ".join(f"{name} {value}" for name, value in self.bench.facts.items()), "dim")
+            yield _text(", ".join(f"{name} {value}" for name, value in self.bench.facts.items()), "dim")
         advice = Advice.of(self.bench, self.machine)
-        yield _said(f"→ {advice.sentence}", "bold")
+        yield _text(f"→ {advice.sentence}", "bold")
         for caveat in advice.caveats:
-            yield Padding(_said(f"! {caveat}", "yellow"), (0, 0, 0, 2))
+            yield Padding(_text(f"! {caveat}", "yellow"), (0, 0, 0, 2))
         for finding in findings(self.bench):
-            yield Padding(_said(f"· {finding}"), (0, 0, 0, 2))
+            yield Padding(_text(f"· {finding}"), (0, 0, 0, 2))
 
 
 def table(bench: Bench, *, wide: bool = True) -> Table:
-    """A line for each row; a throughput never stands without its errors and repeated executions."""
-    drawn = Table(title=_said(f"{bench.server} · jobs/s: median of the finished runs"), title_justify="left", box=box.SIMPLE_HEAD)
+    """Return a table with one line per row: throughput, errors and repeated executions."""
+    drawn = Table(title=_text(f"{bench.server} · jobs/s: median of the finished runs"), title_justify="left", box=box.SIMPLE_HEAD)
     drawn.add_column("row", overflow="fold", min_width=14)
     for heading, _ in _NUMBERS + (_MORE if wide else ()):
         drawn.add_column(heading, justify="right", no_wrap=True)
@@ -49,18 +49,20 @@ def table(bench: Bench, *, wide: bool = True) -> Table:
     for row in bench.rows:
         numbers = [Text(NOTHING if row.refused is not None else cell(row)) for _, cell in _NUMBERS + (_MORE if wide else ())]
         style = "red" if unfinished(row) or row.repeats else "dim" if row.refused is not None else ""
-        drawn.add_row(_said(row.name if row.batch == 1 else f"{row.name} ×{row.batch}"), *numbers, _said(_wrong(row)), style=style)
+        drawn.add_row(
+            _text(row.name if row.batch == 1 else f"{row.name} ×{row.batch}"), *numbers, _text(_problems(row)), style=style
+        )
     return drawn
 
 
-def _said(text: str, style: str = "") -> Text:
-    # A saved file may come from anywhere: its names are no markup and send the terminal no orders.
+def _text(text: str, style: str = "") -> Text:
+    # Names from a loaded file must not contain markup or control characters.
     return Text("".join(letter if letter.isprintable() else "�" for letter in text), style=style)
 
 
-def _wrong(row: Row) -> str:
+def _problems(row: Row) -> str:
     if row.refused is not None:
-        return f"refused: {row.refused}"
+        return f"not supported: {row.refused}"
     repeated = several(row.repeats, "repeated execution") if row.repeats else None
     return "; ".join(part for part in (unfinished(row), errors(row) if row.faults else None, repeated) if part) or "none"
 
@@ -81,6 +83,9 @@ _NUMBERS: tuple[_Column, ...] = (
     ("misses", lambda row: percent(row.miss_ratio) if row.total("candidates") else NOTHING),
 )
 _MORE: tuple[_Column, ...] = (
-    ("displaced\nmean / max", lambda row: f"{number(row.diff.mean)} / {number(row.diff.max)}" if row.diff.histogram else NOTHING),
+    (
+        "displacement\nmean / max",
+        lambda row: f"{number(row.diff.mean)} / {number(row.diff.max)}" if row.diff.histogram else NOTHING,
+    ),
     ("claim, ms\np50 / p99", _claims),
 )

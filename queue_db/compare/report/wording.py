@@ -1,4 +1,4 @@
-"""Numbers and rows in words, the same in the page, the pictures and the terminal."""
+"""Numbers and rows as text, the same in the page, the plots and the terminal."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from queue_db.compare.results import Row
 
 NOTHING = "–"
 
-#: Runs of a row from which on its spread says something.
+#: Smallest number of runs with a meaningful spread.
 ENOUGH = 3
 
-#: Processes that run or wait to run, for each core, above which a machine has other things to do.
+#: Load average per core above which the machine counts as busy.
 LOADED = 0.5
 
 
 def known(value: float | None) -> bool:
-    """Whether there is a number; a server that hides its processor time leaves None or NaN."""
+    """Return whether there is a finite number; an unknown processor time is None or NaN."""
     return value is not None and math.isfinite(value)
 
 
 def number(value: float | None) -> str:
-    """With three significant digits or all before the point, and commas: 12,345 · 12.3 · 0.12."""
+    """Return a number with three significant digits or all integer digits, and commas: 12,345 · 12.3 · 0.12."""
     if value is None or not math.isfinite(value):
         return NOTHING
     if abs(value) < 100:
@@ -33,71 +33,71 @@ def number(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of 0 … 1 as per cent."""
+    """Return a share of 0 … 1 as a percentage."""
     if share is None or not math.isfinite(share):
         return NOTHING
     return "0 %" if share == 0 else "<0.1 %" if share < 0.001 else f"{share:.1%}".replace("%", " %")
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Seconds as milliseconds, without the unit."""
+    """Return seconds as milliseconds, without the unit."""
     return NOTHING if seconds is None else number(seconds * 1000)
 
 
 def mebibytes(size: float) -> str:
-    """Bytes as MiB, without the unit."""
+    """Return bytes as MiB, without the unit."""
     return number(round(size / 2**20)) if size > 0 else NOTHING
 
 
 def several(count: int, what: str) -> str:
-    """``1 deadlock``, ``1,575 deadlocks``."""
+    """Return ``1 deadlock`` or ``1,575 deadlocks``."""
     return f"{count:,} {what}" if count == 1 or what == "other" else f"{count:,} {what}s"
 
 
 def errors(row: Row) -> str:
-    """The driver's errors of a row by kind, all runs together."""
+    """Return the driver errors of all runs by kind."""
     found = [several(count, "other error" if kind == "other" else kind) for kind, count in row.faults.items() if count]
     return ", ".join(found) or "no errors"
 
 
 def repeats(row: Row) -> str:
-    """Executions beyond the first of each job, all runs together."""
-    return several(row.repeats, "repeated execution") if row.repeats else "no job twice"
+    """Return the number of executions beyond the first of each job, in all runs."""
+    return several(row.repeats, "repeated execution") if row.repeats else "no repeated executions"
 
 
 def label(row: Row) -> str:
-    """Name and batch."""
+    """Return name and batch size."""
     return row.name if row.batch == 1 else f"{row.name}, batches of {row.batch}"
 
 
 def caveats(rows: Sequence[Row], machine: Mapping[str, str]) -> list[str]:
-    """What makes the figures of these rows less certain than they look."""
+    """Return warnings about the reliability of these rows' figures."""
     found = []
     fewest = min((len(row.runs) for row in rows), default=ENOUGH)
     if fewest == 1:
         found.append(
-            "Each row ran only once: its spread is not known, and any difference may be chance. Repeat it with --repeat 10."
+            "Each row ran only once: the spread is unknown, and any difference may be chance. Measure again with --repeat 10."
         )
     elif fewest < ENOUGH:
-        found.append(f"Only {fewest} runs of each row: their spread is a guess. Repeat it with --repeat 10.")
+        found.append(f"Only {fewest} runs per row: the spread is a rough estimate. Measure again with --repeat 10.")
     try:
         load, cores = float(machine["load before"].split()[0]), int(machine["cores"])
     except (KeyError, ValueError, IndexError):
         return found
     if load > LOADED * cores:
         found.append(
-            f"This machine was busy with something else before the comparison began (load {load:g} on {several(cores, 'core')}): "
-            "the figures are of what was left."
+            f"This machine was busy before the comparison began (load {load:g} on {several(cores, 'core')}): "
+            "the figures are too low and less reliable."
         )
     return found
 
 
 def unfinished(row: Row) -> str | None:
-    """What is missing of a row that did not come to its end; None when nothing is, or it was refused."""
+    """Return why a row did not finish; None if it finished or is not supported."""
     if row.refused is not None or row.finished:
         return None
     if row.failed is not None:
-        return f"failed: {(row.failed.strip().splitlines() or ['without a word'])[-1]}"
+        return f"failed: {(row.failed.strip().splitlines() or ['no message'])[-1]}"
     late = [run for run in row.runs if not run.finished]
     if not late:
         return "did not run"
@@ -106,7 +106,7 @@ def unfinished(row: Row) -> str | None:
 
 
 def short_name(row: Row) -> str:
-    """An article's row without the database, as ``DBO-1`` or ``DBP-0-1-1``; the others' names as they are."""
+    """Return the name of an article's row without the database, such as ``DBO-1``; other names unchanged."""
     if row.family != "article":
         return row.name
     first, _, rest = row.name.partition("-")
