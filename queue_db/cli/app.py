@@ -16,6 +16,7 @@ from queue_db.cli import (
     enqueue,
     finished,
     inspection,
+    maintenance,
     migrate,
     removal,
     schedules,
@@ -60,7 +61,7 @@ def queue_db(
 
 
 for _module in (
-    *(migrate, doctor, compare),
+    *(migrate, doctor, maintenance, compare),
     *(enqueue, inspection, removal, dead, finished),
     *(control, schedules, streams),
     *(work, top, alive),

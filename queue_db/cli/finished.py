@@ -1,4 +1,4 @@
-"""``queue-db finished list`` and ``prune``: the retained results of completed jobs."""
+"""``queue-db finished list``: the retained results of completed jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queue_db.model import Finished
 
 app = typer.Typer(
     name="finished",
-    help="Completed jobs that their handler or worker retains, with their results: list them, delete the expired ones.",
+    help='Completed jobs that their handler or worker retains, with their results. "queue-db prune" deletes the expired ones.',
     no_args_is_help=True,
     rich_help_panel=panels.JOBS,
 )
@@ -43,14 +43,6 @@ def list_finished(*, queue: QueueOption = None, kind: KindOption = None, limit: 
             for job in jobs
         ],
     )
-
-
-@command(app, "prune", "queue-db finished prune", "queue-db finished prune --json")
-def prune(*, common: CommonOptions) -> None:
-    """Delete expired completed jobs, and failed attempts older than 30 days. Workers do this once a minute."""
-    with common.open() as db, output.busy("pruning"):
-        deleted = db.prune()
-    common.print({"deleted": deleted}, f"deleted {deleted:,} finished jobs and failed attempts")
 
 
 def _record(job: Finished) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url, text, update
+from sqlalchemy import delete, make_url, text, update
 
 from queue_db import Finished, PermanentStorageError, State
 from queue_db.db import QueueDB
@@ -644,6 +644,16 @@ def test_finished_jobs(ask, queue, db):
     table = db.store.tables.finished
     with queue.transaction() as connection:
         connection.execute(update(table).where(table.c.id == ids[0]).values(expires_at=1))
-    assert ask("finished", "prune", "--json").record["deleted"] >= 1
+    assert ask("prune", "--json").record["deleted"] >= 1
     assert [one["id"] for one in ask("finished", "list", "--queue", queue.name, "--json").records] == ids[1:]
-    assert "finished jobs" in ask("finished", "prune").out
+    assert "expired rows" in ask("prune").out
+
+
+def test_repair_groups_unblocks_what_sql_has_blocked(ask, queue, db):
+    first, second = (queue.enqueue("n", group="g") for _ in range(2))
+    jobs = db.store.tables.jobs
+    with queue.transaction() as connection:
+        connection.execute(delete(jobs).where(jobs.c.id == first))
+    assert queue.get(second).state is State.BLOCKED
+    assert ask("repair-groups", queue.name).out == f"repaired the groups of queue {queue.name!r}\n"
+    assert [job.id for job in queue.claim(5)] == [second]

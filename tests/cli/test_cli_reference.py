@@ -54,7 +54,6 @@ def test_these_are_the_commands():
         "dead redrive",
         "dead purge",
         "finished list",
-        "finished prune",
         "limit",
         "pause",
         "resume",
@@ -68,6 +67,8 @@ def test_these_are_the_commands():
         "streams release",
         "work",
         "alive",
+        "prune",
+        "repair-groups",
         "compare",
     }
 

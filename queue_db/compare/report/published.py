@@ -119,8 +119,8 @@ PAIRS: tuple[tuple[str, str, str], ...] = (
 NOTES: tuple[str, ...] = (
     (
         "Forpsi, DBP-mysql-0-0-5: the plot shows 190.47 jobs/s, the mean of the two plain sessions (214.15 and 217.43) and one in "
-        "which jobs enqueue others (139.83). Without it the mean is 215.8, faster than DBO-1's 210.1 there; the SELECT before the DELETE "
-        "costs 16 %, not 5 %."
+        "which jobs enqueue others (139.83). Without it the mean is 215.8, faster than DBO-1's 210.1 there; the SELECT before the "
+        "DELETE costs 16 %, not 5 %."
     ),
     (
         "“Reordering bounded by 70” does not hold in its own runs: the largest displacements of DBO-1 on C4.large MySQL are 59 to "

@@ -1,0 +1,30 @@
+"""``queue-db prune`` and ``repair-groups``: maintenance that workers do once a minute."""
+
+from __future__ import annotations
+
+import typer
+
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.options import CommonOptions, QueueArgument
+
+app = typer.Typer(rich_help_panel=panels.SETUP)
+
+
+@command(app, "prune", "queue-db prune", "queue-db prune --json")
+def prune(*, common: CommonOptions) -> None:
+    """Delete expired results and unique keys, and failed attempts older than 30 days. Workers do this once a minute."""
+    with common.open() as db, output.busy("pruning"):
+        deleted = db.prune()
+    common.print({"deleted": deleted}, f"deleted {deleted:,} expired rows")
+
+
+@command(app, "repair-groups", "queue-db repair-groups mail")
+def repair_groups(queue: QueueArgument, *, common: CommonOptions) -> None:
+    """Unblock the groups of a queue after its jobs were deleted with SQL. Workers do this once a minute.
+
+    A job that was deleted past the API leaves the next job of its group blocked.
+    """
+    with common.open() as db:
+        db.queue(queue).repair_groups()
+    common.print({"queue": queue, "repaired": True}, f"repaired the groups of queue {queue!r}")
