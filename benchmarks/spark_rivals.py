@@ -80,7 +80,7 @@ def load_data(url: str, table: str, jobs: int, folder: str) -> Spent:
     file = Path(folder) / "load.tsv"
     file.write_text("".join(f"{QUEUE}\t{payload(number)}\n" for number in range(jobs)))
     parsed = make_url(url)
-    options = dialect_for(parsed.get_backend_name()).visiting_options(parsed, local_infile=True)
+    options = dialect_for(parsed.get_backend_name()).short_lived_options(parsed, local_infile=True)
     options.setdefault("connect_args", {})["local_infile"] = True
     from sqlalchemy import NullPool, create_engine
 

@@ -173,15 +173,15 @@ class Dialect:
 
     # --- a place of one's own ---------------------------------------------------------------------------------------
 
-    def annex(self, url: URL, name: str) -> tuple[URL, str | None]:
+    def scratch_schema(self, url: URL, name: str) -> tuple[URL, str | None]:
         """Where tables can stand apart from all others: the URL to open, and the schema. Default: a schema of that name."""
         return url, name
 
-    def make_annex(self, connection: Connection, name: str) -> None:
+    def make_scratch_schema(self, connection: Connection, name: str) -> None:
         """Make that place."""
         connection.execute(CreateSchema(name))
 
-    def drop_annex(self, connection: Connection, name: str) -> None:
+    def drop_scratch_schema(self, connection: Connection, name: str) -> None:
         """Remove it with everything in it, if it is there."""
         connection.execute(DropSchema(name, cascade=True, if_exists=True))
 
@@ -194,7 +194,7 @@ class Dialect:
         """Arguments of ``create_engine`` for an engine that we make: isolation and a limit on every network wait."""
         return {}
 
-    def visiting_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
+    def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         """:meth:`engine_options` for a short visit, also through a pooler that gives each transaction another session.
 
         ``local_infile``: the server may ask this process for the rows of a file that it loads.
@@ -257,26 +257,26 @@ class Dialect:
     def fetch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """The rows of ``statement``, an object that is made once and kept; on our own connections by the shortest way."""
         transaction = transactions.own(connection)
-        if transaction is None or not self.hands_over(connection.dialect):
+        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
             return connection.execute(statement, values).all()
         transaction.sent += 1
-        text, arguments = self.ready(connection, statement, values)
+        text, arguments = self.render(connection, statement, values)
         return direct.fetch(connection, text, arguments)
 
-    def touch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> int:
+    def execute(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> int:
         """:meth:`fetch` for a statement that returns no rows: how many it touched."""
         transaction = transactions.own(connection)
-        if transaction is None or not self.hands_over(connection.dialect):
+        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
             return connection.execute(statement, values).rowcount
         transaction.sent += 1
-        text, arguments = self.ready(connection, statement, values)
+        text, arguments = self.render(connection, statement, values)
         return direct.change(connection, text, arguments)
 
-    def hands_over(self, sql: SQLAlchemyDialect) -> bool:
+    def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
         """Whether such statements can be handed to this driver. Default: to one that can take values by position."""
         return sql.paramstyle in direct.PARAMSTYLES
 
-    def ready(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    def render(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
         """Text and arguments for the driver of one of our own connections."""
         return direct.written(statement, connection.dialect).filled(values)
 
@@ -353,7 +353,7 @@ class Dialect:
             assigned["until"] = until
             del assigned["lease"]
             assigned.pop("now", None)
-        won = self.touch(connection, change_of(self, plan, one=len(pairs) == 1), assigned | wanted(pairs))
+        won = self.execute(connection, change_of(self, plan, one=len(pairs) == 1), assigned | wanted(pairs))
         if won == len(pairs) and not plan.waits:
             return TakeResult([as_claimed(row, until) for row in candidates], len(pairs), heads, unseen)
         if won == 0:
@@ -398,7 +398,7 @@ class Dialect:
             pairs = self.hold(connection, jobs, pairs)
         if not pairs:
             return set()
-        deleted = self.touch(connection, delete_of(self, jobs, one=len(pairs) == 1), wanted(pairs))
+        deleted = self.execute(connection, delete_of(self, jobs, one=len(pairs) == 1), wanted(pairs))
         return {job_id for job_id, _ in pairs} if deleted else set()
 
     def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
@@ -511,7 +511,7 @@ class Dialect:
         """Insert rows of these columns as the driver does it fastest; return its ``lastrowid``."""
         statement, names = insert_into(jobs, columns), new(columns)
         transaction = transactions.own(connection)
-        if transaction is None or not self.hands_over(connection.dialect):
+        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
             named = [dict(zip(names, row, strict=True)) for row in rows]
             return int(connection.execute(statement, named).lastrowid or 0)
         transaction.sent += 1

@@ -118,11 +118,11 @@ class MySQL(Dialect):
         except (OSError, ValueError):
             return None  # on another machine, or not for our eyes
 
-    def make_annex(self, connection: Connection, name: str) -> None:
+    def make_scratch_schema(self, connection: Connection, name: str) -> None:
         quoted = connection.dialect.identifier_preparer.quote(name)
         connection.exec_driver_sql(f"CREATE DATABASE {quoted} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 
-    def drop_annex(self, connection: Connection, name: str) -> None:
+    def drop_scratch_schema(self, connection: Connection, name: str) -> None:
         connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {connection.dialect.identifier_preparer.quote(name)}")
 
     def analyze(self, connection: Connection, table: Table) -> None:
@@ -140,7 +140,7 @@ class MySQL(Dialect):
         unknown = _LACKING.get(url.get_driver_name(), ())
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query and name not in unknown}}
 
-    def visiting_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
+    def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # A publication of millions of jobs is one statement, and whoever publishes the same waits for it.
         longer = {"read_timeout": 1800, "write_timeout": 1800, "init_command": _lock_waits(60)}
         arguments = self.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
@@ -206,7 +206,7 @@ class MySQL(Dialect):
             return {job_id for (job_id,) in gone}
         # Where a DELETE takes no hint, the form for several tables does.
         several = _delete(jobs, f"USING {sql.identifier_preparer.format_table(jobs)} {_FORCE}", one=len(pairs) == 1, returns=False)
-        return {job_id for job_id, _ in pairs} if self.touch(connection, several, values) else set()
+        return {job_id for job_id, _ in pairs} if self.execute(connection, several, values) else set()
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
         # That few jobs have a key lets the index of the keys look good: all of the queue would be locked, and then sorted.

@@ -213,7 +213,7 @@ class PostgreSQL(ReturningDialect):
             waits["options"] = " ".join([str(waits["options"]), *([given] if isinstance(given, str) else given)])
         return {"connect_args": {name: value for name, value in waits.items() if name == "options" or name not in url.query}}
 
-    def visiting_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
+    def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # Poolers refuse settings at the start of a session, or hand them on to the wrong client.
         arguments = self.engine_options(url)["connect_args"]
         arguments.pop("options")
@@ -363,11 +363,11 @@ class PostgreSQL(ReturningDialect):
                 self._prepares = False
             raise
 
-    def hands_over(self, sql: SQLAlchemyDialect) -> bool:
+    def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
         return self._prepares and not self._pooling.found
 
-    def ready(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-        return prepared.ready(connection, statement, values)
+    def render(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        return prepared.render(connection, statement, values)
 
     def notify(self, connection: Connection, channel: str, text: str) -> None:
         connection.execute(select(func.pg_notify(channel, text)))

@@ -74,7 +74,7 @@ def prepared(statement: Executable) -> Prepared:
     )
 
 
-def ready(connection: Connection, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
+def render(connection: Connection, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
     """Prepare ``statement`` on this connection, unless that has been done, and return what executes it."""
     known: dict[str, float] = connection.info.setdefault(_KEY, {})
     parts = prepared(statement)

@@ -40,7 +40,7 @@ class Place:
         :param csv: many rows are to be read, as CSV where the database writes that.
         """
         dialect = dialect_for(self.url.get_backend_name())
-        options = dialect.visiting_options(self.url, local_infile=self.local_infile)
+        options = dialect.short_lived_options(self.url, local_infile=self.local_infile)
         engine = create_engine(self.url, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True, **options)
         dialect.limit_waits(engine)
         try:

@@ -177,13 +177,13 @@ def test_workers_that_start_late_leave_nothing_after_ctrl_c(house: House, earlie
     _PLACE_IS_GONE.clear()
     _SENT.clear()
     dialect = type(laboratory.dialect_for(house.kind))
-    drop = dialect.drop_annex
+    drop = dialect.drop_scratch_schema
 
     def dropped(self: Any, connection: Any, name: str) -> None:
         drop(self, connection, name)
         _PLACE_IS_GONE.set()
 
-    monkeypatch.setattr(dialect, "drop_annex", dropped)
+    monkeypatch.setattr(dialect, "drop_scratch_schema", dropped)
     late = SlowStarter("late", row_of("DBO-1").claiming, row_of("DBO-1").removing, earlier=earlier)
     with pytest.raises(KeyboardInterrupt):
         compare([house.url], plan("late"), more=[late])
