@@ -13,7 +13,7 @@ from benchmarks.busy import fib_of_25
 from benchmarks.draining import peak_memory
 from queue_db import QueueDB
 from queue_db.worker import Worker
-from queue_db.worker.events import Happening
+from queue_db.worker.events import EventType
 
 
 def run(
@@ -45,7 +45,7 @@ def run(
         }
         worker.handles(None, executor=executor)(handlers[work])
         if not until_empty:
-            worker.on(lambda event: waits.append(event.job.waited or 0.0) if event.what is Happening.STARTED else None)
+            worker.on(lambda event: waits.append(event.job.waited or 0.0) if event.type is EventType.STARTED else None)
         sent = [0]
         run_ = db.database.run
 

@@ -21,7 +21,7 @@ from queue_db.instrumentation.sampling import STATES, Sampling
 from queue_db.model import Counters
 from queue_db.notifications.deaths import Death
 from queue_db.worker import Worker
-from queue_db.worker.events import Happening, JobEvent
+from queue_db.worker.events import EventType, JobEvent
 
 #: Upper bounds, seconds: from a job that does nothing to one that runs for an hour.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
@@ -34,7 +34,7 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
         use the database, every ten seconds, or if it takes s seconds, 100 · s seconds after the last time; the others read what it
         has found. ``queue_db_depth_age_seconds`` says how old that is.
     """
-    jobs = Counter("queue_db_jobs", "What happened to jobs", ["queue", "kind", "what"], registry=registry)
+    jobs = Counter("queue_db_jobs", "What happened to jobs", ["queue", "kind", "event"], registry=registry)
     deaths = "Jobs that went to the dead table, or were lost at most once, by reason"
     dead = Counter("queue_db_dead", deaths, ["queue", "kind", "reason"], registry=registry)
     runs = Histogram("queue_db_job_seconds", "How long handlers ran", ["queue", "kind"], buckets=BUCKETS, registry=registry)
@@ -48,10 +48,10 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
 
     def count(event: JobEvent) -> None:
         job = event.job
-        jobs.labels(job.queue, job.kind, event.what.value).inc()
+        jobs.labels(job.queue, job.kind, event.type.value).inc()
         if event.seconds is not None:
             runs.labels(job.queue, job.kind).observe(event.seconds)
-        if event.what is Happening.STARTED and job.waited is not None:
+        if event.type is EventType.STARTED and job.waited is not None:
             waits.labels(job.queue, job.kind).observe(job.waited)
 
     def count_death(death: Death) -> None:

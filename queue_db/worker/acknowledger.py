@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from queue_db import arguments
 from queue_db.errors import StorageError, UnknownKindError, text_of
 from queue_db.leased_job import LeasedJob
-from queue_db.model import DeathReason, RetainedResult, Verdict
+from queue_db.model import DeathReason, Kept, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
-from queue_db.worker.events import Happening
+from queue_db.worker.events import EventType
 from queue_db.worker.handlers import Handling
 from queue_db.worker.logs import about
 from queue_db.worker.outages import Activity
@@ -208,7 +208,7 @@ def _verb(one: Done) -> tuple[Done, str, Any]:
         case Unknown():
             verb, detail = "defer", (f"parked: {outcome.error}", outcome.grace)
         case Snooze() | Retry() if (wrong := _wrong_wait(outcome)) is not None:
-            log.warning("%r failed: %s", one.job, wrong, extra=about(one.job, Happening.FAILED, one.seconds))
+            log.warning("%r failed: %s", one.job, wrong, extra=about(one.job, EventType.FAILED, one.seconds))
             one, verb = one._replace(outcome=wrong), "fail"
         case Snooze():
             verb, detail = "snooze", float(outcome.seconds)
@@ -233,7 +233,7 @@ def _wrong_wait(outcome: Snooze | Retry) -> Exception | None:
 
 def _settling(queue: Queue, verb: str, detail: Any) -> _Settling:
     return {
-        "complete": lambda ones: queue.complete_many(_jobs(ones), retained=_retained(queue, ones)),
+        "complete": lambda ones: queue.complete_many(_jobs(ones), kept=_kept(queue, ones)),
         "settled": lambda ones: [Verdict.APPLIED for _ in ones],
         "lost": lambda ones: [Verdict.LOST for _ in ones],
         "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
@@ -244,14 +244,14 @@ def _settling(queue: Queue, verb: str, detail: Any) -> _Settling:
     }[verb]
 
 
-def _retained(queue: Queue, ones: Sequence[Done]) -> list[RetainedResult | None] | None:
+def _kept(queue: Queue, ones: Sequence[Done]) -> list[Kept | None] | None:
     """What is to be remembered of these jobs; nothing of most."""
     if not any(one.keep for one in ones):
         return None
     return [_of(queue, one) for one in ones]
 
 
-def _of(queue: Queue, one: Done) -> RetainedResult | None:
+def _of(queue: Queue, one: Done) -> Kept | None:
     if not one.keep:
         return None
     result: str | None = None
@@ -259,8 +259,8 @@ def _of(queue: Queue, one: Done) -> RetainedResult | None:
         result = queue.db.codec.encode(one.outcome)
     except Exception as error:  # noqa: BLE001 - the codec is the application's
         # The work is done: to do it again would not make its result any better.
-        log.warning("%r: the result cannot be kept: %s", one.job, error, extra=about(one.job, Happening.COMPLETED, one.seconds))
-    return RetainedResult(result, arguments.seconds("keep", one.keep))
+        log.warning("%r: the result cannot be kept: %s", one.job, error, extra=about(one.job, EventType.COMPLETED, one.seconds))
+    return Kept(result, arguments.seconds("keep", one.keep))
 
 
 def _fail(queue: Queue, ones: Sequence[Done]) -> list[Verdict]:
@@ -279,7 +279,7 @@ def _wait(one: Done) -> float | None:
         arguments.seconds("backoff", seconds)
     except Exception:
         message = "the backoff of %r failed for attempt %d: the usual one is taken"
-        log.exception(message, one.job, one.job.attempts, extra=about(one.job, Happening.FAILED, one.seconds))
+        log.exception(message, one.job, one.job.attempts, extra=about(one.job, EventType.FAILED, one.seconds))
         return None
     return seconds
 

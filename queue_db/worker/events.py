@@ -11,7 +11,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 
 
-class Happening(StrEnum):
+class EventType(StrEnum):
     """What happened to a job."""
 
     STARTED = "started"  #: its handler is about to be called
@@ -28,7 +28,7 @@ class Happening(StrEnum):
 class JobEvent:
     """Something happened to a job. Each attempt begins with one event at most and ends with exactly one."""
 
-    what: Happening
+    type: EventType
     job: LeasedJob
     #: What the handler returned, or raised; None when it has only started.
     outcome: Any = None

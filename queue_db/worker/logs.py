@@ -11,7 +11,7 @@ from queue_db.queue import Queue
 def about(job: LeasedJob, outcome: str | None = None, seconds: float | None = None) -> dict[str, Any]:
     """``job_id, queue, kind, attempt, worker``, and where they are known ``outcome`` and ``seconds``. Never the payload.
 
-    :param outcome: what became of it, in the words of :class:`queue_db.worker.events.Happening`.
+    :param outcome: what became of it, in the words of :class:`queue_db.worker.events.EventType`.
     :param seconds: how long its handler ran.
     """
     queue: Queue = job.source  # type: ignore[assignment]

@@ -25,7 +25,7 @@ from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.worker.acknowledger import Acknowledger, Done, LeaseLost, Unknown
 from queue_db.worker.alone import Alone
 from queue_db.worker.claimer import Claimer
-from queue_db.worker.events import Happening, JobEvent
+from queue_db.worker.events import EventType, JobEvent
 from queue_db.worker.executors import Assignment, Loop, Threads
 from queue_db.worker.handlers import Handler, Handling, Stoppable, late
 from queue_db.worker.heartbeat import Heartbeat
@@ -315,7 +315,7 @@ class Run:
                     # By its handler, which goes on all the same.
                     self._told(Done(job, None, None, object()), verdict)
                     continue
-                what = Happening.RELEASED if verdict else Happening.LOST
+                what = EventType.RELEASED if verdict else EventType.LOST
                 given += bool(verdict)
                 self._count(what.value, 1)
                 if verdict is Verdict.LOST:
@@ -460,7 +460,7 @@ class Run:
                 self._report(done)
             if isinstance(outcome, BaseException):
                 what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
-                said = about(job, Happening.FAILED if verb is None else None, seconds)
+                said = about(job, EventType.FAILED if verb is None else None, seconds)
                 message = "%r %s: %s: %s"
                 log.warning(message, job, what, type(outcome).__name__, text_of(outcome), exc_info=outcome, extra=said)
         else:
@@ -488,7 +488,7 @@ class Run:
 
     def _begun(self, job: LeasedJob) -> float:
         if self._worker.hooks:
-            self._tell(JobEvent(Happening.STARTED, job))
+            self._tell(JobEvent(EventType.STARTED, job))
         return time.monotonic()
 
     def _wrapped(self, handling: Handling) -> Handler:
@@ -505,7 +505,7 @@ class Run:
             try:
                 hook(event)
             except BaseException:  # SystemExit too: this thread has more to do
-                log.exception("the hook %r failed at %s of %r", hook, event.what, event.job, extra=about(event.job, event.what))
+                log.exception("the hook %r failed at %s of %r", hook, event.type, event.job, extra=about(event.job, event.type))
 
     def _gone(self, job: LeasedJob) -> None:
         """Its handler is not called any more."""
@@ -548,7 +548,7 @@ class Run:
                     continue
                 if self._times.pop(job, None) is not None and self._end_early(job, handling, late(handling)):
                     message = "%r: no result after %g s; its thread keeps a slot until it returns"
-                    log.warning(message, job, handling.timeout, extra=about(job, Happening.FAILED, handling.timeout))
+                    log.warning(message, job, handling.timeout, extra=about(job, EventType.FAILED, handling.timeout))
 
     def _look_at_stuck(self) -> float:
         """A periodic task: end the run when too many handlers hang."""
@@ -567,11 +567,11 @@ class Run:
         job = death.job
         if not isinstance(job, LeasedJob) or job.claimant is not self:
             return
-        self._count(Happening.DEAD.value, 1)
+        self._count(EventType.DEAD.value, 1)
         if self._worker.hooks:
             done = self._ends.get(job)
             outcome, seconds = (Dead(death.error), None) if done is None else (_shown(done), done.seconds)
-            self._tell(JobEvent(Happening.DEAD, job, outcome, seconds, death.reason))
+            self._tell(JobEvent(EventType.DEAD, job, outcome, seconds, death.reason))
 
     def _told(self, done: Done, verdict: Verdict | None) -> None:
         """Hear what became of a job whose handler has ended."""
@@ -580,12 +580,12 @@ class Run:
         if job.dead:
             return  # counted as such
         what = _counted_as(done, verdict)
-        if what is Happening.LOST and verdict is not None:
+        if what is EventType.LOST and verdict is not None:
             message = "%r: the lease was lost before the handler ended; the result does not count"
             if isinstance(done.outcome, LeaseLost):
                 message = "lost the lease of %r: what its handler does no longer counts"
             log.warning(message, job, extra=about(job, what, done.seconds))
-        elif what is not Happening.LOST and log.isEnabledFor(logging.DEBUG):
+        elif what is not EventType.LOST and log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %r", what, job, extra=about(job, what, done.seconds))
         self._count(what.value, 1)
         if self._worker.hooks:
@@ -597,16 +597,16 @@ class Run:
             setattr(summary, what, getattr(summary, what) + number)
 
 
-def _counted_as(done: Done, verdict: Verdict | None) -> Happening:
+def _counted_as(done: Done, verdict: Verdict | None) -> EventType:
     """What became of a job that did not die: what the verb did that settled it, perhaps called by its handler."""
     if verdict is None:
-        return Happening.LOST
+        return EventType.LOST
     if done.job.settled_by is not None:
         return _BY_VERB[done.job.settled_by]
     # At most once nothing is settled.
     if verdict is Verdict.LOST:
-        return Happening.LOST
-    return Happening.CANCELLED if isinstance(done.outcome, Cancel) else Happening.COMPLETED
+        return EventType.LOST
+    return EventType.CANCELLED if isinstance(done.outcome, Cancel) else EventType.COMPLETED
 
 
 def _shown(done: Done) -> object:
@@ -620,13 +620,13 @@ def _shown(done: Done) -> object:
 
 
 _BY_VERB = {
-    "complete": Happening.COMPLETED,
-    "fail": Happening.FAILED,
-    "bury": Happening.DEAD,
-    "snooze": Happening.SNOOZED,
-    "defer": Happening.SNOOZED,
-    "release": Happening.RELEASED,
-    "cancel": Happening.CANCELLED,
+    "complete": EventType.COMPLETED,
+    "fail": EventType.FAILED,
+    "bury": EventType.DEAD,
+    "snooze": EventType.SNOOZED,
+    "defer": EventType.SNOOZED,
+    "release": EventType.RELEASED,
+    "cancel": EventType.CANCELLED,
 }
 
 # At most once: why a job is lost that was claimed and not done when the worker stopped.

@@ -8,7 +8,7 @@ import pytest
 from queue_db import Verdict
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker, lease_check
-from queue_db.worker.events import Happening
+from queue_db.worker.events import EventType
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.lease_check import LeaseCheck
 from tests.worker.serving import serving
@@ -172,7 +172,7 @@ def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, ope
 
     @worker.on
     def hook(event):
-        if event.what is Happening.LOST:
+        if event.type is EventType.LOST:
             told.set()
             assert go.wait(PATIENCE)
 

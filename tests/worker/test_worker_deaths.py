@@ -13,7 +13,7 @@ from queue_db.instrumentation import prometheus
 from queue_db.model import DeathReason
 from queue_db.testing import drain
 from queue_db.worker import Worker
-from queue_db.worker.events import Happening
+from queue_db.worker.events import EventType
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
@@ -112,8 +112,8 @@ def test_log_events_counters_and_the_dead_table_agree(queue, db, running, record
     assert row.counters["dead"] == worker.summary.dead == db.counters.dead == total
     dead = {job.id: job for job in db.dead.list(queue.name)}
     assert len(dead) == total
-    ended = {event.job.id: event for event in events if event.what is Happening.DEAD}
-    assert len([event for event in events if event.what is Happening.DEAD]) == len(ended)
+    ended = {event.job.id: event for event in events if event.type is EventType.DEAD}
+    assert len([event for event in events if event.type is EventType.DEAD]) == len(ended)
     said = {record.job_id: record for record in records.of(queue)}
     assert len(records.of(queue)) == len(said)
     assert dead.keys() == ended.keys() == said.keys()
@@ -129,10 +129,10 @@ def test_log_events_counters_and_the_dead_table_agree(queue, db, running, record
     assert counted(registry, "queue_db_dead_total", queue, "reason") == expected
     assert counted(registry, "queue_db_jobs_total", queue, "what")["dead"] == total
     # Each attempt ended with one event: of the one that failed twice the first was no death.
-    assert Counter(event.what for event in events if event.job.kind == "raises") == {
-        Happening.STARTED: 4,
-        Happening.FAILED: 2,
-        Happening.DEAD: 2,
+    assert Counter(event.type for event in events if event.job.kind == "raises") == {
+        EventType.STARTED: 4,
+        EventType.FAILED: 2,
+        EventType.DEAD: 2,
     }
     assert worker.summary.failed == 3
     assert worker.summary.lost == 0
@@ -229,7 +229,7 @@ def test_at_most_once_what_cannot_come_back_is_reported_as_lost(queue, db, recor
     assert (summary.completed, summary.dead, summary.failed, summary.snoozed) == (1, 5, 0, 0)
     assert {record.kind: record.reason for record in records.of(queue)} == reasons
     assert all(" is lost after attempt 1/25 " in record.getMessage() for record in records.of(queue))
-    assert {event.job.kind: event.reason for event in events if event.what is Happening.DEAD} == reasons
+    assert {event.job.kind: event.reason for event in events if event.type is EventType.DEAD} == reasons
     assert db.counters.dead == 0  # nothing is in the dead table
 
 
@@ -348,8 +348,8 @@ def test_a_verb_after_the_timeout_counts_once_and_as_what_it_did(queue, db, verb
     events = []
 
     def hook(event):
-        events.append((event.job.kind, event.what))
-        if event.job.kind == "quick" and event.what is Happening.COMPLETED:
+        events.append((event.job.kind, event.type))
+        if event.job.kind == "quick" and event.type is EventType.COMPLETED:
             behind.set()
             assert settled.wait(PATIENCE)
 
@@ -368,8 +368,8 @@ def test_a_verb_after_the_timeout_counts_once_and_as_what_it_did(queue, db, verb
     summary = worker.run(until_empty=True)
     dead = verb == "bury"
     assert (summary.dead, summary.completed, summary.lost, summary.failed) == (int(dead), 1 + (not dead), 0, 0)
-    what = Happening.DEAD if dead else Happening.COMPLETED
-    assert [what for kind, what in events if kind == "hangs"] == [Happening.STARTED, what]
+    what = EventType.DEAD if dead else EventType.COMPLETED
+    assert [what for kind, what in events if kind == "hangs"] == [EventType.STARTED, what]
     assert len(db.dead.list(queue.name)) == dead
 
 
@@ -379,11 +379,11 @@ def test_a_verb_after_the_timeout_counts_once_and_as_what_it_did(queue, db, verb
 @SQLITE
 def test_what_a_handler_did_by_a_verb_is_what_is_counted(queue, db):
     verbs = {
-        "complete": (lambda job: job.complete(), Happening.COMPLETED),
-        "fail": (lambda job: job.fail("no", 1000), Happening.FAILED),
-        "snooze": (lambda job: job.snooze(1000), Happening.SNOOZED),
-        "cancel": (lambda job: job.cancel(), Happening.CANCELLED),
-        "bury": (lambda job: job.bury("no"), Happening.DEAD),
+        "complete": (lambda job: job.complete(), EventType.COMPLETED),
+        "fail": (lambda job: job.fail("no", 1000), EventType.FAILED),
+        "snooze": (lambda job: job.snooze(1000), EventType.SNOOZED),
+        "cancel": (lambda job: job.cancel(), EventType.CANCELLED),
+        "bury": (lambda job: job.bury("no"), EventType.DEAD),
     }
     worker = Worker(db, queue.name)
     events = []
@@ -392,7 +392,7 @@ def test_what_a_handler_did_by_a_verb_is_what_is_counted(queue, db):
         worker.handles(kind)(lambda job, verb=verb: verb(job) and None)
     queue.enqueue_many([(kind, None) for kind in verbs])
     summary = worker.run(until_empty=True)
-    ends = {event.job.kind: event.what for event in events if event.what is not Happening.STARTED}
+    ends = {event.job.kind: event.type for event in events if event.type is not EventType.STARTED}
     assert ends == {kind: what for kind, (_, what) in verbs.items()}
     assert len(events) == 2 * len(verbs)
     assert (summary.completed, summary.failed, summary.snoozed, summary.cancelled, summary.dead) == (1, 1, 1, 1, 1)
@@ -420,14 +420,14 @@ def test_each_job_that_a_stop_finds_in_hand_has_one_event_and_one_count(queue, d
         if mode == "at_least_once":
             wait_for(lambda: queue.stats().running == 4 and queue.stats().available == 0)
     go.set()
-    ends = {event.job.payload: event.what for event in events if event.what is not Happening.STARTED}
+    ends = {event.job.payload: event.type for event in events if event.type is not EventType.STARTED}
     summary = worker.summary
     if mode == "at_least_once":
-        assert ends == {number: Happening.COMPLETED if number == 1 else Happening.RELEASED for number in range(5)}
+        assert ends == {number: EventType.COMPLETED if number == 1 else EventType.RELEASED for number in range(5)}
         assert (summary.completed, summary.released, summary.lost, summary.dead) == (1, 4, 0, 0)
         assert records.of(queue) == []
     else:
-        assert ends == dict.fromkeys(range(2), Happening.DEAD)
+        assert ends == dict.fromkeys(range(2), EventType.DEAD)
         assert (summary.completed, summary.released, summary.lost, summary.dead) == (0, 0, 0, 2)
         assert [record.reason for record in records.of(queue)] == ["exhausted"] * 2
         assert queue.stats().available == 3

@@ -342,7 +342,7 @@ def test_what_goes_around_a_handler_is_called_here(queue):
         seen.append((os.getpid(), job.source))
         return "saved"
 
-    worker.on(lambda event: heard.append(str(event.what)))
+    worker.on(lambda event: heard.append(str(event.type)))
     queue.enqueue("n")
     assert worker.run(until_empty=True).completed == 1
     assert seen == [(os.getpid(), queue)]

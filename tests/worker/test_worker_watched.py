@@ -14,7 +14,7 @@ from queue_db import ArgumentError, Cancel, Dead, Retry, Snooze
 from queue_db.instrumentation import opentelemetry, prometheus
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
-from queue_db.worker.events import Happening
+from queue_db.worker.events import EventType
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -44,18 +44,18 @@ def test_hooks_hear_of_everything_once(worker, queue):
 
     ids = {queue.enqueue(kind): kind for kind in worker.kinds}
     worker.run(until_empty=True)
-    seen = {(ids[event.job.id], event.what) for event in events}
+    seen = {(ids[event.job.id], event.type) for event in events}
     ends = {
-        "snooze": Happening.SNOOZED,
-        "retry": Happening.FAILED,
-        "cancel": Happening.CANCELLED,
-        "dead": Happening.DEAD,
-        "done": Happening.COMPLETED,
-        "raise": Happening.FAILED,
+        "snooze": EventType.SNOOZED,
+        "retry": EventType.FAILED,
+        "cancel": EventType.CANCELLED,
+        "dead": EventType.DEAD,
+        "done": EventType.COMPLETED,
+        "raise": EventType.FAILED,
     }
-    assert seen == {(kind, Happening.STARTED) for kind in ends} | set(ends.items())
+    assert seen == {(kind, EventType.STARTED) for kind in ends} | set(ends.items())
     assert len(events) == 12
-    assert all((event.seconds is None) == (event.what is Happening.STARTED) for event in events)
+    assert all((event.seconds is None) == (event.type is EventType.STARTED) for event in events)
     with pytest.raises(ArgumentError):
         worker.on(5)
 
@@ -109,8 +109,8 @@ def test_prometheus_counts_what_happens(worker, queue, db):
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, {"queue": queue.name, **labels})
 
-    assert value("queue_db_jobs_total", kind="done", what="completed") == 2
-    assert value("queue_db_jobs_total", kind="raise", what="failed") == 2
+    assert value("queue_db_jobs_total", kind="done", event="completed") == 2
+    assert value("queue_db_jobs_total", kind="raise", event="failed") == 2
     assert value("queue_db_job_seconds_count", kind="done") == 2
     assert value("queue_db_wait_seconds_count", kind="done") == 2
     assert value("queue_db_wait_seconds_sum", kind="done") >= 0
