@@ -12,8 +12,8 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason
 from queue_db.outcomes import Dead
 from queue_db.worker import Worker
-from queue_db.worker.acknowledger import Done, Unknown, settle
 from queue_db.worker.handlers import Handling
+from queue_db.worker.settling import Done, Unknown, settle
 
 #: More jobs than this in one call probably mean that a handler enqueues its own kind.
 MOST = 10_000

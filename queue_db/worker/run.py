@@ -22,7 +22,7 @@ from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
-from queue_db.worker.acknowledger import Acknowledger, Done, LeaseLost, Unknown
+from queue_db.worker.acknowledger import Acknowledger
 from queue_db.worker.alone import Alone
 from queue_db.worker.claimer import Claimer
 from queue_db.worker.events import EventType, JobEvent
@@ -46,6 +46,7 @@ from queue_db.worker.outages import Activity, outages_of
 from queue_db.worker.process_pool import ProcessPool
 from queue_db.worker.progress import TELL_EVERY, Progress
 from queue_db.worker.registration import Registration, Status, rescue_dead
+from queue_db.worker.settling import Done, LeaseLost, Unknown
 from queue_db.worker.signals import Ended, Mail, Quiet, Show, Stop, is_hangup, stacks
 
 if TYPE_CHECKING:
@@ -464,7 +465,7 @@ class Run:
                 message = "%r %s: %s: %s"
                 log.warning(message, job, what, type(outcome).__name__, text_of(outcome), exc_info=outcome, extra=said)
         else:
-            self._acknowledger.forget(ticket)
+            self._acknowledger.withdraw(ticket)
             self.in_flight.returned(job)
             if began is not None:
                 message = "%r: the handler ended after the lease was given up; the result does not count"
@@ -484,7 +485,7 @@ class Run:
                 self._worker.db.deaths.record([Death(done.job, reason, error)], kept=False)
             self._told(done, Verdict.APPLIED)
         finally:
-            self._acknowledger.forget(done.ticket)
+            self._acknowledger.withdraw(done.ticket)
 
     def _begun(self, job: LeasedJob) -> float:
         if self._worker.hooks:
@@ -529,7 +530,7 @@ class Run:
         """Give up a job whose handler runs on, and report that; False: it has ended otherwise before."""
         ticket = self._acknowledger.expect()
         if not self.in_flight.abandon(job):
-            self._acknowledger.forget(ticket)
+            self._acknowledger.withdraw(ticket)
             return False
         self._warn(job)
         self._report(Done(job, handling, outcome, ticket))

@@ -10,8 +10,9 @@ from queue_db.backoff import constant
 from queue_db.model import DeathReason
 from queue_db.testing import SettableClock, drain, inline
 from queue_db.worker import Worker
-from queue_db.worker.acknowledger import Acknowledger, Done
+from queue_db.worker.acknowledger import Acknowledger
 from queue_db.worker.run import TROUBLE
+from queue_db.worker.settling import Done
 from tests.worker.serving import serving
 
 PATIENCE = 20.0
