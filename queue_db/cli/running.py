@@ -62,7 +62,7 @@ def _supervise(worker: Worker, processes: int) -> int:
 
 def _run_supervised(worker: Worker, supervisor: SupervisorLink, *, until_empty: bool) -> Summary:
     def supervisor_died() -> None:
-        log.warning("the supervisor is gone: no more claims, up to %g s for running jobs", worker.grace)
+        log.warning("the supervisor is gone: no more claims, up to %g s for running jobs", worker.options.grace)
         worker.stop()
 
     # A configured worker name may belong to several processes; the jobs of such a worker are not returned when one dies.

@@ -68,7 +68,7 @@ def inline(worker: Worker, *, raises: bool = True) -> Iterator[None]:
 
 def _next(worker: Worker) -> LeasedJob | None:
     for name in worker.shares.queues:
-        for job in worker.db.queue(name).claim(1, worker.lease):
+        for job in worker.db.queue(name).claim(1, worker.options.lease):
             return job
     return None
 
@@ -77,8 +77,8 @@ def _call(worker: Worker, job: LeasedJob) -> tuple[Handling | None, Any, DeathRe
     try:
         handling = worker.handlers.of(job)
     except UnknownKindError as error:
-        if worker.unknown == "wait":
-            return None, Unknown(error, worker.unknown_grace), None
+        if worker.options.unknown == "wait":
+            return None, Unknown(error, worker.options.unknown_grace), None
         return None, Dead(f"parked: {error}"), DeathReason.UNKNOWN_KIND
     try:
         handling.read(job)

@@ -2,8 +2,8 @@
 
 from queue_db.worker.handlers import Handler, Stoppable
 from queue_db.worker.program import Program
-from queue_db.worker.run import Summary
 from queue_db.worker.snapshot import JobSnapshot
+from queue_db.worker.summary import Summary
 from queue_db.worker.supervisor import Supervisor
 from queue_db.worker.worker import Worker
 

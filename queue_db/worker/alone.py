@@ -33,7 +33,7 @@ class Alone:
     :param busy: whether a result is not reported yet.
     :param stopping: set when no more jobs are to begin.
     :param meanwhile: called again and again while it waits.
-    :param trouble: seconds between tries while the database does not answer: first, longest.
+    :param retry: seconds between tries while the database does not answer: first, longest.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Alone:
         busy: Callable[[], bool],
         stopping: Event,
         meanwhile: Callable[[], object],
-        trouble: tuple[float, float],
+        retry: tuple[float, float],
     ) -> None:
         self._db = db
         self._in_flight = in_flight
         self._busy = busy
         self._stopping = stopping
         self._meanwhile = meanwhile
-        self._trouble = trouble
+        self._retry = retry
 
     def suspects(self, jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
         """Those of these jobs, of one queue, that must run alone. Their attempts do not count from now on until they begin."""
@@ -95,13 +95,13 @@ class Alone:
 
     def _counts(self, job: LeasedJob) -> bool:
         """Count the attempt that begins; False: the lease is lost, or the worker stops."""
-        trouble = Pause(*self._trouble)
+        retry = Pause(*self._retry)
         while job in self._in_flight:
             try:
                 return _queue_of(job).recount([job], by=1) == [Verdict.APPLIED]
             except QueueDBError as error:
                 log.debug("the last attempt of %r cannot be counted yet: %s", job, error)
-                if self._stopping.wait(trouble.next()):
+                if self._stopping.wait(retry.next()):
                     break
         return False
 

@@ -7,25 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
-from queue_db import arguments
 from queue_db.db import QueueDB
-from queue_db.errors import ArgumentError, QueueDBError
+from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.notifications.wakeups import cancelled_in
-from queue_db.store.schema import QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.controls import Allowance
 from queue_db.worker.outages import outages_of
 from queue_db.worker.pauses import Idle, Pause
+from queue_db.worker.shares import Shares
 from queue_db.worker.turns import Turns
 from queue_db.worker.wakeup import Wakeup
 
 log = logging.getLogger("queue_db.worker")
-
-#: Jobs that a process works on at once when nobody says how many.
-CONCURRENCY = 10
 
 #: While jobs come from some queues, the others are looked at once in so many seconds, and once in so many jobs, …
 LOOK_EVERY = 0.05
@@ -39,59 +34,6 @@ HEAR_EVERY = 0.05
 
 # Seconds to rest at most when all queues that have room are paused or at their limits.
 _REFUSED = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """How many jobs may be in hand at once.
-
-    :param queues: how many of each, in the order in which they are asked.
-    :param total: how many in all.
-    :param ahead: how many more are claimed before a slot is free for them.
-    :param weights: the share of each queue while all have jobs; None: strictly this order.
-    """
-
-    queues: Mapping[str, int]
-    total: int
-    ahead: int = 0
-    weights: Mapping[str, int] | None = None
-
-    def urgency(self) -> Callable[[LeasedJob], tuple[int, int]]:
-        """Which of the jobs in hand begins first, the lowest: by queue and priority; with weights as they were claimed."""
-        if self.weights is not None:
-            return lambda job: (0, 0)
-        places = {queue: place for place, queue in enumerate(self.queues)}
-        return lambda job: (places[job.queue], job.priority)
-
-
-def shares_of(
-    queues: str | Sequence[str] | Mapping[str, int], concurrency: int | None, prefetch: int, weights: Mapping[str, int] | None
-) -> Shares:
-    """How many jobs of which queue may be in hand."""
-    if concurrency is not None:
-        arguments.whole("concurrency", concurrency, 1, 1000)
-    arguments.whole("prefetch", prefetch, 0, MAX_CLAIM)
-    if isinstance(queues, Mapping):
-        most = {queue: arguments.whole(f"queues[{queue!r}]", number, 1, 1000) for queue, number in queues.items()}
-        total = sum(most.values()) if concurrency is None else concurrency
-    else:
-        if not isinstance(queues, str | Sequence):
-            raise ArgumentError(f"queues={queues!r}: must be a queue's name, a list of names, or a mapping from names to numbers")
-        names = [arguments.name("queue", queue, QUEUE_LENGTH) for queue in ([queues] if isinstance(queues, str) else queues)]
-        total = CONCURRENCY if concurrency is None else concurrency
-        most = dict.fromkeys(names, total)
-    if not most:
-        raise ArgumentError("queues is empty: name at least one")
-    if weights is not None:
-        if not isinstance(weights, Mapping):
-            raise ArgumentError(f"weights={arguments.shown(weights)}: must be a mapping from queues to numbers")
-        if weights.keys() != most.keys():
-            raise ArgumentError(
-                f"weights={dict(weights)!r}: must have a weight for each of {', '.join(map(repr, most))}, and no other"
-            )
-        for queue, weight in weights.items():
-            arguments.whole(f"weights[{queue!r}]", weight, 1)
-    return Shares(most, min(total, 1000), prefetch, weights)
 
 
 class Claimer:
@@ -112,9 +54,9 @@ class Claimer:
         lease: float,
         at_most_once: bool,
         poll: float,
-        trouble: tuple[float, float],
+        retry: tuple[float, float],
         in_hand: Callable[[str | None], int],
-        take: Callable[[str, list[LeasedJob]], None],
+        take: Callable[[str, Sequence[LeasedJob]], None],
         idle: Callable[[], bool],
         quiet: threading.Event,
         cancelled: Callable[[set[int]], None],
@@ -129,9 +71,9 @@ class Claimer:
         self._idle_now = idle
         self._idle = Idle(poll)
         self._poll = poll
-        self._trouble = Pause(*trouble)
+        self._retry = Pause(*retry)
         self._outage = outages_of(db.url).activity()
-        self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), trouble)
+        self.wakeup = Wakeup(lambda: db.database.listen(db.notifications.channel), retry)
         # Where the last claim won all it asked for, the next one will most likely win too.
         self._promising: set[str] = set()
         self._turns = Turns(list(shares.queues), shares.weights)
@@ -159,7 +101,7 @@ class Claimer:
                     if not self._round():
                         return
                 except Exception as error:  # noqa: BLE001 - logged there, with the traceback of what is not foreseen
-                    wait = self._trouble.next()
+                    wait = self._retry.next()
                     self._outage.failed(f"claiming from {', '.join(map(repr, self._shares.queues))}", error, wait)
                     self.stopping.wait(wait)
         finally:
@@ -272,7 +214,7 @@ class Claimer:
         if jobs:
             for job in jobs:
                 job.leased_for(self._micros)
-            self._trouble.reset()
+            self._retry.reset()
             self._outage.worked()
             self._idle.worked()
             self._take(queue, jobs)
@@ -286,7 +228,7 @@ class Claimer:
         waits = self._db.upcoming(room)
         self._looked_at, self._claimed_since = time.monotonic(), 0
         self._look_took = self._looked_at - began
-        self._trouble.reset()
+        self._retry.reset()
         self._outage.worked()
         due = {queue for queue, wait in waits.items() if wait is not None and wait <= 0}
         if due:

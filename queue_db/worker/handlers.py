@@ -173,8 +173,8 @@ def _apart(of_kind: str, function: Handler, executor: str, asynchronous: bool) -
     return reference_of(function)
 
 
-def late(handling: Handling) -> TimeoutError:
-    """What an attempt fails with whose time is over."""
+def timeout_error(handling: Handling) -> TimeoutError:
+    """The failure of an attempt whose timeout has passed."""
     return TimeoutError(f"no result after {handling.timeout:g} s")
 
 

@@ -24,7 +24,7 @@ from queue_db.errors import HandlerProcessError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
 from queue_db.worker.child_process import PROCESS_NUMBER, TERMINATE, PipedProcess
-from queue_db.worker.handlers import Handling, late
+from queue_db.worker.handlers import Handling, timeout_error
 from queue_db.worker.logs import about
 from queue_db.worker.process_main import Answer, Call, Logged, Raised, Returned
 from queue_db.worker.snapshot import JobSnapshot
@@ -178,7 +178,7 @@ class _HandlerProcess(PipedProcess):
             if answer is None:
                 self.end()
                 if begun:
-                    raise late(handling)
+                    raise timeout_error(handling)
                 raise HandlerProcessError(f"the process of this handler did not start within {START:g} s")
             begun = True
             until = math.inf if handling.timeout is None else time.monotonic() + handling.timeout

@@ -1,4 +1,4 @@
-"""What the handlers of a worker say about how far they are: kept here, and written now and then for all of them at once."""
+"""The progress that handlers report: kept in memory and written once a second for all jobs together."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from queue_db.worker.in_flight import InFlight
 log = logging.getLogger("queue_db.worker")
 
 #: Seconds between two statements.
-TELL_EVERY = 1.0
+WRITE_EVERY = 1.0
 
 
 class Progress:
-    """What was said last of each job, until it is written.
+    """The last progress of each job, until it is written.
 
-    Any thread says; one, the maintenance thread, tells. The methods of a dict are atomic, which is all that is needed.
+    Any thread reports; one, maintenance, writes. Each relies on one atomic method of a dict, so there is no lock.
     """
 
     def __init__(self, db: QueueDB, in_flight: InFlight) -> None:
         self._db = db
         self._in_flight = in_flight
-        self._said: dict[LeasedJob, ProgressReport] = {}
+        self._reports: dict[LeasedJob, ProgressReport] = {}
 
-    def say(self, job: LeasedJob, said: ProgressReport) -> Verdict:
-        """Keep it, unless the job is not this worker's any more."""
+    def report(self, job: LeasedJob, said: ProgressReport) -> Verdict:
+        """Keep the progress of a job, unless it is no longer in flight."""
         if job not in self._in_flight:
             return Verdict.LOST
-        self._said[job] = said
+        self._reports[job] = said
         return Verdict.APPLIED
 
-    def tell(self) -> float:
-        """A periodic task: write what is new, in one statement. What the database does not take now is written the next time."""
-        fresh = {job: self._said.pop(job) for job in list(self._said)}
+    def write(self) -> float:
+        """A periodic task: write what is new, in one statement. What cannot be written now is tried again the next time."""
+        fresh = {job: self._reports.pop(job) for job in list(self._reports)}
         fresh = {job: said for job, said in fresh.items() if job in self._in_flight}
         if fresh:
             try:
                 progress.write(self._db.core, fresh, attempts=1)
-                log.debug("told the progress of %d jobs", len(fresh))
+                log.debug("wrote the progress of %d jobs", len(fresh))
             except QueueDBError as error:
-                log.debug("the progress of %d jobs could not be told yet: %s", len(fresh), error)
+                log.debug("the progress of %d jobs could not be written yet: %s", len(fresh), error)
                 for job, said in fresh.items():
-                    self._said.setdefault(job, said)
-        return TELL_EVERY
+                    self._reports.setdefault(job, said)
+        return WRITE_EVERY

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from queue_db import arguments
 from queue_db.errors import UnknownKindError, text_of
 from queue_db.leased_job import LeasedJob
-from queue_db.model import DeathReason, Kept, Verdict
+from queue_db.model import DeathReason, RetainedResult, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.worker.events import EventType
@@ -105,7 +105,7 @@ def _wrong_seconds(outcome: Snooze | Retry) -> Exception | None:
 
 def _verb(queue: Queue, name: str, detail: Any) -> Verb:
     return {
-        "complete": lambda ones: queue.complete_many(_jobs(ones), kept=_kept(queue, ones)),
+        "complete": lambda ones: queue.complete_many(_jobs(ones), retained=_retained(queue, ones)),
         "settled": lambda ones: [Verdict.APPLIED for _ in ones],
         "lost": lambda ones: [Verdict.LOST for _ in ones],
         "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
@@ -122,14 +122,14 @@ def _jobs(ones: Sequence[Done]) -> list[LeasedJob]:
     return [one.job for one in ones]
 
 
-def _kept(queue: Queue, ones: Sequence[Done]) -> list[Kept | None] | None:
+def _retained(queue: Queue, ones: Sequence[Done]) -> list[RetainedResult | None] | None:
     """The results to keep; None: no job is kept."""
     if not any(one.keep for one in ones):
         return None
-    return [_kept_result(queue, one) for one in ones]
+    return [_retained_result(queue, one) for one in ones]
 
 
-def _kept_result(queue: Queue, one: Done) -> Kept | None:
+def _retained_result(queue: Queue, one: Done) -> RetainedResult | None:
     if not one.keep:
         return None
     result: str | None = None
@@ -139,7 +139,7 @@ def _kept_result(queue: Queue, one: Done) -> Kept | None:
         # The work is done, and another attempt would have the same result.
         message = "%r: the job is kept without its result, which cannot be encoded: %s"
         log.warning(message, one.job, error, extra=about(one.job, EventType.COMPLETED, one.seconds))
-    return Kept(result, arguments.seconds("keep", one.keep))
+    return RetainedResult(result, arguments.seconds("keep", one.keep))
 
 
 def _retry_in(one: Done) -> float | None:

@@ -1,4 +1,4 @@
-"""What a run of a worker is told, by its program, by signals, and by its own threads."""
+"""The commands that a run of a worker receives: from its program, from signals, and from its own threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Claim no more, and end within ``grace`` seconds; None: the worker's own."""
+    """Stop claiming, and end within ``grace`` seconds; None: the worker's own."""
 
     grace: float | None = None
     signal: int | None = None
@@ -22,61 +22,61 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Claim no more, or claim again."""
+    """Stop claiming, or claim again."""
 
     on: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
-    """Show the stacks."""
+class LogStacks:
+    """Log the stack of every thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The claimer of a run has ended, or a handler has after it."""
+    """The claimer of a run has ended; or after a stop the last handler has."""
 
     run: object
 
 
-Mail = SimpleQueue[Stop | Quiet | Show | Ended]
-"""The thread in ``Worker.run()`` reads it; a signal handler may put into it at any moment, which no lock or event allows."""
+Commands = SimpleQueue[Stop | Quiet | LogStacks | Ended]
+"""Read by the thread in ``Worker.run()``. Signal handlers may call ``put``, which is reentrant; locks and events are not."""
 
 
-#: What stops a worker.
+#: The signals that stop a worker.
 STOPS = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
-def wanted(names: Iterable[str]) -> list[int]:
-    """The numbers of those of these signals that there are; not SIGHUP if it is ignored, as ``nohup`` asks for."""
+def available(names: Iterable[str]) -> list[int]:
+    """The numbers of these signals, of those that the system has; without SIGHUP if it is ignored, as under ``nohup``."""
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     return [number for number in numbers if not (is_hangup(number) and signal.getsignal(number) is signal.SIG_IGN)]
 
 
 def is_hangup(number: int) -> bool:
-    """Whether this is SIGHUP: a terminal that closes sends it twice, so the second one does not mean a hurry."""
+    """Whether this is SIGHUP: a terminal that closes sends it twice, so a second SIGHUP does not shorten the grace time."""
     return number == getattr(signal, "SIGHUP", None)
 
 
 @contextmanager
-def handled(mail: Mail) -> Iterator[None]:
-    """Let signals be put into ``mail``, if this is the main thread; what was there before is restored."""
+def signals_queued(commands: Commands) -> Iterator[None]:
+    """Put signals into ``commands``, if this is the main thread; the signal handlers from before are restored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def tell(number: int, frame: object) -> None:
-        mail.put(Stop(signal=number))
+    def stop(number: int, frame: object) -> None:
+        commands.put(Stop(signal=number))
 
-    def hush(number: int, frame: object) -> None:
-        mail.put(Quiet(on=number != getattr(signal, "SIGCONT", None)))
+    def quiet(number: int, frame: object) -> None:
+        commands.put(Quiet(on=number != getattr(signal, "SIGCONT", None)))
 
-    def show(number: int, frame: object) -> None:
-        mail.put(Show())
+    def log_stacks(number: int, frame: object) -> None:
+        commands.put(LogStacks())
 
-    handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(wanted(STOPS), tell)
-    handlers |= dict.fromkeys(wanted(("SIGTSTP", "SIGCONT")), hush)
-    handlers |= dict.fromkeys(wanted(("SIGUSR1",)), show)
+    handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(available(STOPS), stop)
+    handlers |= dict.fromkeys(available(("SIGTSTP", "SIGCONT")), quiet)
+    handlers |= dict.fromkeys(available(("SIGUSR1",)), log_stacks)
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
@@ -86,7 +86,7 @@ def handled(mail: Mail) -> Iterator[None]:
 
 
 def stacks() -> str:
-    """What every thread does."""
+    """The stack of every thread, as text."""
     # Not faulthandler: in Python 3.11 it crashed a process whose threads were running.
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from queue_db import arguments
 from queue_db.worker.child_process import PROCESS_NUMBER, ParentPipe, PipedProcess
 from queue_db.worker.pauses import Pause
-from queue_db.worker.signals import STOPS, wanted
+from queue_db.worker.signals import STOPS, available
 
 log = logging.getLogger("queue_db.worker")
 
@@ -139,7 +139,9 @@ class Supervisor:
 
     @contextmanager
     def _signals_queued(self) -> Iterator[None]:
-        before = {number: signal.signal(number, lambda number, frame: self._signals.put(number)) for number in wanted(_FORWARDED)}
+        before = {
+            number: signal.signal(number, lambda number, frame: self._signals.put(number)) for number in available(_FORWARDED)
+        }
         try:
             yield
         finally:
@@ -152,7 +154,7 @@ class Supervisor:
         return process
 
     def _forward(self, number: int) -> None:
-        if number in wanted(STOPS):
+        if number in available(STOPS):
             self._stopping = number
         for slot in self._slots:
             slot.process.send_signal(number)

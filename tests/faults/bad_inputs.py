@@ -408,7 +408,7 @@ _SINGLE: dict[str, tuple[Act, str]] = {
     "worker with a list of modes": (lambda world: Worker(world.db, "q", mode=[]), "must be at_least_once or"),  # type: ignore[arg-type]
     "worker ahead of itself": (
         lambda world: Worker(world.db, "q", prefetch=5, mode="at_most_once"),
-        "do not go together",
+        "exclude each other",
     ),
     "handler that cannot be called": (lambda world: Worker(world.db, "q").handles("k")(5), "must be a function of one job"),  # type: ignore[type-var]
     "handler's backoff": (lambda world: Worker(world.db, "q").handles("k", backoff=5)(print), "must be a function of the attempt"),  # type: ignore[arg-type]

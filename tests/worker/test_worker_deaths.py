@@ -127,7 +127,7 @@ def test_log_events_counters_and_the_dead_table_agree(queue, db, running, record
         assert said[job_id].getMessage().startswith(f"{which} is dead after attempt {attempts} ({reason}): ")
     assert Counter(reasons[job.kind] for job in dead.values()) == expected
     assert counted(registry, "queue_db_dead_total", queue, "reason") == expected
-    assert counted(registry, "queue_db_jobs_total", queue, "what")["dead"] == total
+    assert counted(registry, "queue_db_jobs_total", queue, "event")["dead"] == total
     # Each attempt ended with one event: of the one that failed twice the first was no death.
     assert Counter(event.type for event in events if event.job.kind == "raises") == {
         EventType.STARTED: 4,

@@ -78,7 +78,7 @@ def test_connections_that_are_cut_again_and_again(kind, url, db, name, running):
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_full_disk(kind, tmp_path, name, running, log, monkeypatch):
     """A worker that can write nothing keeps what it has done, and reports it when there is room."""
-    monkeypatch.setattr("queue_db.worker.run.TROUBLE", (0.01, 0.05))
+    monkeypatch.setattr("queue_db.worker.run.RETRY", (0.01, 0.05))
     file = tmp_path / "queue.db"
     with QueueDB(f"sqlite:///{file}") as db:
         db.migrate()
@@ -124,7 +124,7 @@ def test_while_the_database_is_away_it_asks_ever_more_rarely(kind, queue, runnin
         raise ConnectionError("away")
 
     monkeypatch.setattr(queue.db, "upcoming", away)
-    monkeypatch.setattr("queue_db.worker.run.TROUBLE", (0.001, 0.02))
+    monkeypatch.setattr("queue_db.worker.run.RETRY", (0.001, 0.02))
     worker = serving(queue, print)
     wait = threading.Event.wait
 

@@ -183,7 +183,7 @@ def test_a_coroutine_is_cancelled_at_its_timeout_and_when_its_lease_is_lost(queu
         unwanted = queue.enqueue("unwanted")
         assert started.wait(PATIENCE)
         assert queue.cancel(unwanted)
-        log.wait("lost the lease of")
+        log.wait("the lease is lost")
         log.wait("the result does not count")
     assert cancelled == ["late", "unwanted"]
     assert queue.get(late).state is State.SCHEDULED

@@ -60,7 +60,7 @@ def test_a_worker_ends_when_so_many_are_stuck(queue, hanging, log):
     queue.enqueue_many([("hangs", None)] * 5)
     summary = hanging(exit_when_stuck=2).run()
     assert (summary.stuck, summary.failed, summary.released) == (2, 2, 0)
-    log.wait("2 handlers have not come back after their timeouts or lost leases, and exit_when_stuck is 2: stopping")
+    log.wait("2 handlers have not returned after their timeouts or lost leases, and exit_when_stuck is 2: stopping")
     assert queue.stats().available == 3
 
 

@@ -69,7 +69,7 @@ def test_a_lost_lease_is_told_and_the_result_does_not_count(queue, open_db, runn
         later = open_db(clock=lambda: time.time_ns() // 1000 + 3600 * 1_000_000).queue(queue.name)
         (theirs,) = later.claim(lease=3600)
         assert theirs.id == job_id
-        log.wait("lost the lease of")
+        log.wait("the lease is lost")
         go.set()
         thread.join(PATIENCE)
     assert (worker.summary.completed, worker.summary.lost) == (0, 1)
@@ -89,7 +89,7 @@ def test_a_job_that_is_settled_while_the_heart_beats_is_not_called_lost(url, nam
         with running(worker, until_empty=True) as thread:
             thread.join(PATIENCE)
         assert (worker.summary.completed, worker.summary.lost) == (100, 0)
-        assert not log.has("lost the lease")
+        assert not log.has("the lease is lost")
         assert queue.stats().by_kind == {}
 
 

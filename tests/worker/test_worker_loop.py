@@ -291,7 +291,7 @@ def test_a_claim_that_fails_is_tried_again_after_growing_pauses(queue, log, monk
         return claim(*arguments, **options)
 
     monkeypatch.setattr(queue, "claim", broken)
-    monkeypatch.setattr("queue_db.worker.run.TROUBLE", (0.001, 0.01))
+    monkeypatch.setattr("queue_db.worker.run.RETRY", (0.001, 0.01))
     queue.enqueue("n")
     assert serving(queue, lambda job: None).run(until_empty=True).completed == 1
     assert log.wait("trying again in 0.0 s: the disk is on fire")
@@ -308,7 +308,7 @@ def test_a_settle_that_fails_is_tried_again(queue, log, monkeypatch):
         return complete(jobs, **options)
 
     monkeypatch.setattr(queue, "complete_many", broken)
-    monkeypatch.setattr("queue_db.worker.run.TROUBLE", (0.001, 0.01))
+    monkeypatch.setattr("queue_db.worker.run.RETRY", (0.001, 0.01))
     queue.enqueue("n")
     calls = []
     summary = serving(queue, calls.append).run(until_empty=True)

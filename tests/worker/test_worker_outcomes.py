@@ -11,7 +11,7 @@ from queue_db.model import DeathReason
 from queue_db.testing import SettableClock, drain, inline
 from queue_db.worker import Worker
 from queue_db.worker.acknowledger import Acknowledger
-from queue_db.worker.run import TROUBLE
+from queue_db.worker.run import RETRY
 from queue_db.worker.settling import Done
 from tests.worker.serving import serving
 
@@ -26,7 +26,7 @@ def acknowledged(jobs, outcomes):
     def told(done, verdict):
         verdicts[done.job.id] = verdict
 
-    reporting = Acknowledger(told, TROUBLE)
+    reporting = Acknowledger(told, RETRY)
     for job, outcome in zip(jobs, outcomes, strict=True):
         reporting.put(Done(job, None, outcome, reporting.expect()))
     reporting.close()

@@ -109,7 +109,7 @@ def test_sigcont_after_a_stop_does_not_let_it_claim_again(process, queue):
     worker.process.send_signal(signal.SIGUSR1)
     for line in worker.process.stderr:  # the lines before what SIGUSR1 shows
         assert "claiming again" not in line
-        if "what every thread does" in line:
+        if "stacks of all threads" in line:
             break
     worker.go()
     assert worker.end()[0] == 0

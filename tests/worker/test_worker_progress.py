@@ -122,7 +122,7 @@ def in_hand(*queues):
         mine = queue.claim(3)
         made.add(queue.name, mine)
         for job in mine:
-            job.report_progress_to(said.say)
+            job.report_progress_to(said.report)
         jobs += mine
     return made, said, jobs
 
@@ -133,9 +133,9 @@ def test_in_a_worker_it_costs_one_statement_for_all_jobs(queue, db):
         for number in range(100):
             assert all(job.progress(number / 100, f"page {number} of {place}") for place, job in enumerate(jobs))
         assert seen == []
-        said.tell()
+        said.write()
         assert len(seen) == 1
-        said.tell()
+        said.write()
         assert len(seen) == 1, "nothing new was said"
     assert [(db.get(job.id).progress, db.get(job.id).progress_note) for job in jobs] == [
         (0.99, f"page 99 of {place}") for place in range(6)
@@ -150,10 +150,10 @@ def test_a_job_that_was_dropped_is_not_told_of(queue):
     assert second.release(), "settled by its handler, and still in flight"
     assert first.progress(0.6) is Verdict.LOST
     with counted_statements(queue.db.database.engine) as seen:
-        said.tell()
+        said.write()
     assert seen == []
     assert third.progress(0.7)
-    said.tell()
+    said.write()
     assert [shown(queue, job.id)[0] for job in (first, second, third)] == [None, None, 0.7]
 
 
@@ -163,13 +163,13 @@ def test_a_job_that_was_lost_meanwhile_is_not_changed(queue, open_db):
     assert other.progress(0.5)
     thief = open_db()
     assert thief.cancel(stolen.id)
-    said.tell()
+    said.write()
     assert shown(queue, other.id) == (0.5, None)
     with open_db().queue(queue.name).transaction() as connection:
         jobs = queue.db.store.tables.jobs
         connection.execute(jobs.update().where(jobs.c.id == other.id).values(version=other.version + 1))
     assert other.progress(0.6)
-    said.tell()
+    said.write()
     assert shown(queue, other.id) == (0.5, None)
 
 
@@ -190,7 +190,7 @@ def test_it_does_not_get_lost_between_two_heartbeats(queue):
     for number in range(ROUNDS):
         assert job.progress(number / ROUNDS)
         barrier.wait(PATIENCE)
-        said.tell()
+        said.write()
         barrier.wait(PATIENCE)
         seen.append(shown(queue, job.id)[0])
     heart.join(PATIENCE)
@@ -209,11 +209,11 @@ def test_what_the_database_did_not_take_is_told_the_next_time(queue):
     assert job.progress(0.5)
     event.listen(engine, "before_cursor_execute", refuse)
     try:
-        said.tell()
+        said.write()
     finally:
         event.remove(engine, "before_cursor_execute", refuse)
     assert shown(queue, job.id) == (None, None)
-    said.tell()
+    said.write()
     assert shown(queue, job.id) == (0.5, None)
 
 
@@ -229,7 +229,7 @@ def test_a_worker_tells_while_the_handler_runs(queue, db, running, log):
 
     job_id = queue.enqueue("n")
     with running(worker):
-        log.wait("told the progress of 1 jobs")
+        log.wait("wrote the progress of 1 jobs")
         assert shown(queue, job_id) == (0.5, "halfway")
         go.set()
     assert worker.summary.completed == 1
@@ -244,7 +244,7 @@ def test_a_handler_in_a_process_says_it_too(queue, db, running, log):
         with running(worker):
             one = meeting.visitor()
             one.tell("progress")
-            log.wait("told the progress of 1 jobs")
+            log.wait("wrote the progress of 1 jobs")
             assert shown(queue, job_id) == (0.25, "a quarter")
             one.tell("return")
     assert worker.summary.completed == 1

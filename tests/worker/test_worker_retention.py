@@ -164,7 +164,7 @@ def test_options_are_changed_in_place_as_in_another_worker(queue):
     }
     options |= {"exit_when_stuck": 2, "schedules": False, "keep": 6, "dead_for": 8, "dead_at_most": 9}
     worker = Worker(queue.db, ["a", "b"])
-    other, state = worker.changed(**options), {"_lock", "_mail", "_background", "hushed", "summary", "_run"}
+    other, state = worker.changed(**options), {"_lock", "_commands", "_background", "quieted", "summary", "_run"}
     worker.configure(**options)
     with pytest.raises(ArgumentError, match="prefetch"):
         worker.configure(mode="at_most_once", keep=60)
@@ -172,7 +172,7 @@ def test_options_are_changed_in_place_as_in_another_worker(queue):
         name: value for name, value in vars(other).items() if name not in state
     }
     worker.configure(prefetch=0, mode="at_most_once")
-    assert (worker.mode, worker.keep) == ("at_most_once", 6)
+    assert (worker.options.mode, worker.options.keep) == ("at_most_once", 6)
 
 
 def test_what_is_kept_is_listed_page_by_page(timed, clock):

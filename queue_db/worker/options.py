@@ -1,0 +1,78 @@
+"""The options of a worker and their checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from queue_db import arguments
+from queue_db.errors import ArgumentError
+from queue_db.verbs.settle import UNKNOWN_GRACE
+from queue_db.worker.shares import Shares, shares_of
+
+#: What may become of jobs of a kind without a handler.
+UNKNOWN = ("wait", "dead")
+
+MODES = ("at_least_once", "at_most_once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a worker; its class documents them.
+
+    :raises ArgumentError: a value is outside its allowed range.
+    """
+
+    queues: str | Sequence[str] | Mapping[str, int]
+    concurrency: int | None = None
+    lease: float = 60.0
+    mode: str = "at_least_once"
+    prefetch: int = 0
+    weights: Mapping[str, int] | None = None
+    poll: float = 0.5
+    grace: float = 30.0
+    unknown: str = "wait"
+    unknown_grace: float = UNKNOWN_GRACE
+    exit_when_stuck: int | None = None
+    schedules: bool = True
+    keep: float | None = None
+    dead_for: float | None = None
+    dead_at_most: int | None = None
+    #: What queues, concurrency, prefetch and weights amount to.
+    shares: Shares = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("keep", "dead_for"):
+            if (seconds := getattr(self, name)) is not None:
+                arguments.seconds(name, seconds, zero=False)
+        if self.dead_at_most is not None:
+            arguments.whole("dead_at_most", self.dead_at_most, 0)
+        if self.unknown not in UNKNOWN:
+            raise ArgumentError(f"unknown={self.unknown!r}: must be one of {', '.join(UNKNOWN)}")
+        arguments.seconds("unknown_grace", self.unknown_grace)
+        if self.mode not in MODES:
+            raise ArgumentError(f"mode={arguments.shown(self.mode)}: must be {' or '.join(MODES)}")
+        shares = shares_of(self.queues, self.concurrency, self.prefetch, self.weights)
+        object.__setattr__(self, "shares", shares)
+        self._check_stuck(shares.slots)
+        if self.prefetch and self.at_most_once:
+            raise ArgumentError(
+                "prefetch and at_most_once exclude each other: a job claimed ahead would be lost if this process died"
+            )
+        for name, zero in (("lease", False), ("poll", False), ("grace", True), ("unknown_grace", True)):
+            object.__setattr__(self, name, arguments.seconds(name, getattr(self, name), zero=zero) / 1_000_000)
+
+    @property
+    def at_most_once(self) -> bool:
+        """Whether jobs leave the queue when they are claimed."""
+        return self.mode == "at_most_once"
+
+    def _check_stuck(self, slots: int) -> None:
+        most = self.exit_when_stuck
+        if most is None:
+            return
+        arguments.whole("exit_when_stuck", most, 1)
+        if most > slots:
+            raise ArgumentError(
+                f"exit_when_stuck={most}: this worker has {slots} slots, so that would never happen: at most {slots}"
+            )
