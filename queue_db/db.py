@@ -81,7 +81,7 @@ class QueueDB:
         pool_size: int = 5,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        chosen, leaving = strategy_for(strategy), removal_for(removal)
+        chosen_strategy, chosen_removal = strategy_for(strategy), removal_for(removal)
         worker = None if worker is None else arguments.name("worker", worker, WORKER_LENGTH)
         codec = JSONCodec() if codec is None else codecs.checked(codec)
         retry_after = backoff.exponential() if retry_after is None else backoff.checked("retry_after", retry_after)
@@ -95,8 +95,8 @@ class QueueDB:
             self.core = Core(
                 self.database,
                 named,
-                strategy=chosen,
-                removal=leaving,
+                strategy=chosen_strategy,
+                removal=chosen_removal,
                 codec=codec,
                 retry_after=retry_after,
                 max_payload=max_payload,

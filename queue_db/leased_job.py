@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
-from queue_db.model import ClaimedRow, ProgressReport, Tie, Verdict, from_micros, tie_of
+from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, from_micros, links_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
 from queue_db.store.schema import NOTE_LENGTH
 
@@ -203,9 +203,9 @@ class LeasedJob:
         return self._row.callback_id
 
     @property
-    def tie(self) -> Tie | None:
-        """What its leaving changes elsewhere."""
-        return tie_of(self.queue, self._row)
+    def links(self) -> JobLinks | None:
+        """Its group and its callback; None: it has neither."""
+        return links_of(self.queue, self._row)
 
     @property
     def created_at(self) -> datetime:

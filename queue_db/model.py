@@ -215,21 +215,21 @@ class ClaimedRow(NamedTuple):
         return f"{reason}; last error: {self.last_error}" if self.last_error else reason
 
 
-class Tie(NamedTuple):
-    """What else hangs on a job: its group's next one waits for it to leave, and a callback counts it."""
+class JobLinks(NamedTuple):
+    """What depends on a job: the next one of its group, and the callback that counts it."""
 
     queue: str
     group: str | None
     callback: int | None
-    #: It waits in its group, and makes no room when it leaves.
+    #: It is blocked in its group: when it leaves, no other job is unblocked.
     blocked: bool = False
 
 
-def tie_of(queue: str, row: Any) -> Tie | None:
-    """What hangs on the job of a row; of most jobs nothing."""
+def links_of(queue: str, row: Any) -> JobLinks | None:
+    """The links of the job of a row; most jobs have none."""
     if row.group_key is None and row.callback_id is None:
         return None
-    return Tie(queue, row.group_key, row.callback_id)
+    return JobLinks(queue, row.group_key, row.callback_id)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import Controls, DeathReason, Job, NewJob, ProgressReport, QueueStats, RetainedResult, State, Verdict
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, dependents, groups, insights, sweep
-from queue_db.store.callbacks import Fate
+from queue_db.store.callbacks import Departure
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop, Won
@@ -395,8 +395,8 @@ class Queue:
             job = self.get(job_id)
             if job.state is State.DEAD:
                 break
-            gone, fed = self.core.write(_cancel, job, self.core.notifications)
-            self._wake(fed)
+            gone, woken_queues = self.core.write(_cancel, job, self.core.notifications)
+            self._wake(woken_queues)
             if gone:
                 if job.state is State.RUNNING:
                     self.core.notifications.wake_cancelled(job.id)
@@ -412,19 +412,19 @@ class Queue:
         upto = self.core.read(sweep.highest)
         deleted, above = 0, -1
         while True:
-            gone, last, fed = self.core.write(sweep.delete_waiting, self.name, above=above, upto=upto, limit=sweep.BATCH)
+            gone, last, woken_queues = self.core.write(sweep.delete_waiting, self.name, above=above, upto=upto, limit=sweep.BATCH)
             deleted += gone
-            self._wake(fed)
+            self._wake(woken_queues)
             if last is None:
                 return deleted
             above = last
 
 
 def _cancel(connection: Connection, store: Store, job: Job, notifications: Notifications) -> tuple[set[int], set[str]]:
-    gone, fed = dependents.delete(connection, store, [(job.id, job.version)], lambda _: Fate.CANCELLED)
+    gone, woken_queues = dependents.delete(connection, store, [(job.id, job.version)], lambda _: Departure.CANCELLED)
     if gone and job.state is State.RUNNING:
         notifications.notify_cancelled(connection, job.id)
-    return gone, fed
+    return gone, woken_queues
 
 
 def _notify(connection: Connection, store: Store, notifications: Notifications, queue: str) -> None:

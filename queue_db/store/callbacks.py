@@ -15,8 +15,8 @@ from queue_db.model import NewJob
 from queue_db.store.base import Store
 
 
-class Fate(StrEnum):
-    """How a job leaves its queue."""
+class Departure(StrEnum):
+    """How a job left its queue."""
 
     COMPLETED = "completed"
     DEAD = "dead"
@@ -40,13 +40,15 @@ def expect(connection: Connection, store: Store, callback: int, jobs: int) -> li
     return _over(connection, store, [callback])
 
 
-def count_down(connection: Connection, store: Store, left: Iterable[tuple[int, Fate]]) -> list[NewJob]:
+def count_down(connection: Connection, store: Store, left: Iterable[tuple[int, Departure]]) -> list[NewJob]:
     """So many jobs of these callbacks have left; the jobs that are due when a callback has none left."""
     table = store.tables.callbacks
-    fates = Counter(left)
-    ids = sorted({callback for callback, _ in fates})
+    departures = Counter(left)
+    ids = sorted({callback for callback, _ in departures})
     for callback in ids:  # in one order, since each waits for others that count down the same one
-        completed, dead, cancelled = (fates[callback, fate] for fate in (Fate.COMPLETED, Fate.DEAD, Fate.CANCELLED))
+        completed, dead, cancelled = (
+            departures[callback, departure] for departure in (Departure.COMPLETED, Departure.DEAD, Departure.CANCELLED)
+        )
         values = {
             "pending": table.c.pending - (completed + dead + cancelled),
             "dead": table.c.dead + dead,

@@ -44,7 +44,7 @@ from queue_db.errors import CheckpointMismatchError, StreamError, StreamFencedEr
 from queue_db.model import MOST_CLAIMED_VERSION
 from queue_db.store import controls, dependents
 from queue_db.store.base import Store, next_attempt, next_version
-from queue_db.store.callbacks import Fate
+from queue_db.store.callbacks import Departure
 from queue_db.store.pieces import give_up
 from queue_db.store.ranges import COLUMNS, Rows, rows_of
 from queue_db.store.schema import NEVER
@@ -566,7 +566,7 @@ def _leave(connection: Connection, store: Store, mine: ColumnElement[bool], pair
     dead = set(connection.execute(marked).scalars())
     # A batch is completed in several parts: the first one locks all that the others may want.
     gone, _ = dependents.delete(
-        connection, store, pairs, lambda job_id: Fate.DEAD if job_id in dead else Fate.COMPLETED, every=True
+        connection, store, pairs, lambda job_id: Departure.DEAD if job_id in dead else Departure.COMPLETED, every=True
     )
     return gone
 

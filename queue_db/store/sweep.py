@@ -7,7 +7,7 @@ from sqlalchemy import Connection, and_, func, or_, select
 from queue_db.dialects.clock import moment
 from queue_db.store import dependents
 from queue_db.store.base import Store
-from queue_db.store.callbacks import Fate
+from queue_db.store.callbacks import Departure
 from queue_db.store.schema import MARKED
 
 #: Rows in one deletion.
@@ -52,5 +52,5 @@ def delete_waiting(
     if not pairs:
         return 0, None, set()
     # Fenced like every change: a job that was claimed between the two statements stays.
-    gone, fed = dependents.delete(connection, store, pairs, lambda _: Fate.CANCELLED)
-    return len(gone), pairs[-1][0], fed
+    gone, woken_queues = dependents.delete(connection, store, pairs, lambda _: Departure.CANCELLED)
+    return len(gone), pairs[-1][0], woken_queues

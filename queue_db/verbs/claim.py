@@ -13,10 +13,10 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import ONCE, Core, Run
 from queue_db.errors import StorageError
-from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Tie, tie_of
+from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, JobLinks, links_of
 from queue_db.store import LowWaterMarks, Store, settle
-from queue_db.store.callbacks import Fate
-from queue_db.store.dependents import leave
+from queue_db.store.callbacks import Departure
+from queue_db.store.dependents import finish
 
 #: A job won, and the token of the claim that won it.
 Won = tuple[ClaimedRow, str]
@@ -227,11 +227,11 @@ class ClaimLoop:
 def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> None:
     """Delete claimed jobs in the transaction of the claim."""
 
-    def change() -> dict[int, Fate]:
-        return dict.fromkeys(settle.delete(connection, store, [(row.id, row.version) for row in rows]), Fate.COMPLETED)
+    def leave() -> dict[int, Departure]:
+        return dict.fromkeys(settle.delete(connection, store, [(row.id, row.version) for row in rows]), Departure.COMPLETED)
 
-    ties: dict[int, Tie] = {row.id: tie for row in rows if (tie := tie_of(queue, row)) is not None}
-    if ties:
-        leave(connection, store, ties, change)
+    links: dict[int, JobLinks] = {row.id: found for row in rows if (found := links_of(queue, row)) is not None}
+    if links:
+        finish(connection, store, links, leave)
     else:
-        change()
+        leave()

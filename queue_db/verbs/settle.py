@@ -19,8 +19,8 @@ from queue_db.leased_job import LeasedJob, Settler
 from queue_db.model import DeathReason, RetainedResult, Verdict, to_micros
 from queue_db.notifications.deaths import Death
 from queue_db.store import Store, history, settle
-from queue_db.store.callbacks import Fate
-from queue_db.store.dependents import leave
+from queue_db.store.callbacks import Departure
+from queue_db.store.dependents import finish
 from queue_db.store.schema import CLASS_LENGTH
 from queue_db.verbs.fenced_change import FencedChange, Pairs, Work
 
@@ -92,7 +92,7 @@ class Settle:
             jobs,
             complete,
             settle.Change.GONE,
-            lambda _: Fate.COMPLETED,
+            lambda _: Departure.COMPLETED,
             using=using,
             attempts=removal.retries + 1,
             direct=True,
@@ -150,7 +150,7 @@ class Settle:
         def death(job: LeasedJob) -> Death | None:
             return Death(job, DeathReason.FAILED, failures[job.id].text) if is_last(job.id) else None
 
-        return self._settle(jobs, fail, change, lambda job_id: Fate.DEAD if is_last(job_id) else None, death=death)
+        return self._settle(jobs, fail, change, lambda job_id: Departure.DEAD if is_last(job_id) else None, death=death)
 
     def _backoff(self, job: LeasedJob) -> int:
         """Microseconds until the next attempt. A backoff that fails counts for this job only: it waits as by default."""
@@ -230,7 +230,7 @@ class Settle:
         def cancel(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.delete(connection, store, pairs)
 
-        return self._settle(jobs, cancel, settle.Change.GONE, lambda _: Fate.CANCELLED)
+        return self._settle(jobs, cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
 
     def bury(
         self,
@@ -249,7 +249,7 @@ class Settle:
         def death(job: LeasedJob) -> Death:
             return Death(job, reason, errors[job.id])
 
-        return self._settle(jobs, bury, settle.Change.GONE, lambda _: Fate.DEAD, death=death)
+        return self._settle(jobs, bury, settle.Change.GONE, lambda _: Departure.DEAD, death=death)
 
     def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
         """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
@@ -285,7 +285,7 @@ class Settle:
         def death(job: LeasedJob) -> Death | None:
             return Death(job, DeathReason.UNKNOWN_KIND, text) if job.id in over else None
 
-        return self._settle(jobs, defer, change, lambda job_id: Fate.DEAD if job_id in over else None, death=death)
+        return self._settle(jobs, defer, change, lambda job_id: Departure.DEAD if job_id in over else None, death=death)
 
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
         raised = isinstance(error, BaseException)
@@ -333,7 +333,7 @@ class Settle:
         jobs: Sequence[LeasedJob],
         work: Work,
         change: settle.Change | Callable[[LeasedJob], settle.Change],
-        fate: Callable[[int], Fate | None] | None = None,
+        departure: Callable[[int], Departure | None] | None = None,
         *,
         using: Connection | Session | None = None,
         attempts: int = ATTEMPTS,
@@ -344,19 +344,19 @@ class Settle:
         """Run ``work``, named by the verb, over the jobs of this queue; count, report and return what became of each.
 
         :param change: how the verb leaves a row.
-        :param fate: how a job leaves the queue by it; None: it stays.
+        :param departure: how a job leaves the queue by it; None: it stays.
         :param applied: called for each job that changed; default: the job is marked as settled.
         :param death: the report of a job that died by it.
         """
         jobs = self._checked(jobs)
         verb = name_of(work)
-        fed: set[str] = set()
-        if fate is not None and any(job.tie for job in jobs):
-            work = self._leaving(jobs, work, fate, fed)
+        woken_queues: set[str] = set()
+        if departure is not None and any(job.links for job in jobs):
+            work = self._finishing(jobs, work, departure, woken_queues)
         fenced = FencedChange(self._core, verb, work, change, attempts, direct)
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
         if using is None:
-            for queue in fed:
+            for queue in woken_queues:
                 self._core.notifications.wake(queue)
         took_effect = verdicts.count(Verdict.APPLIED)
         with self._core.database.counting as counters:
@@ -367,25 +367,27 @@ class Settle:
             self._core.deaths.record(one for job in changed.values() if (one := death(job)) is not None)
         return verdicts
 
-    def _leaving(self, jobs: Sequence[LeasedJob], work: Work, fate: Callable[[int], Fate | None], fed: set[str]) -> Work:
-        """``work``, and what hangs on the jobs that leave by it; ``fed``: gets the queues that have then more jobs to claim."""
-        ties = {job.id: job.tie for job in jobs if job.tie is not None}
+    def _finishing(
+        self, jobs: Sequence[LeasedJob], work: Work, departure: Callable[[int], Departure | None], woken_queues: set[str]
+    ) -> Work:
+        """``work``, and then what depends on the jobs that leave by it. ``woken_queues`` gets the queues with new due jobs."""
+        links = {job.id: job.links for job in jobs if job.links is not None}
 
-        def tied(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
+        def finishing(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             done: set[int] = set()
 
-            def change() -> dict[int, Fate]:
+            def leave() -> dict[int, Departure]:
                 done.update(work(connection, store, pairs))
-                fates = {job_id: fate(job_id) for job_id in done}
-                return {job_id: how for job_id, how in fates.items() if how is not None}
+                departures = {job_id: departure(job_id) for job_id in done}
+                return {job_id: how for job_id, how in departures.items() if how is not None}
 
-            fed.clear()
-            fed.update(leave(connection, store, ties, change))
-            for queue in sorted(fed):
+            woken_queues.clear()
+            woken_queues.update(finish(connection, store, links, leave))
+            for queue in sorted(woken_queues):
                 self._core.notifications.notify(connection, queue)
             return done
 
-        return tied
+        return finishing
 
 
 def _settled(job: LeasedJob, verb: str, death: Callable[[LeasedJob], Death | None] | None) -> None:

@@ -34,7 +34,7 @@ WITHOUT = {
     "Queue.progress_of": "for the package's own use",
     "Queue.extend_unlocked": "for the worker, which is synchronous",
     "Queue.recount": "for the worker, which is synchronous",
-    "LeasedJob.tie": "for the package's own use",
+    "LeasedJob.links": "for the package's own use",
     "LeasedJob.report_progress_to": "for the worker, which is synchronous",
     "LeasedJob.leased_for": "for the worker, which is synchronous",
     "LeasedJob.limit_attempts": "for the worker, which is synchronous",

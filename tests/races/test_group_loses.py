@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB, State, StorageError, Verdict
 from queue_db.store import dependents, groups
-from queue_db.store.callbacks import Fate
+from queue_db.store.callbacks import Departure
 from queue_db.verbs import claim
 from tests.races.interleaving import Loser, at_once, open_transaction
 
@@ -69,7 +69,7 @@ def completion_loses_to_the_cancelling_of_the_next(kind: str, ours: Queue, their
     (held,) = theirs.claim()
     with open_transaction(ours.db) as connection:
         pair = (second, ours.get(second).version)
-        gone, _ = dependents.delete(connection, ours.db.store, [pair], lambda _: Fate.CANCELLED)
+        gone, _ = dependents.delete(connection, ours.db.store, [pair], lambda _: Departure.CANCELLED)
         assert gone == {second}
         late = Loser(kind, theirs.db, held.complete)
         waited = late.until_it_waits()
@@ -218,7 +218,7 @@ def test_a_pop_that_is_cut_off_takes_no_job_without_what_hangs_on_it(queue: Queu
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(claim, "leave", cut)
+        patch.setattr(claim, "finish", cut)
         with pytest.raises(Cut):
             queue.pop()
     assert queue.stats().available == 1

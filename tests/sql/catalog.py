@@ -13,7 +13,7 @@ from queue_db.errors import TransientStorageError
 from queue_db.model import ClaimRequest, ClaimResult, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, settle, streams
-from queue_db.store.callbacks import Fate
+from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
 from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.schema import BLOCKED
@@ -239,7 +239,7 @@ def _settles() -> list[Scenario]:
     grouped = {"group_key": "customer", "queue": "default", "callback_id": 7}
 
     def finish(connection: Connection, store: Store) -> object:
-        return dependents.delete(connection, store, _PAIRS, lambda _: Fate.COMPLETED)
+        return dependents.delete(connection, store, _PAIRS, lambda _: Departure.COMPLETED)
 
     return [
         Scenario("complete", 'LeasedJob.complete, removal="delete"', _remove(Delete(), _PAIRS[:1])),
