@@ -126,3 +126,12 @@ def test_every_place_that_contributing_names_is_there() -> None:
     text = (DOCS.parent / "CONTRIBUTING.md").read_text()
     for path in re.findall(r"`((?:queue_db|tests|migrations|tools)/[\w/.]*)`", text):
         assert (DOCS.parent / path).exists() or path == "queue_db/migrations", path
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_the_commands_that_a_page_names_are_there(page: Path) -> None:
+    known = set(re.findall(r"^## queue-db ([a-z ]+)$", (DOCS / "cli.md").read_text(), re.MULTILINE))
+    for code in re.findall(r"`(queue-db [^`]*)`", page.read_text()):
+        words = [word for word in code.split()[1:] if re.fullmatch(r"[a-z]+", word)]
+        if words and not code.split()[1].startswith("-"):
+            assert words[0] in known or " ".join(words[:2]) in known, code
