@@ -8,7 +8,7 @@
 Needs ``pip install "queue-db[spark]"`` on the driver. What is promised when something dies, and why, is in ``docs/spark.md``.
 """
 
-from queue_db.spark.burying import dead_letter
+from queue_db.spark.dead_letter import dead_letter
 from queue_db.spark.completing import complete_on_commit
 from queue_db.spark.draining import Drained, drain, drain_to
 from queue_db.spark.enqueuing import enqueue
