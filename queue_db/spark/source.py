@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from queue_db.errors import ConfigurationError
-from queue_db.spark import looking
+from queue_db.spark import batch_reader
 from queue_db.spark.connecting import Place, place_of, telling
 from queue_db.spark.options import Settings, Use, address, parse
 from queue_db.spark.streaming import StreamReader
@@ -38,11 +38,11 @@ class QueueDataSource(DataSource):
         return "queue_db"
 
     def schema(self) -> StructType:
-        return looking.SCHEMA
+        return batch_reader.SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         place, settings = self._open(Use.READ, schema)
-        return looking.BatchReader(place, settings, schema)
+        return batch_reader.BatchReader(place, settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         place, settings = self._open(Use.WRITE, None, overwrite=overwrite)
@@ -73,5 +73,5 @@ class QueueDataSource(DataSource):
                     "db.queue(…).purge() empties a queue"
                 )
             if schema is not None:
-                looking.Shape(schema)
+                batch_reader.Shape(schema)
             return place, settings

@@ -11,7 +11,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.dialects import mysql
 from queue_db.spark.connecting import place_of
-from queue_db.spark.looking import SCHEMA, Shape
+from queue_db.spark.batch_reader import SCHEMA, Shape
 from queue_db.store import ranges
 from tests.staging.test_staged_contents import CONTENTS
 from tests.streams.conftest import enqueue
