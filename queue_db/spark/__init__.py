@@ -8,13 +8,13 @@
 Needs ``pip install "queue-db[spark]"`` on the driver. What is promised when something dies, and why, is in ``docs/spark.md``.
 """
 
-from queue_db.spark.dead_letter import dead_letter
+from queue_db.spark.code_bundle import register
 from queue_db.spark.completing import complete_on_commit
+from queue_db.spark.dead_letter import dead_letter
 from queue_db.spark.draining import Drained, drain, drain_to
 from queue_db.spark.enqueuing import enqueue
 from queue_db.spark.jdbc import jdbc_options
 from queue_db.spark.results import read_results
-from queue_db.spark.shipping import register
 from queue_db.spark.source import QueueDataSource
 
 __all__ = [

@@ -12,8 +12,8 @@ from sqlalchemy import URL
 
 from queue_db.errors import ArgumentError, StreamError
 from queue_db.spark import python_workers
+from queue_db.spark.code_bundle import bundled
 from queue_db.spark.connecting import place_of, telling
-from queue_db.spark.shipping import shipped
 from queue_db.store import streams
 
 
@@ -54,4 +54,4 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
         yield pa.RecordBatch.from_pydict({"marked": [marked]})
 
     rows = df.where("dead_reason IS NOT NULL").select(f.col("fence").cast("string"), f.col("dead_reason").cast("string"))
-    return sum(row.marked for row in rows.mapInArrow(shipped(mark), "marked long").collect())
+    return sum(row.marked for row in rows.mapInArrow(bundled(mark), "marked long").collect())

@@ -27,11 +27,11 @@ from sqlalchemy import URL
 from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy, arguments
 from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.spark import python_workers
+from queue_db.spark.code_bundle import bundled
 from queue_db.spark.connecting import place_of, telling
 from queue_db.spark.drain_loop import DrainLoop, Heartbeat, Limits, OfKind, Settle, Tally
 from queue_db.spark.results import KEY, destination, publish, read_results, result_schema
 from queue_db.spark.rounds import Rounds
-from queue_db.spark.shipping import shipped
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.strategies import strategy_for
 from queue_db.verbs.claim import MAX_CLAIM
@@ -216,7 +216,7 @@ def drain_to(
             yield pa.RecordBatch.from_pydict({name: [value] for name, value in counted.items()})
 
         ddl = ", ".join(f"{name} long" for name in names)
-        done = spark.range(0, partitions, 1, partitions).mapInArrow(shipped(work), ddl).collect()
+        done = spark.range(0, partitions, 1, partitions).mapInArrow(bundled(work), ddl).collect()
         total = {name: sum(row[name] for row in done) for name in names}
     drained = Drained(total["completed"], total["failed"], Counters(**_counted(total)), bool(total["drained"]))
     _judge(drained, queue, lease, batch)

@@ -13,8 +13,8 @@ from sqlalchemy import URL
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError, StorageError
+from queue_db.spark.code_bundle import register
 from queue_db.spark.connecting import place_of, scrubbed
-from queue_db.spark.shipping import register
 from queue_db.spark.writing import UNNAMED
 from queue_db.store import staging
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH

@@ -28,10 +28,10 @@ from queue_db import LeasedJob, Queue
 from queue_db.dialects.clock import moment
 from queue_db.errors import ConfigurationError
 from queue_db.model import ClaimedRow
+from queue_db.spark.code_bundle import bundled
 from queue_db.spark.connecting import Place, telling
 from queue_db.spark.drain_loop import FIRST_WAIT, LONGEST_WAIT, Limits
 from queue_db.spark.results import KEY, literally
-from queue_db.spark.shipping import shipped
 from queue_db.store import Store
 
 #: What a task of a round does: its number and its limits → counts, and the rows of the jobs that are done.
@@ -138,7 +138,7 @@ class Rounds:
             yield from _with_columns(pa.table(row), columns).to_batches()
 
         seen = Observation()
-        rows = self.spark.range(0, self.partitions, 1, self.partitions).mapInArrow(shipped(work), schema)
+        rows = self.spark.range(0, self.partitions, 1, self.partitions).mapInArrow(bundled(work), schema)
         rows = rows.observe(seen, *(f.sum(_COUNT + name).alias(name) for name in names))
         rows.where("id IS NOT NULL").select(*self.schema.fieldNames()).write.parquet(folder)
         found = {name: int(number or 0) for name, number in seen.get.items()}
@@ -160,7 +160,7 @@ class Rounds:
 
         rows: DataFrame = self.spark.read.schema(StructType(list(KEY))).parquet(literally(folder))
         ddl = ", ".join(f"{name} long" for name in names)
-        done = rows.mapInArrow(shipped(complete), ddl).collect()
+        done = rows.mapInArrow(bundled(complete), ddl).collect()
         return Counter({name: sum(row[name] for row in done) for name in names})
 
 

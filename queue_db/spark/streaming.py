@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 from queue_db import QueueDB
 from queue_db.core import process_name
 from queue_db.errors import CheckpointMismatchError, StreamError
-from queue_db.spark.connecting import Place, clean, telling
 from queue_db.spark.batch_reader import FIRST_ROWS, Shape, fitting
+from queue_db.spark.connecting import Place, clean, telling
 from queue_db.spark.options import Settings
 from queue_db.store import streams
 from queue_db.store.ranges import COLUMNS
