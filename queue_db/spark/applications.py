@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from queue_db.errors import ConfigurationError, QueueDBError
-from queue_db.spark.options import address
+from queue_db.spark.target import resolve_url
 
 #: The environment variable with the database's URL. Spark copies command lines into its event log, so a password belongs there.
 VARIABLE = "QUEUE_DB_URL"
@@ -34,7 +34,7 @@ def database(parser: argparse.ArgumentParser, given: str | None) -> str:
     if not url:
         parser.error(f"give --url or set {VARIABLE}")
     try:
-        return address(url)
+        return resolve_url(url)
     except ConfigurationError as error:
         parser.error(str(error))
 
@@ -44,7 +44,7 @@ def session(name: str, *, verbose: bool = False) -> Iterator[SparkSession]:
     """Spark for this block. An error of the queue or of Spark is told in one line, and the application ends (1).
 
     :param verbose: print the error with its traceback, and with those of the task that it came from.
-    :raises SystemExit: in place of a QueueDBError or a PySparkException.
+    :raises SystemExit: instead of a QueueDBError or a PySparkException.
     """
     spark = SparkSession.builder.appName(name).getOrCreate()
     try:

@@ -15,8 +15,9 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from pyspark.sql.variant_utils import VariantUtils
 
 from queue_db.errors import ConfigurationError
-from queue_db.spark.connecting import Place, clean, telling
+from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
+from queue_db.spark.target import Target
 from queue_db.store import ranges
 
 #: What a job is, for Spark.
@@ -130,23 +131,23 @@ class Part(InputPartition):
 class BatchReader(DataSourceReader):
     """``spark.read``: looks, never claims."""
 
-    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
-        self.place = place
+    def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
+        self.target = target
         self._queue: str = settings["queue"]
         self._partitions: int = settings["partitions"]
         self._shape = Shape(schema)
         self._conditions: list[ranges.Condition] = settings["filter"]
 
-    @clean
+    @masks_errors
     def partitions(self) -> list[InputPartition]:
-        with self.place.open() as db:
+        with self.target.open() as db:
             db.ready()
             work = partial(ranges.cut, store=db.store, queue=self._queue, parts=self._partitions, worth=_WORTH)
             found = db.database.run(work, name="id ranges", write=False)
         return [Part(part) for part in found or [ranges.Range(0, -1, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with telling(self.place.url):
+        with masked_errors(self.target.url):
             yield from self._read(partition)
 
     def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -154,7 +155,7 @@ class BatchReader(DataSourceReader):
         if not part.jobs:
             return
         asked: dict[str, Any] = {"queue": self._queue, "columns": self._shape.stored, "conditions": self._conditions}
-        with self.place.open(csv=True) as db:
+        with self.target.open(csv=True) as db:
             asked["store"] = db.store
             size = FIRST_ROWS
             if part.dense:

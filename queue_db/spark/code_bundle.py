@@ -71,9 +71,9 @@ class CodeBundle:
         except ImportError as error:
             raise RuntimeError(
                 f"{self.name} was sent to this Python ({sys.executable}), but its dependencies are missing: {error}. Spark runs "
-                "its Python workers with PYSPARK_PYTHON, else with python3 from PATH: set PYSPARK_PYTHON (or spark.pyspark.python) to "
-                "a Python that has them, install them there (pip install sqlalchemy stamina pyarrow and the database's driver), or "
-                "send an environment with --archives"
+                "its Python workers with PYSPARK_PYTHON, else with python3 from PATH: set PYSPARK_PYTHON (or spark.pyspark.python) "
+                "to a Python that has them, install them there (pip install sqlalchemy stamina pyarrow and the driver), or send an "
+                "environment with --archives"
             ) from None
         if found.__version__ != self.version:
             raise RuntimeError(

@@ -15,7 +15,8 @@ from pyspark.sql.streaming.listener import (
 )
 from sqlalchemy import URL
 
-from queue_db.spark.connecting import Place, place_of, scrubbed
+from queue_db.spark.masked_errors import described
+from queue_db.spark.target import Target, target_of
 from queue_db.store import streams
 from queue_db.streams import offsets_in
 
@@ -25,8 +26,8 @@ log = logging.getLogger("queue_db.spark")
 class Completer(StreamingQueryListener):
     """Hears of each micro-batch after it is in the commit log, in the process that has made the session."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._last: dict[str, set[streams.Offset]] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
@@ -47,15 +48,15 @@ class Completer(StreamingQueryListener):
         if not new:
             return
         try:
-            with self._place.open() as db:
+            with self._target.open() as db:
                 for offset in new:
                     with db.deaths.of_batches(db.store) as store:
                         work = partial(streams.complete_claim, store=store, offset=offset)
                         db.database.run(work, name="complete claim", repeatable=True)
             self._last[str(progress.runId)] = found
         except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
-            told = scrubbed(f"{type(error).__name__}: {error}", self._place.url)
-            log.warning("micro-batch %d is committed, and not yet completed in the queue: %s", progress.batchId, told)
+            problem = described(error, self._target.url)
+            log.warning("micro-batch %d is committed, and not yet completed in the queue: %s", progress.batchId, problem)
 
 
 def complete_on_commit(spark: Any, url: str | URL, *, table: str = "jobs", schema: str | None = None) -> StreamingQueryListener:
@@ -68,9 +69,9 @@ def complete_on_commit(spark: Any, url: str | URL, *, table: str = "jobs", schem
     :returns: the listener, for ``spark.streams.removeListener``.
     :raises ConfigurationError: as :class:`queue_db.QueueDB` does.
     """
-    place = place_of(url, table, schema)
-    with place.open() as db:
+    target = target_of(url, table, schema)
+    with target.open() as db:
         db.ready()
-    listener = Completer(place)
+    listener = Completer(target)
     spark.streams.addListener(listener)
     return listener

@@ -13,7 +13,8 @@ from sqlalchemy import URL
 from queue_db.errors import ArgumentError, StreamError
 from queue_db.spark import python_workers
 from queue_db.spark.code_bundle import bundled
-from queue_db.spark.connecting import place_of, telling
+from queue_db.spark.masked_errors import masked_errors
+from queue_db.spark.target import target_of
 from queue_db.store import streams
 
 
@@ -32,8 +33,8 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
         if name not in df.columns:
             raise ArgumentError(f"column {name!r} is missing; there are {', '.join(df.columns)}")
     python_workers.check(df.sparkSession, on_the_driver=False)
-    place = place_of(url, table, schema)
-    with place.open() as db:
+    target = target_of(url, table, schema)
+    with target.open() as db:
         found = next(
             (one for one in db.database.run(partial(streams.listed, store=db.store), name="streams") if one.name == stream), None
         )
@@ -48,7 +49,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
             for fence, reason in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 job_id, _, version = fence.partition(":")
                 reasons[int(job_id), int(version)] = reason
-            with telling(place.url), place.open() as db:
+            with masked_errors(target.url), target.open() as db:
                 work = partial(streams.mark_dead, store=db.store, stream=number, reasons=reasons)
                 marked += db.database.run(work, name="mark dead", repeatable=True)
         yield pa.RecordBatch.from_pydict({"marked": [marked]})

@@ -28,10 +28,11 @@ from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy, argumen
 from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.spark import python_workers
 from queue_db.spark.code_bundle import bundled
-from queue_db.spark.connecting import place_of, telling
 from queue_db.spark.drain_loop import DrainLoop, Heartbeat, Limits, OfKind, Settle, Tally
+from queue_db.spark.masked_errors import masked_errors
 from queue_db.spark.results import KEY, destination, publish, read_results, result_schema
 from queue_db.spark.rounds import Rounds
+from queue_db.spark.target import target_of
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.strategies import strategy_for
 from queue_db.verbs.claim import MAX_CLAIM
@@ -156,12 +157,12 @@ def drain_to(
         # Every task would get a copy of the object, with the same random numbers: all would reach for the same jobs.
         raise ArgumentError(f"strategy={strategy!r}: give its name, or a function that makes one: lambda: Optimistic(window=20)")
     _check_ends(within, max_jobs, timeout, kind)
-    target = destination(path)
+    folder = destination(path)
     columns = to_arrow_schema(result_schema(schema), timezone="UTC")
     python_workers.check(spark, on_the_driver=False)
     settings = dict(database or {})
-    place = place_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))
-    with place.open(**settings) as db:
+    target = target_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))
+    with target.open(**settings) as db:
         db.ready()
         ends = None if timeout is None else db.database.run(db.store.read_clock, name="clock", write=False)
     limits = Limits(
@@ -174,7 +175,7 @@ def drain_to(
 
     def in_task(mine: Limits, settle: Settle, *, once: bool = False) -> dict[str, int]:
         made = strategy_for(strategy if isinstance(strategy, str) else strategy())
-        with place.open(strategy=made if kind is None else OfKind(made, kind), **settings) as db:
+        with target.open(strategy=made if kind is None else OfKind(made, kind), **settings) as db:
             loop = DrainLoop(db.queue(queue), mine, settle)
             tally = loop.once() if once else loop.run()
             counted = {"completed": tally.completed, "failed": tally.failed, "drained": int(tally.drained)}
@@ -182,7 +183,7 @@ def drain_to(
 
     names = ("completed", "failed", "drained", *_COUNTERS)
     total: Mapping[str, int]
-    if isinstance(target, str):
+    if isinstance(folder, str):
 
         def one_round(number: int, left: int | None) -> tuple[Mapping[str, int], pa.Table | None]:
             done: list[pa.Table] = []
@@ -192,9 +193,9 @@ def drain_to(
 
         rounds = Rounds(
             spark=spark,
-            address=target,
+            address=folder,
             schema=result_schema(schema),
-            place=place,
+            target=target,
             settings=settings,
             queue=queue,
             partitions=partitions,
@@ -205,14 +206,14 @@ def drain_to(
         rounds.prove()
         total = rounds.run(one_round, max_jobs)
     else:
-        target.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
         def work(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # The row is the number of the task; and Spark throws away a Python process that left input unread.
             (number,) = (number for some in rows for number in some.column(0).to_pylist())
-            with telling(place.url):
+            with masked_errors(target.url):
                 mine = limits if max_jobs is None else replace(limits, jobs=_share(max_jobs, partitions, number))
-                counted = in_task(mine, partial(_settle, function, columns, partial(publish, target), False))
+                counted = in_task(mine, partial(_settle, function, columns, partial(publish, folder), False))
             yield pa.RecordBatch.from_pydict({name: [value] for name, value in counted.items()})
 
         ddl = ", ".join(f"{name} long" for name in names)

@@ -14,7 +14,8 @@ from sqlalchemy import URL
 from queue_db import arguments
 from queue_db.errors import ArgumentError, StorageError
 from queue_db.spark.code_bundle import register
-from queue_db.spark.connecting import place_of, scrubbed
+from queue_db.spark.masked_errors import described
+from queue_db.spark.target import target_of
 from queue_db.spark.writing import UNNAMED
 from queue_db.store import staging
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
@@ -76,8 +77,8 @@ def enqueue(
     for name in [*taken, *options.values()]:
         if df.columns.count(name) != 1:
             raise ArgumentError(f"column {name!r} must be in the DataFrame once; it has {', '.join(df.columns)}")
-    place = place_of(url, table, schema)
-    with place.open() as db:
+    target = target_of(url, table, schema)
+    with target.open() as db:
         db.ready()
     app = f"{UNNAMED}{uuid.uuid4()}"
     # Names are quoted: a column may be called a.b.
@@ -90,7 +91,7 @@ def enqueue(
     seen = Observation()
     writer = rows.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("queue_db").mode("append")
     settings = {
-        "url": place.url.render_as_string(hide_password=False),
+        "url": target.url.render_as_string(hide_password=False),
         "queue": queue,
         "kind": kind,
         "table": table,
@@ -100,14 +101,14 @@ def enqueue(
     } | ({} if schema is None else {"tableSchema": schema})
     writer.options(**settings).save()
     try:
-        with place.open() as db:
+        with target.open() as db:
             published = db.database.run(
                 partial(staging.ledger, store=db.store, app=app, version=0, queue=queue), name="ledger", write=False
             )
     except StorageError as error:
         # The jobs are in the queue: an error would make the caller enqueue them again.
-        told = scrubbed(str(error), place.url)
-        log.warning("queue %r: all rows are enqueued; how many of them were skipped is not known: %s", queue, told)
+        problem = described(error, target.url)
+        log.warning("queue %r: all rows are enqueued; how many of them were skipped is not known: %s", queue, problem)
         return int(seen.get["rows"])
     return 0 if published is None else published.jobs
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Flag, auto
-from pathlib import Path
 from typing import Any
 
 from queue_db import arguments
@@ -282,22 +280,3 @@ def parse(given: Mapping[str, str], use: Use) -> Settings:
     if use is Use.WRITE and values["txnAppId"] is not None and values["guarantee"] != "exactly_once":
         raise ConfigurationError("txnAppId needs guarantee=exactly_once: at_least_once keeps no ledger")
     return Settings(use, values)
-
-
-def address(url: str) -> str:
-    """The database URL that the option ``url`` stands for; on the driver, where it is first needed.
-
-    :raises ConfigurationError: the environment variable or file is not there.
-    """
-    scheme, _, rest = url.partition(":")
-    if scheme == "env":
-        found = os.environ.get(rest)
-        if not found:
-            raise ConfigurationError(f"url=env:{rest}: the driver has no environment variable {rest!r}")
-        return found
-    if scheme == "file":
-        try:
-            return Path(rest.removeprefix("//")).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigurationError(f"url=file:{rest}: {error.strerror}") from None
-    return url

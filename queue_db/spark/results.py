@@ -97,10 +97,10 @@ def read_results(spark: SparkSession, path: str | os.PathLike[str], schema: Stru
     :param path: the folder that :func:`drain` was given, or its address.
     :param schema: the same as there; a folder without a file is an empty DataFrame.
     """
-    target = destination(path)
+    folder = destination(path)
     # In other file systems each round has a folder of its own.
-    found = literally(target) if isinstance(target, str) else f"file://{literally(str(target))}"
-    reader = spark.read.schema(result_schema(schema)).option("recursiveFileLookup", str(isinstance(target, str)).lower())
+    found = literally(folder) if isinstance(folder, str) else f"file://{literally(str(folder))}"
+    reader = spark.read.schema(result_schema(schema)).option("recursiveFileLookup", str(isinstance(folder, str)).lower())
     rows = reader.parquet(found)
     latest = Window.partitionBy("id").orderBy(f.col("version").desc())
     return rows.withColumn("__place", f.row_number().over(latest)).where("__place = 1").drop("__place")

@@ -29,9 +29,10 @@ from queue_db.dialects.clock import moment
 from queue_db.errors import ConfigurationError
 from queue_db.model import ClaimedRow
 from queue_db.spark.code_bundle import bundled
-from queue_db.spark.connecting import Place, telling
 from queue_db.spark.drain_loop import FIRST_WAIT, LONGEST_WAIT, Limits
+from queue_db.spark.masked_errors import masked_errors
 from queue_db.spark.results import KEY, literally
+from queue_db.spark.target import Target
 from queue_db.store import Store
 
 #: What a task of a round does: its number and its limits → counts, and the rows of the jobs that are done.
@@ -60,7 +61,7 @@ class Rounds:
     spark: SparkSession
     address: str
     schema: StructType
-    place: Place
+    target: Target
     settings: Mapping[str, Any]
     queue: str
     partitions: int
@@ -91,7 +92,7 @@ class Rounds:
         ``drained`` is not zero if nothing was left.
         """
         wait = FIRST_WAIT
-        with self.place.open(**self.settings) as db:
+        with self.target.open(**self.settings) as db:
             queue = db.queue(self.queue)
             while time.monotonic() < self.ends and (max_jobs is None or self.total["claimed"] < max_jobs):
                 # A round costs Spark a second, also if nothing is due.
@@ -125,12 +126,12 @@ class Rounds:
         schema = StructType([*self.schema.fields, *counts])
         columns = to_arrow_schema(schema, timezone="UTC")
         # Not this object, which has the session, travels with the function.
-        place, names = self.place, self.names
+        target, names = self.target, self.names
 
         def work(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # Spark throws away a Python process that left input unread.
             (number,) = (number for some in rows for number in some.column(0).to_pylist())
-            with telling(place.url):
+            with masked_errors(target.url):
                 counted, done = task(number, left)
             if done is not None:
                 yield from _with_columns(done, columns).to_batches()
@@ -146,11 +147,11 @@ class Rounds:
 
     def _complete(self, folder: str) -> Counter[str]:
         """Complete the jobs of the rows that are in ``folder``."""
-        place, settings, name_of_queue, names = self.place, self.settings, self.queue, self.names
+        target, settings, name_of_queue, names = self.target, self.settings, self.queue, self.names
 
         def complete(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             pairs = [pair for batch in batches for pair in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
-            with telling(place.url), place.open(**settings) as db:
+            with masked_errors(target.url), target.open(**settings) as db:
                 queue = db.queue(name_of_queue)
                 mine = leased(queue, pairs)
                 done = sum(map(bool, queue.complete_many(mine)))

@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 
 from queue_db.errors import ConfigurationError
 from queue_db.spark import batch_reader
-from queue_db.spark.connecting import Place, place_of, telling
-from queue_db.spark.options import Settings, Use, address, parse
+from queue_db.spark.masked_errors import masked_errors
+from queue_db.spark.options import Settings, Use, parse
 from queue_db.spark.streaming import StreamReader
+from queue_db.spark.target import Target, resolve_url, target_of
 from queue_db.spark.writing import BatchWriter, StreamWriter
 
 
@@ -41,28 +42,28 @@ class QueueDataSource(DataSource):
         return batch_reader.SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        place, settings = self._open(Use.READ, schema)
-        return batch_reader.BatchReader(place, settings, schema)
+        target, settings = self._open(Use.READ, schema)
+        return batch_reader.BatchReader(target, settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        place, settings = self._open(Use.WRITE, None, overwrite=overwrite)
-        with telling(place.url):
-            return BatchWriter(place, settings, schema)
+        target, settings = self._open(Use.WRITE, None, overwrite=overwrite)
+        with masked_errors(target.url):
+            return BatchWriter(target, settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        place, settings = self._open(Use.READ_STREAM, schema)
-        return StreamReader(place, settings, schema)
+        target, settings = self._open(Use.READ_STREAM, schema)
+        return StreamReader(target, settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        place, settings = self._open(Use.WRITE_STREAM, None, overwrite=overwrite)
-        with telling(place.url):
-            return StreamWriter(place, settings, schema)
+        target, settings = self._open(Use.WRITE_STREAM, None, overwrite=overwrite)
+        with masked_errors(target.url):
+            return StreamWriter(target, settings, schema)
 
-    def _open(self, use: Use, schema: StructType | None, *, overwrite: bool = False) -> tuple[Place, Settings]:
-        with telling(None):
+    def _open(self, use: Use, schema: StructType | None, *, overwrite: bool = False) -> tuple[Target, Settings]:
+        with masked_errors(None):
             settings = parse(self._given, use)
-            place = place_of(
-                address(settings["url"]),
+            target = target_of(
+                resolve_url(settings["url"]),
                 settings["table"],
                 settings["tableSchema"],
                 local_infile=bool(settings.values.get("localInfile")),
@@ -74,4 +75,4 @@ class QueueDataSource(DataSource):
                 )
             if schema is not None:
                 batch_reader.Shape(schema)
-            return place, settings
+            return target, settings

@@ -19,8 +19,9 @@ from queue_db import QueueDB
 from queue_db.core import process_name
 from queue_db.errors import CheckpointMismatchError, StreamError
 from queue_db.spark.batch_reader import FIRST_ROWS, Shape, fitting
-from queue_db.spark.connecting import Place, clean, telling
+from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
+from queue_db.spark.target import Target
 from queue_db.store import streams
 from queue_db.store.ranges import COLUMNS
 
@@ -53,8 +54,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     One object lives on the driver as long as the query and is asked for offsets; copies of it go to the tasks and only read.
     """
 
-    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
-        self.place = place
+    def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
+        self.target = target
         self._queue: str = settings["queue"]
         self._stream: str = settings["stream"]
         self._limit: int = settings["maxJobsPerTrigger"]
@@ -78,27 +79,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The database, kept open on the driver as long as this process: Spark asks many times a second."""
         if self._open is None:
             stack = ExitStack()
-            self._open = stack, stack.enter_context(self.place.open())
+            self._open = stack, stack.enter_context(self.target.open())
         return self._open[1]
 
-    @clean
+    @masks_errors
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._limit)
 
-    @clean
+    @masks_errors
     def prepareForTriggerAvailableNow(self) -> None:
         db = self._db()
         found = self._run(db, "highest due", partial(streams.highest_due, store=db.store, queue=self._queue), write=False)
         self._available_now = True
         self._ceiling = 0 if found is None else found
 
-    @clean
+    @masks_errors
     def initialOffset(self) -> dict[str, Any]:
         db = self._db()
         session = self._opened(db)
-        return _told(self._run(db, "initial offset", partial(streams.initial, store=db.store, session=session)))
+        return _json(self._run(db, "initial offset", partial(streams.initial, store=db.store, session=session)))
 
-    @clean
+    @masks_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL if isinstance(limit, ReadAllAvailable) else self._limit
         db = self._db()
@@ -114,12 +115,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partitions=self._partitions,
             )
             # Run twice it hands out the claim that it finds.
-            end = _told(self._run(db, "claim batch", work))
+            end = _json(self._run(db, "claim batch", work))
         if end == start and not self._available_now:
             self._idle(db, session)
         return end
 
-    @clean
+    @masks_errors
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What Spark shows in a query's progress under ``sources[].latestOffset``."""
         db = self._db()
@@ -133,14 +134,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         mine = next((row for row in listed if row.name == self._stream), None)
         return self._backlog | {"held": 0 if mine is None else int(mine.held), "batch": 0 if mine is None else mine.allocated}
 
-    @clean
+    @masks_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         db = self._db()
         session = self._opened(db)
         work = partial(streams.partition, store=db.store, session=session, start=_offset(start), end=_offset(end), most=self._most)
         return [StreamPart(session.stream, part) for part in self._run(db, "partitions", work)]
 
-    @clean
+    @masks_errors
     def commit(self, end: dict[str, Any]) -> None:
         db = self._db()
         session = self._opened(db)
@@ -148,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._run(db, "complete batch", partial(streams.complete, store=store, session=session, end=_offset(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with telling(self.place.url):
+        with masked_errors(self.target.url):
             yield from self._read(partition)
 
     def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -156,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # what Spark makes of a batch without partitions
         part: streams.Part = partition.part
         after, found, size = part.low - 1, 0, FIRST_ROWS
-        with self.place.open(csv=True) as db:
+        with self.target.open(csv=True) as db:
             while True:
                 work = partial(streams.read, store=db.store, stream=partition.stream, part=part, after=after, limit=size)
                 rows = self._run(db, "read held", work, write=False)
@@ -213,5 +214,5 @@ def _offset(given: dict[str, Any]) -> streams.Offset:
         raise CheckpointMismatchError(f"the checkpoint's offset {given!r:.200} is not one of a queue_db stream") from None
 
 
-def _told(offset: streams.Offset) -> dict[str, Any]:
+def _json(offset: streams.Offset) -> dict[str, Any]:
     return {"batch": offset.batch, "claim": offset.claim}

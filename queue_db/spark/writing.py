@@ -24,9 +24,10 @@ from sqlalchemy import Connection
 
 from queue_db import QueueDB
 from queue_db.dialects.chunks import pack, small
-from queue_db.spark.connecting import Place, clean, scrubbed
 from queue_db.spark.encoding import Encoder, check_columns
+from queue_db.spark.masked_errors import described, masks_errors
 from queue_db.spark.options import Settings
+from queue_db.spark.target import Target
 from queue_db.store import staging
 from queue_db.store.enqueue import OnDuplicate
 
@@ -62,15 +63,15 @@ class Staged(WriterCommitMessage):
 class Work:
     """What both kinds of writers do. Travels to the tasks."""
 
-    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
+    def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
         check_columns(schema)
-        self.place = place
+        self.target = target
         self._queue: str = settings["queue"]
         self._kind: str = settings["kind"]
         self._policy = OnDuplicate(settings["onDuplicate"])
         self._schema = schema
         self._format: str = settings["payloadFormat"]
-        with place.open() as db:
+        with target.open() as db:
             db.ready()
 
     def load(self, app: str, version: int, *, kept: bool) -> staging.Load:
@@ -109,13 +110,13 @@ class Work:
             attempt = staging.new_attempt(connection, db.store)
             return Staged(attempt, *staging.stage(connection, db.store, attempt, _ahead(chain(known, chunks))), query)
 
-        with self.place.open() as db:
+        with self.target.open() as db:
             # The rows can be read once: what fails is the task, and Spark runs that again.
             return db.database.run(work, name="stage", attempts=1)
 
     def was_published(self, load: staging.Load) -> bool:
         """Whether the ledger has this load already."""
-        with self.place.open() as db:
+        with self.target.open() as db:
             work = partial(staging.ledger, store=db.store, app=load.app, version=load.version, queue=load.queue)
             return db.database.run(work, name="ledger", write=False) is not None
 
@@ -130,7 +131,7 @@ class Work:
         def work(connection: Connection) -> int:
             return sum(staging.load_at_once(connection, db.store, load, some) for some in _ahead(chain([first], columns)))
 
-        with self.place.open() as db:
+        with self.target.open() as db:
             return Staged(0, 0, db.database.run(work, name="load", attempts=1))
 
     def publish(self, load: staging.Load, messages: Sequence[Staged]) -> staging.Published | None:
@@ -138,7 +139,7 @@ class Work:
         attempts = {message.attempt: message.chunks for message in messages if message.chunks}
         jobs = sum(message.jobs for message in messages)
         brought = [message.brought for message in messages if message.brought is not None]
-        with self.place.open() as db:
+        with self.target.open() as db:
             # The ledger makes it safe to run again, whatever became of the first time.
             published = db.database.run(
                 partial(staging.publish, store=db.store, load=load, attempts=attempts, jobs=jobs, brought=brought),
@@ -153,14 +154,14 @@ class Work:
 
     def forget_before(self, app: str, version: int) -> None:
         """Let the ledger forget what was published under ``app`` before ``version``."""
-        with self.place.open() as db:
+        with self.target.open() as db:
             self._tidy(db, "forget versions", partial(staging.forget_versions, app=app, below=version))
 
     def discard(self, messages: Sequence[Staged | None]) -> None:
         """Remove what these messages name, unless it has been published meanwhile."""
         attempts = [message.attempt for message in messages if message is not None and message.chunks]
         if attempts:
-            with self.place.open() as db:
+            with self.target.open() as db:
                 work = partial(staging.discard, store=db.store, attempts=attempts)
                 db.database.run(work, name="discard", repeatable=True)
 
@@ -172,17 +173,17 @@ class Work:
         try:
             db.database.run(partial(work, store=db.store), name=name, attempts=1)
         except Exception as error:  # noqa: BLE001 - whatever it is, the write has succeeded
-            told = scrubbed(f"{type(error).__name__}: {error}", self.place.url)
+            problem = described(error, self.target.url)
             note = "queue %r: the write has succeeded; its clean-up (%s) failed and is left to a later write: %s"
-            log.warning(note, self._queue, name, told)
+            log.warning(note, self._queue, name, problem)
 
 
 class BatchWriter(DataSourceArrowWriter):
     """``df.write``: all rows or none, once."""
 
-    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
-        self.place = place
-        self._work = Work(place, settings, schema)
+    def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
+        self.target = target
+        self._work = Work(target, settings, schema)
         self._direct = settings["guarantee"] == "at_least_once"
         self._app: str = settings["txnAppId"] or f"{UNNAMED}{uuid.uuid4()}"
         self._version: int = settings["txnVersion"] or 0
@@ -192,18 +193,18 @@ class BatchWriter(DataSourceArrowWriter):
     def _load(self) -> staging.Load:
         return self._work.load(self._app, self._version, kept=not self._app.startswith(UNNAMED))
 
-    @clean
+    @masks_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._published:
             return Staged(0, 0, sum(batch.num_rows for batch in iterator))
         return self._work.load_at_once(iterator) if self._direct else self._work.stage(iterator)
 
-    @clean
+    @masks_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self._direct:
             self._work.publish(self._load(), _staged(messages))
 
-    @clean
+    @masks_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # Spark calls this also after a commit whose answer was lost: what has been published is not there to discard.
         if not self._direct:
@@ -213,17 +214,17 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``: each micro-batch once, by the query's id and the batch's number."""
 
-    def __init__(self, place: Place, settings: Settings, schema: StructType) -> None:
-        self.place = place
-        self._work = Work(place, settings, schema)
+    def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
+        self.target = target
+        self._work = Work(target, settings, schema)
 
-    @clean
+    @masks_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         return self._work.stage(iterator, query)
 
-    @clean
+    @masks_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         staged = _staged(messages)
         queries = {message.query for message in staged}
@@ -237,7 +238,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if batchId % _VERSIONS == 0:
             self._work.forget_before(app, batchId - _VERSIONS)
 
-    @clean
+    @masks_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         self._work.discard([message for message in messages if isinstance(message, Staged)])
 

@@ -14,8 +14,9 @@ from queue_db import ConfigurationError, QueueDB, QueueDBError
 from queue_db.cli.app import app
 from queue_db.database.database import Database
 from queue_db.database.masking import MASK, mask, masked, secrets_in
-from queue_db.spark.connecting import place_of, scrubbed, telling
 from queue_db.spark.jdbc import jdbc_options
+from queue_db.spark.masked_errors import described, masked_errors
+from queue_db.spark.target import target_of
 from queue_db.worker import Worker
 
 SECRET = "hunter2"
@@ -77,21 +78,21 @@ def command_line(url: str) -> str:
     return "".join(result.output + result.stderr for result in shown)
 
 
-def spark_place(url: str) -> str:
+def spark_target(url: str) -> str:
     try:
-        return repr(place_of(url))
+        return repr(target_of(url))
     except QueueDBError as error:
         return told(error)
 
 
 def spark_error(url: str) -> str:
     try:
-        place = place_of(url)
+        target = target_of(url)
     except QueueDBError as error:
         return told(error)
-    with pytest.raises(QueueDBError) as refused, telling(place.url):
-        raise RuntimeError(f"driver says: {place.url.render_as_string(hide_password=False)} and {url}")
-    return told(refused.value) + scrubbed(f"of {url}", place.url)
+    with pytest.raises(QueueDBError) as refused, masked_errors(target.url):
+        raise RuntimeError(f"driver says: {target.url.render_as_string(hide_password=False)} and {url}")
+    return told(refused.value) + described(RuntimeError(f"of {url}"), target.url)
 
 
 def spark_jdbc(url: str) -> str:
@@ -114,7 +115,7 @@ PLACES: dict[str, Callable[[str], str]] = {
     "a database": engine,
     "a worker": worker,
     "the command line": command_line,
-    "a place of Spark's": spark_place,
+    "a target of Spark's": spark_target,
     "an error in Spark": spark_error,
     "options for JDBC": spark_jdbc,
 }

@@ -12,8 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sqlalchemy import create_engine, make_url, text
 
 from queue_db import QueueDB
-from queue_db.spark.connecting import place_of
 from queue_db.spark.options import Use, parse
+from queue_db.spark.target import target_of
 from queue_db.spark.writing import BatchWriter, StreamWriter
 
 SCHEMA = StructType([StructField("payload", StringType())])
@@ -53,7 +53,7 @@ def db(fresh_url: str) -> Any:
 
 
 def batch_writer(url: str, **options: str) -> BatchWriter:
-    return BatchWriter(place_of(url), parse({"url": url, "queue": "q", **options}, Use.WRITE), SCHEMA)
+    return BatchWriter(target_of(url), parse({"url": url, "queue": "q", **options}, Use.WRITE), SCHEMA)
 
 
 def rows(*payloads: str) -> Any:
@@ -88,7 +88,7 @@ def test_a_ledger_that_cannot_forget_does_not_fail_a_micro_batch(
 ) -> None:
     add(db, "INSERT INTO jobs_published (app, version, queue, size) VALUES ('query:abc', 1, 'q', 0)")
     broken(db, "jobs_published")
-    writer = StreamWriter(place_of(fresh_url), parse({"url": fresh_url, "queue": "q"}, Use.WRITE_STREAM), SCHEMA)
+    writer = StreamWriter(target_of(fresh_url), parse({"url": fresh_url, "queue": "q"}, Use.WRITE_STREAM), SCHEMA)
     writer.commit([replace(writer.write(rows("1")), query="abc")], 200)
     assert db.queue("q").stats().available == 1
     assert "forget versions" in caplog.records[-1].message

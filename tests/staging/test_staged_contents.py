@@ -12,7 +12,7 @@ from queue_db import QueueDB
 from queue_db.dialects import chunks
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, pack, unpack
-from queue_db.spark.connecting import place_of
+from queue_db.spark.target import target_of
 from queue_db.store import staging
 from queue_db.store.staging import Published
 from queue_db.testing import SettableClock
@@ -75,7 +75,7 @@ def loader(request: pytest.FixtureRequest, db: QueueDB, url: str) -> Iterator[Qu
     if request.param == "values":
         yield db
     else:
-        with place_of(url, local_infile=True).open() as opened:
+        with target_of(url, local_infile=True).open() as opened:
             yield opened
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.dialects import mysql
-from queue_db.spark.connecting import place_of
 from queue_db.spark.batch_reader import SCHEMA, Shape
+from queue_db.spark.target import target_of
 from queue_db.store import ranges
 from tests.staging.test_staged_contents import CONTENTS
 from tests.streams.conftest import enqueue
@@ -21,7 +21,7 @@ EVERYTHING = [*CONTENTS.values(), ",", '"', '""', ",,\n,", "x" * 100_000]
 
 @pytest.fixture
 def reader(url: str) -> Iterator[QueueDB]:
-    with place_of(url).open(csv=True) as opened:
+    with target_of(url).open(csv=True) as opened:
         yield opened
 
 

@@ -1,0 +1,80 @@
+"""The database as Spark's driver and tasks use it: short transactions, no session state, one connection at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, create_engine
+from sqlalchemy.pool import QueuePool
+
+from queue_db import QueueDB
+from queue_db.database.database import parse_url
+from queue_db.database.masking import masked
+from queue_db.dialects import dialect_for
+from queue_db.errors import ConfigurationError
+
+
+@dataclass(frozen=True, repr=False)
+class Target:
+    """What a task needs to open the database. It is pickled into tasks; its ``repr`` masks the password."""
+
+    url: URL
+    table: str = "jobs"
+    schema: str | None = None
+    local_infile: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{masked(self.url)} table={self.table!r}>"
+
+    @contextmanager
+    def open(self, *, csv: bool = False, **settings: Any) -> Iterator[QueueDB]:
+        """The database for this block, over one connection that is closed at its end.
+
+        :param csv: read rows as CSV where the database can write it; faster for many rows.
+        :param settings: keyword arguments of :class:`queue_db.QueueDB`.
+        """
+        dialect = dialect_for(self.url.get_backend_name())
+        options = dialect.short_lived_options(self.url, local_infile=self.local_infile)
+        engine = create_engine(self.url, poolclass=QueuePool, pool_size=1, max_overflow=0, hide_parameters=True, **options)
+        dialect.limit_waits(engine)
+        try:
+            with QueueDB(engine, table=self.table, schema=self.schema, **settings) as db:
+                if csv:
+                    db.core.store = replace(db.store, csv=True)
+                yield db
+        finally:
+            engine.dispose()
+
+
+def target_of(url: str | URL, table: str = "jobs", schema: str | None = None, *, local_infile: bool = False) -> Target:
+    """A Target, checked as far as possible without a connection.
+
+    :raises ConfigurationError: as :class:`queue_db.QueueDB` does.
+    """
+    parsed = parse_url(url)
+    # Tasks run in another folder than the driver: relative paths become absolute here.
+    return Target(dialect_for(parsed.get_backend_name()).from_anywhere(parsed), table, schema, local_infile)
+
+
+def resolve_url(url: str) -> str:
+    """The database URL behind ``env:NAME`` or ``file:/path``, read on the driver; any other text is returned unchanged.
+
+    :raises ConfigurationError: there is no such environment variable or file.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme == "env":
+        found = os.environ.get(rest)
+        if not found:
+            raise ConfigurationError(f"url=env:{rest}: the driver has no environment variable {rest!r}")
+        return found
+    if scheme == "file":
+        try:
+            return Path(rest.removeprefix("//")).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigurationError(f"url=file:{rest}: {error.strerror}") from None
+    return url
