@@ -9,7 +9,7 @@ Needs ``pip install "queue-db[spark]"`` on the driver. What is promised when som
 """
 
 from queue_db.spark.code_bundle import register
-from queue_db.spark.completing import complete_on_commit
+from queue_db.spark.commit_listener import complete_on_commit
 from queue_db.spark.dead_letter import dead_letter
 from queue_db.spark.draining import Drained, drain, drain_to
 from queue_db.spark.enqueuing import enqueue

@@ -29,9 +29,9 @@ from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.spark import python_workers
 from queue_db.spark.code_bundle import bundled
 from queue_db.spark.drain_loop import DrainLoop, Heartbeat, Limits, OfKind, Settle, Tally
+from queue_db.spark.drain_rounds import Rounds
 from queue_db.spark.masked_errors import masked_errors
 from queue_db.spark.results import KEY, destination, publish, read_results, result_schema
-from queue_db.spark.rounds import Rounds
 from queue_db.spark.target import target_of
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.strategies import strategy_for

@@ -16,7 +16,7 @@ from queue_db.errors import ArgumentError, StorageError
 from queue_db.spark.code_bundle import register
 from queue_db.spark.masked_errors import described
 from queue_db.spark.target import target_of
-from queue_db.spark.writing import UNNAMED
+from queue_db.spark.writer import UNNAMED
 from queue_db.store import staging
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
 

@@ -17,9 +17,9 @@ from queue_db.errors import ConfigurationError
 from queue_db.spark import batch_reader
 from queue_db.spark.masked_errors import masked_errors
 from queue_db.spark.options import Settings, Use, parse
-from queue_db.spark.streaming import StreamReader
+from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.target import Target, resolve_url, target_of
-from queue_db.spark.writing import BatchWriter, StreamWriter
+from queue_db.spark.writer import BatchWriter, StreamWriter
 
 
 class QueueDataSource(DataSource):

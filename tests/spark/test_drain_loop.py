@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 
 from queue_db import QueueDB
 from queue_db.spark.drain_loop import DrainLoop, Limits, OfKind
-from queue_db.spark.rounds import leased
+from queue_db.spark.drain_rounds import leased
 from queue_db.store import streams
 from queue_db.strategies import known_strategies, strategy_for
 

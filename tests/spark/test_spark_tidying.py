@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, make_url, text
 from queue_db import QueueDB
 from queue_db.spark.options import Use, parse
 from queue_db.spark.target import target_of
-from queue_db.spark.writing import BatchWriter, StreamWriter
+from queue_db.spark.writer import BatchWriter, StreamWriter
 
 SCHEMA = StructType([StructField("payload", StringType())])
 
