@@ -1,4 +1,7 @@
-"""What a drain's task does between its claims: keep the leases of the jobs in hand, heed the queue's controls, find the end."""
+"""The loop of a drain's task: claim a batch, settle it, until the queue is drained or a limit is reached.
+
+Meanwhile it extends the leases of the jobs in flight and obeys the queue's pause, rate and concurrency.
+"""
 
 from __future__ import annotations
 
@@ -7,61 +10,73 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import pyarrow as pa
 from sqlalchemy import Connection
 
-from queue_db import LeasedJob, Queue, QueueDBError, Strategy
+from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy
 from queue_db.errors import ConfigurationError
-from queue_db.model import Capability, ClaimRequest, ClaimResult
+from queue_db.model import Capability, Claim, Want
+from queue_db.spark.target import Target
 from queue_db.store import Store, upcoming
+from queue_db.strategies import strategy_for
 from queue_db.worker.controls import Allowance
 
 log = logging.getLogger("queue_db.spark")
 
-#: Seconds between two looks at a queue in which nothing is due: from … to, doubling, with jitter.
+#: Seconds between two polls of a queue in which nothing is due: first and longest; doubling, with jitter.
 FIRST_WAIT = 0.05
 LONGEST_WAIT = 1.0
 
 # Heartbeats in one lease: two may fail.
 _BEATS = 3
 
+#: What a task counts beside its Tally: the counters of its QueueDB.
+COUNTERS = tuple(field.name for field in fields(Counters))
+
+#: Everything that a task counts.
+COUNTED = ("completed", "failed", "drained", *COUNTERS)
+
 
 @dataclass(frozen=True)
 class Limits:
-    """When a task stops to claim."""
+    """When a task stops claiming."""
 
     batch: int  #: jobs in one claim
     lease: float  #: seconds
-    #: A job that is due later than so many seconds from now is not waited for.
+    #: Seconds; jobs that are due later than that from now are not waited for.
     within: float = 0.0
     kind: str | None = None  #: claim jobs of this kind only
-    jobs: int | None = None  #: claim at most so many
-    until: int | None = None  #: claim nothing after this moment of the database's clock, in microseconds
+    jobs: int | None = None  #: jobs to claim at most
+    until: int | None = None  #: claim nothing after this time of the database's clock, microseconds
 
     def anything_left(self, queue: Queue) -> bool:
         """Whether a job is leased, due, or due soon enough to be waited for."""
-        return queue.core.read(upcoming.anything_left, queue.name, within=round(self.within * 1_000_000), kind=self.kind)
+        within = round(self.within * 1_000_000)
+        query = partial(upcoming.anything_left, store=queue.db.store, queue=queue.name, within=within, kind=self.kind)
+        return queue.db.database.run(query, name="anything left", write=False)
 
 
 @dataclass
 class Tally:
-    """What a task has done."""
+    """The jobs of one task."""
 
     claimed: int = 0
     completed: int = 0
     failed: int = 0
-    drained: bool = False  #: whether nothing was left; else a limit ended the task
+    drained: bool = False  #: whether the queue was empty at the end; False: a limit ended the task
 
 
 class Heartbeat:
-    """Extends the leases of some jobs from a thread of its own, as long as the block lasts.
+    """Extends the leases of some jobs from a thread of its own while the block runs.
 
-    It goes on for the others when some leases are lost. What the database refuses is tried again at the next beat: the lease
-    outlives two failures.
+    Lost leases are skipped from then on. An extension that the database refuses is tried again at the next beat: a lease outlives
+    two failures.
     """
 
     def __init__(self, queue: Queue, jobs: Sequence[LeasedJob], lease: float, allowance: Allowance | None = None) -> None:
@@ -77,18 +92,18 @@ class Heartbeat:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
-        # A statement that is under way changes the versions: what settles the jobs must know them.
+        # An extension that is running changes the versions, and settling needs the new ones.
         self._thread.join()
 
     def beat(self) -> None:
         """Extend the leases now.
 
-        :raises QueueDBError: the database refused; the leases are as they were.
+        :raises QueueDBError: the database refused; the leases are unchanged.
         """
-        kept = [job for job in self._jobs if job.id not in self.lost]
-        if kept:
-            verdicts = self._queue.extend_many(kept, self._lease)
-            self.lost |= {job.id for job, verdict in zip(kept, verdicts, strict=True) if not verdict}
+        leased = [job for job in self._jobs if job.id not in self.lost]
+        if leased:
+            verdicts = self._queue.extend_many(leased, self._lease)
+            self.lost |= {job.id for job, verdict in zip(leased, verdicts, strict=True) if not verdict}
         if self._allowance is not None:
             self._allowance.refresh()
 
@@ -97,13 +112,13 @@ class Heartbeat:
             try:
                 self.beat()
             except QueueDBError as error:
-                log.warning("the leases of %d jobs were not extended, next try soon: %s", len(self._jobs), error)
+                log.warning("could not extend the leases of %d jobs, will retry: %s", len(self._jobs), error)
 
 
 class OfKind:
-    """A strategy that leaves jobs of other kinds alone.
+    """A strategy that claims jobs of one kind only.
 
-    :param inner: how the jobs are won.
+    :param inner: the strategy that wins them.
     """
 
     def __init__(self, inner: Strategy, kind: str) -> None:
@@ -121,76 +136,74 @@ class OfKind:
 
 
 Settle = Callable[[Queue, Sequence[LeasedJob], Heartbeat, Tally], None]
+"""Works on a batch while the heartbeat runs, ends the heartbeat, and settles the jobs."""
 
 
 @dataclass
 class DrainLoop:
-    """Claims and settles until the queue is drained or a limit is reached.
-
-    :param settle: works on a batch within the heartbeat's block, ends the heartbeat, and settles the jobs.
-    """
+    """Claims and settles batches until the queue is drained or a limit is reached."""
 
     queue: Queue
     limits: Limits
     settle: Settle
     tally: Tally = field(default_factory=Tally)
-    _in_hand: int = field(default=0, init=False)
+    _in_flight: int = field(default=0, init=False)
 
     def run(self) -> Tally:
         """Return when this task is done.
 
         :raises StorageError: as a claim does.
-        :raises ConfigurationError: the strategy claimed a job of another kind; it was given back.
+        :raises ConfigurationError: the strategy claimed a job of another kind; it was released.
         """
-        queue, limits, tally = self.queue, self.limits, self.tally
-        allowance = self._allowance()
+        limits, tally = self.limits, self.tally
         ends = self._ends()
-        wait = FIRST_WAIT
-        told = False
-        try:
+        wait, logged = FIRST_WAIT, False
+        with self._allowance() as allowance:
             while time.monotonic() < ends:
                 room = limits.batch if limits.jobs is None else min(limits.batch, limits.jobs - tally.claimed)
                 if room <= 0:
                     return tally
-                jobs = self._claim(allowance, room)
-                if jobs:
-                    tally.claimed += len(jobs)
-                    self._in_hand = len(jobs)
-                    self.settle(queue, jobs, Heartbeat(queue, jobs, limits.lease, allowance), tally)
-                    self._in_hand = 0
-                    wait, told = FIRST_WAIT, False
+                if self._batch(allowance, room):
+                    wait, logged = FIRST_WAIT, False
                     continue
-                if not limits.anything_left(queue):
+                if not limits.anything_left(self.queue):
                     tally.drained = True
                     return tally
-                if allowance.paused(queue.name) and not told:
-                    log.info("queue %r is paused: waiting", queue.name)
-                    told = True
-                # Others hold the rest. They may be dead: only the end of their leases tells.
+                if allowance.paused(self.queue.name) and not logged:
+                    log.info("queue %r is paused: waiting", self.queue.name)
+                    logged = True
+                # Others hold the rest. If they are dead, it comes back when their leases end.
                 time.sleep(max(0.0, min(wait * random.uniform(0.5, 1.0), ends - time.monotonic())))
                 wait = min(wait * 2, LONGEST_WAIT)
-            return tally
-        finally:
-            with contextlib.suppress(QueueDBError):  # shares end by themselves
-                allowance.leave()
+        return tally
 
     def once(self) -> Tally:
-        """Claim and settle one batch, if anything is due. Raises what :meth:`run` does."""
-        allowance = self._allowance()
-        try:
-            jobs = self._claim(allowance, self.limits.batch if self.limits.jobs is None else self.limits.jobs)
-            if jobs:
-                self.tally.claimed += len(jobs)
-                self._in_hand = len(jobs)
-                self.settle(self.queue, jobs, Heartbeat(self.queue, jobs, self.limits.lease, allowance), self.tally)
-        finally:
-            with contextlib.suppress(QueueDBError):  # shares end by themselves
-                allowance.leave()
+        """Claim and settle one batch, if anything is due. Raises the errors of :meth:`run`."""
+        with self._allowance() as allowance:
+            self._batch(allowance, self.limits.batch if self.limits.jobs is None else self.limits.jobs)
         return self.tally
 
-    def _allowance(self) -> Allowance:
+    def _batch(self, allowance: Allowance, room: int) -> bool:
+        """Claim up to ``room`` jobs and settle them; False: there were none."""
+        jobs = self._claim(allowance, room)
+        if not jobs:
+            return False
+        self.tally.claimed += len(jobs)
+        self._in_flight = len(jobs)
+        self.settle(self.queue, jobs, Heartbeat(self.queue, jobs, self.limits.lease, allowance), self.tally)
+        self._in_flight = 0
+        return True
+
+    @contextlib.contextmanager
+    def _allowance(self) -> Iterator[Allowance]:
+        """The task's share of the queue's rate and concurrency."""
         queue, limits = self.queue, self.limits
-        return Allowance(queue.db, [queue.name], limits.lease, most=lambda _: limits.batch, in_hand=lambda _: self._in_hand)
+        allowance = Allowance(queue.db, [queue.name], limits.lease, most=lambda _: limits.batch, in_hand=lambda _: self._in_flight)
+        try:
+            yield allowance
+        finally:
+            with contextlib.suppress(QueueDBError):  # a share that is not returned expires
+                allowance.leave()
 
     def _claim(self, allowance: Allowance, room: int) -> list[LeasedJob]:
         queue = self.queue
@@ -204,12 +217,56 @@ class DrainLoop:
             queue.release_many(jobs)
             raise ConfigurationError(
                 f"strategy {queue.db.strategy.name!r} claims jobs of other kinds than {self.limits.kind!r}: kind= needs a strategy "
-                "that makes its claim of queue_db.store.lease.claim"
+                "that claims through queue_db.store.lease.claim"
             )
         return jobs
 
     def _ends(self) -> float:
-        """The moment of this machine's monotonic clock at which the task claims no more."""
+        """When claiming ends, by this machine's monotonic clock."""
         if self.limits.until is None:
             return float("inf")
-        return time.monotonic() + (self.limits.until - self.queue.core.now()) / 1_000_000
+        db = self.queue.db
+        now = db.database.run(db.store.read_clock, name="clock", write=False)
+        return time.monotonic() + (self.limits.until - now) / 1_000_000
+
+
+@dataclass(frozen=True)
+class DrainTask:
+    """What all tasks of one drain share. It is pickled into them.
+
+    :param settings: keyword arguments of QueueDB.
+    :param strategy: a name, or a function that makes a Strategy in each task.
+    """
+
+    target: Target
+    settings: Mapping[str, Any]
+    queue: str
+    strategy: str | Callable[[], Strategy]
+    limits: Limits
+
+    def run(self, settle: Settle, *, jobs: int | None = None, once: bool = False) -> dict[str, int]:
+        """Claim and settle; return what was counted, by :data:`COUNTED`.
+
+        :param jobs: claim at most this many.
+        :param once: claim one batch only.
+        """
+        limits = replace(self.limits, jobs=jobs)
+        strategy = strategy_for(self.strategy if isinstance(self.strategy, str) else self.strategy())
+        if limits.kind is not None:
+            strategy = OfKind(strategy, limits.kind)
+        with self.target.open(strategy=strategy, **self.settings) as db:
+            loop = DrainLoop(db.queue(self.queue), limits, settle)
+            tally = loop.once() if once else loop.run()
+            counted = {"completed": tally.completed, "failed": tally.failed, "drained": int(tally.drained)}
+            return counted | {name: getattr(db.counters, name) for name in COUNTERS}
+
+
+def task_number(rows: Iterable[pa.RecordBatch]) -> int:
+    """The number of a task, which is its only row. All input is read: Spark discards a Python process that leaves some unread."""
+    (number,) = (number for batch in rows for number in batch.column(0).to_pylist())
+    return int(number)
+
+
+def share(jobs: int, partitions: int, number: int) -> int:
+    """How many of ``jobs`` the task of this number may claim."""
+    return jobs // partitions + (number < jobs % partitions)

@@ -1,4 +1,4 @@
-"""The files that a drain leaves: complete or not there, never changed. In a local folder one for each batch."""
+"""The result files of a drain: complete or absent, never changed. In a local folder there is one for each batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyspark.sql.window import Window
 
 from queue_db.errors import ArgumentError
 
-#: Columns that every result has beside the caller's: which job, and which lease of it.
+#: Columns of each result beside the caller's: the job, and the version of its lease.
 KEY = (StructField("id", LongType()), StructField("version", LongType()))
 
 
 def result_schema(schema: StructType | str | None) -> StructType:
-    """``schema`` (or its DDL text, or nothing) behind ``id`` and ``version``.
+    """``id``, ``version`` and the columns of ``schema`` (a StructType, DDL text, or None).
 
-    :raises ArgumentError: when it has columns of these names, or is no list of columns.
+    :raises ArgumentError: it has a column of these names, or is not a list of columns.
     """
     columns = DataType.fromDDL(schema) if isinstance(schema, str) else StructType([]) if schema is None else schema
     if not isinstance(columns, StructType):
@@ -34,14 +34,14 @@ def result_schema(schema: StructType | str | None) -> StructType:
     return StructType([*KEY, *columns.fields])
 
 
-# A name and a colon: the address of a file system. One letter is a drive of Windows.
+# A scheme and a colon: the address of a file system. A single letter is a drive of Windows.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
 def destination(path: str | os.PathLike[str]) -> Path | str:
-    """Where results go: a local folder, absolute; or as text the address of a folder that Spark reaches, ``s3a://bucket/results``.
+    """The folder for results: a Path if it is local, made absolute; a str if only Spark can reach it, as ``s3a://bucket/results``.
 
-    :raises ArgumentError: an address that is no text, as in ``Path("s3a://bucket")``, or one with ``file:`` and a host.
+    :raises ArgumentError: an address that is not a str, as in ``Path("s3a://bucket")``, or one with ``file:`` and a host.
     """
     text = os.fspath(path)
     found = _SCHEME.match(text)
@@ -60,15 +60,15 @@ def destination(path: str | os.PathLike[str]) -> Path | str:
     return Path(rest)
 
 
-def literally(text: str) -> str:
-    """A path as Spark wants it, which takes paths for patterns."""
+def without_wildcards(text: str) -> str:
+    """A path, escaped for Spark, which reads paths as patterns."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", text)
 
 
 def publish(folder: Path, table: pa.Table) -> None:
-    """Put ``table`` into ``folder`` as a file of its own: on the disk, and under a name that readers see, when this returns."""
+    """Write ``table`` as a new file of ``folder``. When this returns, the file is on the disk and visible to readers."""
     name = f"{uuid.uuid4().hex}.parquet"
-    # Spark does not read names that begin with a dot.
+    # Spark does not read files whose names begin with a dot.
     hidden = folder / f".{name}"
     try:
         with hidden.open("wb") as file:
@@ -79,7 +79,7 @@ def publish(folder: Path, table: pa.Table) -> None:
     finally:
         hidden.unlink(missing_ok=True)
     if os.name == "posix":
-        # The jobs are deleted next, so the new name must survive a power cut as well as they do.
+        # The jobs are deleted next: the new name must survive a power cut too.
         directory = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -90,17 +90,16 @@ def publish(folder: Path, table: pa.Table) -> None:
 def read_results(spark: SparkSession, path: str | os.PathLike[str], schema: StructType | str | None) -> DataFrame:
     """The results in ``path``, one row for each job: ``id long, version long`` and the columns of ``schema``.
 
-    A batch whose task died, or lost its lease, between publishing and completing was worked on again, so its rows are there
-    twice. The row of the job's last lease (its highest ``version``) is the one that counts. To read the folder with another tool,
-    keep that rule.
+    A batch whose task died, or lost its lease, between publishing and completing was worked on again, so its rows are in the folder
+    twice. The row of the job's last lease (the highest ``version``) counts. Other tools must apply the same rule.
 
-    :param path: the folder that :func:`drain` was given, or its address.
-    :param schema: the same as there; a folder without a file is an empty DataFrame.
+    :param path: the folder or address that was given to :func:`drain`.
+    :param schema: the same as there. A folder without a file gives an empty DataFrame.
     """
     folder = destination(path)
-    # In other file systems each round has a folder of its own.
-    found = literally(folder) if isinstance(folder, str) else f"file://{literally(str(folder))}"
+    # Where Spark writes, each round has a folder of its own.
+    found = without_wildcards(folder) if isinstance(folder, str) else f"file://{without_wildcards(str(folder))}"
     reader = spark.read.schema(result_schema(schema)).option("recursiveFileLookup", str(isinstance(folder, str)).lower())
     rows = reader.parquet(found)
     latest = Window.partitionBy("id").orderBy(f.col("version").desc())
-    return rows.withColumn("__place", f.row_number().over(latest)).where("__place = 1").drop("__place")
+    return rows.withColumn("__rank", f.row_number().over(latest)).where("__rank = 1").drop("__rank")
