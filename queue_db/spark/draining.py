@@ -219,12 +219,11 @@ def _report_lost_leases(drained: Drained, task: DrainTask) -> None:
     if not lost:
         return
     advice = (
-        f"heartbeats did not reach the database in time for lease={limits.lease} s (the function kept Python's lock, or the database "
-        f"was away), or other programs took the jobs. Give a longer lease, or a smaller batch than {limits.batch}"
+        f"heartbeats did not reach the database in time for lease={limits.lease} s (the function kept Python's lock, or the "
+        f"database was away), or other programs took the jobs. Give a longer lease, or fewer jobs at once than batch={limits.batch}"
     )
     if drained.completed or drained.failed:
         log.warning("drain of queue %r: %d leases were lost, that work is repeated: %s", task.queue, lost, advice)
     else:
-        raise LeaseLostError(
-            message=f"drain of queue {task.queue!r}: all {lost} leases were lost, and no job left the queue: {advice}"
-        )
+        problem = f"drain of queue {task.queue!r}: all {lost} leases were lost, and no job left the queue: {advice}"
+        raise LeaseLostError(message=problem)

@@ -1,4 +1,4 @@
-"""Values of a DataFrame as JSON text: structs, maps, arrays, variants, and what JSON has no type for."""
+"""Values of a DataFrame as JSON text: structs, maps, arrays, variants, and types that JSON lacks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from queue_db.errors import PayloadError
 _encode = JSONCodec().encode
 
 
-def texts_of(name: str, column: Any, kind: DataType) -> list[str]:
-    """The JSON text of each value of a column that are no strings; ``null`` for nulls.
+def json_texts(name: str, column: Any, kind: DataType) -> list[str]:
+    """The JSON text of each value of a column; ``null`` for nulls. Not for strings.
 
-    :raises PayloadError: naming the field that has no form in JSON.
+    :raises PayloadError: naming the field that JSON cannot hold.
     """
     values = _plain(column)
     if isinstance(kind, VariantType):
         return ["null" if value is None else _text_of(value) for value in values]
-    if (convert := _unvaried(kind)) is not None:
+    if (convert := _without_variants(kind)) is not None:
         values = [convert(value) for value in values]
     return [_encoded(name, value) for value in values]
 
@@ -35,47 +35,47 @@ def _encoded(column: str, value: Any) -> str:
     try:
         return _encode(_for_json(value))
     except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadError(reason=f"column {_culprit(column, value)!r}: {error}") from None
+        raise PayloadError(reason=f"column {_path_to_bad(column, value)!r}: {error}") from None
 
 
-def _culprit(path: str, value: Any) -> str:
-    """Where within a value it is that has no form in JSON."""
+def _path_to_bad(path: str, value: Any) -> str:
+    """The path to the first part of a value that JSON cannot hold."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
         try:
             _encode(_for_json(item))
         except (TypeError, ValueError):
-            return _culprit(f"{path}.{key}" if isinstance(value, dict) else f"{path}[{key}]", item)
+            return _path_to_bad(f"{path}.{key}" if isinstance(value, dict) else f"{path}[{key}]", item)
         except RecursionError:
             return path
     return path
 
 
 def _text_of(variant: Mapping[str, bytes]) -> str:
-    """A VARIANT, which arrives as its two parts, as JSON text."""
+    """The JSON text of a VARIANT, which arrives as its two parts."""
     return VariantUtils.to_json(variant["value"], variant["metadata"])
 
 
-def _unvaried(kind: DataType) -> Callable[[Any], Any] | None:
-    """What makes plain values of the variants within values of this type; None: there are none."""
+def _without_variants(kind: DataType) -> Callable[[Any], Any] | None:
+    """A function that replaces the variants within values of this type by plain values; None: the type has none."""
     if isinstance(kind, VariantType):
         return lambda value: None if value is None else json.loads(_text_of(value))
     if isinstance(kind, StructType):
-        parts = {field.name: convert for field in kind.fields if (convert := _unvaried(field.dataType)) is not None}
+        parts = {field.name: convert for field in kind.fields if (convert := _without_variants(field.dataType)) is not None}
         if not parts:
             return None
         return lambda value: value and {key: parts[key](item) if key in parts else item for key, item in value.items()}
     if isinstance(kind, ArrayType):
-        each = _unvaried(kind.elementType)
+        each = _without_variants(kind.elementType)
         return None if each is None else lambda value: value and [each(item) for item in value]
     if isinstance(kind, MapType):
-        of_value = _unvaried(kind.valueType)
+        of_value = _without_variants(kind.valueType)
         return None if of_value is None else lambda value: value and {key: of_value(item) for key, item in value.items()}
     return None
 
 
 def _for_json(value: Any) -> Any:
-    """What JSON has no type for, as Spark's ``to_json`` writes it; decimals as strings, for numbers would not be exact."""
+    """A value with only types of JSON, as Spark's ``to_json`` writes it; but decimals as strings, since numbers are not exact."""
     if isinstance(value, dict):
         return {key: _for_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -95,5 +95,5 @@ _WRITERS: Mapping[type, Callable[[Any], str]] = {
 
 
 def _plain(column: Any) -> list[Any]:
-    """Python values; maps as dicts."""
+    """The column as Python values; maps as dicts."""
     return list(column.to_pylist(maps_as_pydicts="strict"))

@@ -30,15 +30,15 @@ def chunks(columns, *rows):
     [
         ("payload", NUMBER, {"n": float("nan")}, "row 2: column 'payload.n': Out of range float values are not JSON compliant"),
         ("payload", ArrayType(DoubleType()), [1.0, float("inf")], "row 2: column 'payload[1]': Out of range float values"),
-        ("payload", "string", "{", "row 2: column 'payload' has a string that is no JSON"),
-        ("payload", "string", "1],[2", "column 'payload' has a string that is no JSON"),
+        ("payload", "string", "{", "row 2: column 'payload' has a string that is not JSON"),
+        ("payload", "string", "1],[2", "column 'payload' has a string that is not JSON"),
         ("kind", "string", "", "row 2: kind is empty"),
         ("delay", "integer", -1, "row 2: delay=-1.0: must be 0 or more seconds"),
         ("delay", "double", float("inf"), "delay=inf"),
         ("priority", "long", 2**31, "row 2: priority=2147483648: must be"),
         ("max_attempts", "integer", 0, "max_attempts=0: must be 1"),
         ("unique_key", "string", "k" * 201, "unique_key has 201 characters"),
-        ("headers", "string", "[]", "column 'headers' has '[]', which is no JSON object"),
+        ("headers", "string", "[]", "column 'headers' has '[]', which is not a JSON object"),
     ],
 )
 def test_bad_values_are_refused_with_the_name_of_their_column(column, form, value, told):

@@ -177,7 +177,7 @@ def test_many_partitions_of_which_most_are_empty(spark, save, jobs):
 @ONE
 def test_payload_formats(spark, save, url, name):
     df = spark.sql("SELECT 'not json' AS payload")
-    assert "column 'payload' has a string that is no JSON" in refusal(lambda: save(df))
+    assert "column 'payload' has a string that is not JSON" in refusal(lambda: save(df))
     save(df, payloadFormat="text")
     save(df, payloadFormat="RAW")
     with QueueDB(url) as db, db.database.begin() as connection:
@@ -191,7 +191,7 @@ def test_payload_formats(spark, save, url, name):
 @pytest.mark.parametrize("bad", [1500, 0])
 def test_one_bad_row_and_nothing_is_enqueued(spark, save, jobs, bad):
     df = spark.range(0, 2000, 1, 2).selectExpr(f"if(id = {bad}, '{{', '1') AS payload")
-    assert "is no JSON" in refusal(lambda: save(df))
+    assert "is not JSON" in refusal(lambda: save(df))
     assert jobs() == []
 
 
@@ -208,7 +208,7 @@ def test_one_bad_row_and_nothing_is_enqueued(spark, save, jobs, bad):
         ("'1' AS payload, TIMESTAMP_NTZ'2001-01-01 00:00:00' AS available_at", "it must be a timestamp"),
         ("'1' AS payload, 1 AS delay, now() AS available_at", "there are both 'delay' and 'available_at'"),
         ("map(1, 2) AS payload", "has keys of type int"),
-        ("struct(INTERVAL '1' DAY AS i) AS payload", "column 'payload.i' is interval day, which has no form in JSON"),
+        ("struct(INTERVAL '1' DAY AS i) AS payload", "column 'payload.i' is interval day, which JSON cannot hold"),
         ("'1' AS payload, 1 AS PAYLOAD", "column 'payload' is there twice"),
         ("'1' AS payload, '' AS kind", "kind is empty"),
     ],
@@ -492,7 +492,7 @@ def test_retention_is_in_days(days):
 @ONE
 def test_the_traceback_is_the_cause_of_an_error(spark, save, url):
     told = refusal(lambda: save(spark.range(5).selectExpr("if(id = 3, '{', '1') AS payload").coalesce(1)))
-    assert "row 4 of partition 0: column 'payload' has a string that is no JSON" in told
+    assert "row 4 of partition 0: column 'payload' has a string that is not JSON" in told
     assert "encoding.py" in told
     assert "It came from: Traceback" in told
 
