@@ -1,11 +1,12 @@
 """Queues in Spark: a data source for batches and streams, and a parallel drain.
 
-- :func:`register` makes ``format("queue_db")`` known to a session, for ``read``, ``write``, ``readStream`` and ``writeStream``;
-- :func:`enqueue` makes jobs of a DataFrame's rows, :func:`drain` works a queue off in parallel tasks;
-- :func:`complete_on_commit` completes what a stream has written at once, so that a stopped query holds nothing;
-- :func:`dead_letter` sends jobs of a stream to the dead; :func:`jdbc_options` is for Spark's own JDBC source.
+- :func:`register` registers ``format("queue_db")`` with a session, for ``read``, ``write``, ``readStream`` and ``writeStream``;
+- :func:`enqueue` makes jobs of a DataFrame's rows; :func:`drain` works a queue off in parallel tasks;
+- :func:`complete_on_commit` completes written micro-batches at once, so that a stopped query holds no jobs;
+- :func:`dead_letter` sends jobs of a stream to the dead table; :func:`jdbc_options` is for Spark's own JDBC source.
 
-Needs ``pip install "queue-db[spark]"`` on the driver. What is promised when something dies, and why, is in ``docs/spark.md``.
+Needs ``pip install "queue-db[spark]"`` on the driver. The guarantees under failures, and why they hold, are in ``docs/spark.md``.
+To follow one write, read ``writer``; one streaming read, ``stream_reader``; one drain, ``draining``.
 """
 
 from queue_db.spark.code_bundle import register

@@ -1,4 +1,4 @@
-"""What an application for ``spark-submit`` has beside its work: where the database is, a session, and errors in one line."""
+"""The frame of an application for ``spark-submit``: the option ``--url``, a session, and errors in one line."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pyspark.sql import SparkSession
 from queue_db.errors import ConfigurationError, QueueDBError
 from queue_db.spark.target import resolve_url
 
-#: The environment variable with the database's URL. Spark copies command lines into its event log, so a password belongs there.
+#: The environment variable with the database's URL. Passwords belong here: Spark copies command lines into its event log.
 VARIABLE = "QUEUE_DB_URL"
 
 
 def parser(document: str | None) -> argparse.ArgumentParser:
-    """A parser that shows ``document`` as it is, with ``--url``."""
+    """A parser with ``--url`` and ``--verbose`` that prints ``document`` unchanged as its help."""
     made = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("-v", "--verbose", action="store_true", help="show the whole traceback of an error, also of a task's")
+    made.add_argument("-v", "--verbose", action="store_true", help="show the traceback of an error, also of a task's")
     made.add_argument("--url", help=f"the database, or file:/path of a file with its URL (default: ${VARIABLE})")
     return made
 
 
 def database(parser: argparse.ArgumentParser, given: str | None) -> str:
-    """The database's URL: ``given``, or the variable's. Without it, or without the file that it names, the application ends (2)."""
+    """The database's URL: ``given``, or the variable's. If it, or the file that it names, is missing, exit with status 2."""
     url = given or os.environ.get(VARIABLE)
     if not url:
         parser.error(f"give --url or set {VARIABLE}")
@@ -41,9 +41,9 @@ def database(parser: argparse.ArgumentParser, given: str | None) -> str:
 
 @contextmanager
 def session(name: str, *, verbose: bool = False) -> Iterator[SparkSession]:
-    """Spark for this block. An error of the queue or of Spark is told in one line, and the application ends (1).
+    """A Spark session for this block. After an error of the queue or of Spark, print one line and exit with status 1.
 
-    :param verbose: print the error with its traceback, and with those of the task that it came from.
+    :param verbose: print the traceback too, with that of the task.
     :raises SystemExit: instead of a QueueDBError or a PySparkException.
     """
     spark = SparkSession.builder.appName(name).getOrCreate()
@@ -59,7 +59,7 @@ def session(name: str, *, verbose: bool = False) -> Iterator[SparkSession]:
 
 
 def reason(error: QueueDBError | PySparkException) -> str:
-    """What was wrong: of Spark's answers, which bring a task's whole traceback along, the line in which the task says it."""
+    """The error in one line. Spark's errors contain a task's traceback: of that, the line with the task's error."""
     if isinstance(error, QueueDBError):
         return str(error)
     found = re.findall(r"SparkTaskError: (.+)", str(error))

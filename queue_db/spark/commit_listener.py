@@ -1,4 +1,4 @@
-"""Completes the batches of streams as soon as Spark has committed them, so that a query that is stopped holds nothing."""
+"""Completes the micro-batches of streams as soon as Spark has committed them, so that a stopped query holds no jobs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from queue_db.streams import offsets_in
 log = logging.getLogger("queue_db.spark")
 
 
-class Completer(StreamingQueryListener):
-    """Hears of each micro-batch after it is in the commit log, in the process that has made the session."""
+class CommitListener(StreamingQueryListener):
+    """Spark calls it after a micro-batch is in the commit log, in the process that made the session."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._last: dict[str, set[streams.Offset]] = {}
+        self._completed: dict[str, set[streams.Offset]] = {}  # by run id
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing is committed yet."""
@@ -37,14 +37,14 @@ class Completer(StreamingQueryListener):
         """Nothing new is committed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Forget the query."""
-        self._last.pop(str(event.runId), None)
+        """Remove the query's offsets."""
+        self._completed.pop(str(event.runId), None)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A micro-batch is committed: complete what it has read."""
+        """Complete what the committed micro-batch has read."""
         progress = event.progress
-        found = set(offsets_in(source.endOffset for source in progress.sources))
-        new = found - self._last.get(str(progress.runId), set())
+        committed = set(offsets_in(source.endOffset for source in progress.sources))
+        new = committed - self._completed.get(str(progress.runId), set())
         if not new:
             return
         try:
@@ -53,25 +53,25 @@ class Completer(StreamingQueryListener):
                     with db.deaths.of_batches(db.store) as store:
                         work = partial(streams.complete_claim, store=store, offset=offset)
                         db.database.run(work, name="complete claim", repeatable=True)
-            self._last[str(progress.runId)] = found
+            self._completed[str(progress.runId)] = committed
         except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
             problem = described(error, self._target.url)
-            log.warning("micro-batch %d is committed, and not yet completed in the queue: %s", progress.batchId, problem)
+            log.warning("micro-batch %d is committed, but not yet completed in the queue: %s", progress.batchId, problem)
 
 
 def complete_on_commit(spark: Any, url: str | URL, *, table: str = "jobs", schema: str | None = None) -> StreamingQueryListener:
-    """From now on complete each micro-batch of this session's streams as soon as Spark has committed it.
+    """From now on, complete each micro-batch of this session's streams as soon as Spark has committed it.
 
-    Without it that comes with the next claim, so a query that is stopped holds its last batch, which is written, until it is
-    started again. It works in this process: let it live for a moment after ``query.stop()``.
+    Without it a batch is completed with the next claim, so a stopped query holds its last batch, although it is written, until the
+    next start. The listener runs in this process: keep it alive for a moment after ``query.stop()``.
 
-    :param url: of the streams' database; streams of others are left alone.
+    :param url: of the streams' database; streams of other databases are not affected.
     :returns: the listener, for ``spark.streams.removeListener``.
     :raises ConfigurationError: as :class:`queue_db.QueueDB` does.
     """
     target = target_of(url, table, schema)
     with target.open() as db:
         db.ready()
-    listener = Completer(target)
+    listener = CommitListener(target)
     spark.streams.addListener(listener)
     return listener

@@ -1,4 +1,4 @@
-"""Jobs of a stream that no retry will cure: to the dead, with a reason."""
+"""Sends jobs of a stream's micro-batch to the dead table."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from queue_db.errors import ArgumentError, StreamError
 from queue_db.spark import python_workers
 from queue_db.spark.code_bundle import bundled
 from queue_db.spark.masked_errors import masked_errors
-from queue_db.spark.target import target_of
+from queue_db.spark.target import Target, target_of
 from queue_db.store import streams
 
 
 def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "jobs", schema: str | None = None) -> int:
     """Mark jobs of a stream's batch for the dead table; return how many were marked. For use within ``foreachBatch``.
 
-    They go there when the batch is completed, with the reason as their last error, and ``db.dead.redrive`` brings them back. Until
+    They move there when the batch is completed, with the reason as their last error; ``db.dead.redrive`` brings them back. Until
     then a replay of the batch reads them again, and marking them again changes nothing.
 
-    :param df: with the columns ``fence``, as the stream has it, and ``dead_reason``; rows without a reason are left alone.
+    :param df: with the columns ``fence``, as the stream has it, and ``dead_reason``; rows without a reason are ignored.
     :param url: of the stream's database.
     :raises ArgumentError: a column is missing.
     :raises StreamError: there is no such stream.
@@ -34,13 +34,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
             raise ArgumentError(f"column {name!r} is missing; there are {', '.join(df.columns)}")
     python_workers.check(df.sparkSession, on_the_driver=False)
     target = target_of(url, table, schema)
-    with target.open() as db:
-        found = next(
-            (one for one in db.database.run(partial(streams.listed, store=db.store), name="streams") if one.name == stream), None
-        )
-    if found is None:
-        raise StreamError(f"there is no stream {stream!r}")
-    number = int(found.id)
+    stream_id = _stream_id(target, stream)
 
     def mark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         marked = 0
@@ -50,9 +44,17 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
                 job_id, _, version = fence.partition(":")
                 reasons[int(job_id), int(version)] = reason
             with masked_errors(target.url), target.open() as db:
-                work = partial(streams.mark_dead, store=db.store, stream=number, reasons=reasons)
+                work = partial(streams.mark_dead, store=db.store, stream=stream_id, reasons=reasons)
                 marked += db.database.run(work, name="mark dead", repeatable=True)
         yield pa.RecordBatch.from_pydict({"marked": [marked]})
 
     rows = df.where("dead_reason IS NOT NULL").select(f.col("fence").cast("string"), f.col("dead_reason").cast("string"))
     return sum(row.marked for row in rows.mapInArrow(bundled(mark), "marked long").collect())
+
+
+def _stream_id(target: Target, name: str) -> int:
+    with target.open() as db:
+        for stream in db.database.run(partial(streams.listed, store=db.store), name="streams"):
+            if stream.name == name:
+                return int(stream.id)
+    raise StreamError(f"there is no stream {name!r}")

@@ -1,4 +1,4 @@
-"""A DataFrame's rows as jobs, in one call: which columns make up the payload, and which are options."""
+"""Enqueue a DataFrame's rows in one call: which columns make up the payload, and which are options of the jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queue_db import arguments
 from queue_db.errors import ArgumentError, StorageError
 from queue_db.spark.code_bundle import register
 from queue_db.spark.masked_errors import described
-from queue_db.spark.target import target_of
+from queue_db.spark.target import Target, target_of
 from queue_db.spark.writer import UNNAMED
 from queue_db.store import staging
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
@@ -46,50 +46,33 @@ def enqueue(
     table: str = "jobs",
     schema: str | None = None,
 ) -> int:
-    """Enqueue one job for each row, all or none and once, and return how many were added.
+    """Enqueue one job for each row, all or none and once; return how many were added.
 
-    The same as writing with ``format("queue_db")``, for rows that are not yet in its columns.
+    The same as writing with ``format("queue_db")``, for rows that do not have its columns yet.
 
-    :param df: with one row for each job; as many connections are open at a time as partitions run.
+    :param df: with one row for each job; each running partition opens one connection.
     :param url: of a migrated database that every executor reaches.
     :param kind: of all the jobs.
     :param payload: columns that make up the payload, an object with these names; default all.
     :param unique_key: column with each job's key, 1 to 200 characters.
-    :param columns: further options of :meth:`queue_db.Queue.enqueue` and the column that has each: ``{"priority": "rank"}``.
-        A null leaves the option at its default.
+    :param columns: further options of :meth:`queue_db.Queue.enqueue`, and the column with the values of each:
+        ``{"priority": "rank"}``. A null leaves the option at its default.
     :param on_duplicate: what happens to a row whose key a live job has: ``skip``, ``raise`` (nothing is enqueued) or ``replace``.
     :param table: name of the jobs table, and ``schema`` its schema prefix.
-    :returns: jobs added; less than there are rows where some were skipped. If the database cannot be asked after the write, the
-        number of rows, and a warning in the log.
-    :raises ArgumentError: for a column that is not there.
-    :raises ConfigurationError: the Python that Spark runs its workers with lacks what the package needs.
-    :raises ConfigurationError, StorageError: when the database cannot be used; found out here, before Spark starts.
-    :raises pyspark.errors.PySparkException: when a partition failed as often as Spark allows: nothing was enqueued.
+    :returns: jobs added, without skipped rows. If the database does not answer after the write, the number of rows, and a warning
+        in the log.
+    :raises ArgumentError: a column is missing.
+    :raises ConfigurationError: the Python that Spark runs its workers with lacks a dependency of the package.
+    :raises ConfigurationError, StorageError: the database cannot be used; raised before Spark starts.
+    :raises pyspark.errors.PySparkException: a partition failed as often as Spark allows: nothing was enqueued.
     """
     arguments.name("queue", queue, QUEUE_LENGTH)
     arguments.name("kind", kind, KIND_LENGTH)
-    options = dict(columns or {})
-    if unique_key is not None:
-        options["unique_key"] = unique_key
-    if unknown := set(options) - set(_COLUMNS):
-        raise ArgumentError(f"columns: unknown options {', '.join(sorted(unknown))}; known: {', '.join(_COLUMNS)}")
-    taken = list(df.columns if payload is None else payload)
-    for name in [*taken, *options.values()]:
-        if df.columns.count(name) != 1:
-            raise ArgumentError(f"column {name!r} must be in the DataFrame once; it has {', '.join(df.columns)}")
+    rows = _as_jobs(df, payload, dict(columns or {}) | ({} if unique_key is None else {"unique_key": unique_key}))
     target = target_of(url, table, schema)
     with target.open() as db:
         db.ready()
     app = f"{UNNAMED}{uuid.uuid4()}"
-    # Names are quoted: a column may be called a.b.
-    given = {_COLUMNS[option]: f.col(_quoted(column)) for option, column in options.items()}
-    rows = df.select(
-        f.struct(*(f.col(_quoted(name)) for name in taken)).alias("payload"),
-        *(column.alias(name) for name, column in given.items()),
-    )
-    register(df.sparkSession)
-    seen = Observation()
-    writer = rows.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("queue_db").mode("append")
     settings = {
         "url": target.url.render_as_string(hide_password=False),
         "queue": queue,
@@ -99,19 +82,44 @@ def enqueue(
         "txnAppId": app,
         "txnVersion": "0",
     } | ({} if schema is None else {"tableSchema": schema})
-    writer.options(**settings).save()
+    register(df.sparkSession)
+    written = Observation()
+    counted = rows.observe(written, f.count(f.lit(1)).alias("rows"))
+    counted.write.format("queue_db").mode("append").options(**settings).save()
     try:
-        with target.open() as db:
-            published = db.database.run(
-                partial(staging.ledger, store=db.store, app=app, version=0, queue=queue), name="ledger", write=False
-            )
+        return _added(target, app, queue)
     except StorageError as error:
         # The jobs are in the queue: an error would make the caller enqueue them again.
         problem = described(error, target.url)
-        log.warning("queue %r: all rows are enqueued; how many of them were skipped is not known: %s", queue, problem)
-        return int(seen.get["rows"])
-    return 0 if published is None else published.jobs
+        log.warning("queue %r: all rows are enqueued; the number of skipped rows is unknown: %s", queue, problem)
+        return int(written.get["rows"])
+
+
+def _as_jobs(df: DataFrame, payload: Sequence[str] | None, options: Mapping[str, str]) -> DataFrame:
+    """The columns of the data source.
+
+    :param options: option of ``Queue.enqueue`` → column of ``df``.
+    """
+    if unknown := set(options) - set(_COLUMNS):
+        raise ArgumentError(f"columns: unknown options {', '.join(sorted(unknown))}; known: {', '.join(_COLUMNS)}")
+    in_payload = list(df.columns if payload is None else payload)
+    for name in [*in_payload, *options.values()]:
+        if df.columns.count(name) != 1:
+            raise ArgumentError(f"column {name!r} must be in the DataFrame once; it has {', '.join(df.columns)}")
+    return df.select(
+        f.struct(*(f.col(_quoted(name)) for name in in_payload)).alias("payload"),
+        *(f.col(_quoted(column)).alias(_COLUMNS[option]) for option, column in options.items()),
+    )
 
 
 def _quoted(name: str) -> str:
+    """A column's name for Spark, where dots have a meaning."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def _added(target: Target, app: str, queue: str) -> int:
+    """The jobs that the load has added, by the ledger."""
+    with target.open() as db:
+        work = partial(staging.ledger, store=db.store, app=app, version=0, queue=queue)
+        published = db.database.run(work, name="ledger", write=False)
+    return 0 if published is None else published.jobs

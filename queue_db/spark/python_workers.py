@@ -1,4 +1,4 @@
-"""What Spark must know before it uses the package: the calling thread's session, and a Python that has what is needed."""
+"""Checks before Spark runs the package: the calling thread's session, and a Python that has the dependencies."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from typing import Any
 
 from queue_db.errors import ConfigurationError
 
-# What the package imports in every Python worker; drivers of databases come with the URL.
+# Modules that every Python worker imports. The database's driver depends on the URL, and is checked when it is opened.
 _NEEDED = ("sqlalchemy", "stamina", "pyarrow")
 
-# Prints the version of the Python, and which of the modules it lacks.
-_LOOK = """
+# Prints the version of the Python, and the missing ones of the modules.
+_PROBE = """
 import importlib.util, sys
 print("%d.%d" % sys.version_info[:2], *(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
 """
 
-# Seconds for a Python to start and look.
-_PATIENCE = 60.0
+# Seconds for that program.
+_TIMEOUT = 60.0
 
 
 def use_here(spark: Any) -> None:
-    """Make ``spark`` the session in which the calling thread looks data sources up, as ``spark.createDataFrame`` does.
+    """Make ``spark`` the active session of the calling thread, as ``spark.createDataFrame`` does.
 
-    Spark looks in the session that is active in the calling thread of the JVM; in a thread that Python has started, none is.
+    Spark finds data sources in the session that is active in the calling thread of the JVM. In a thread started by Python there is
+    none.
     """
-    # With Spark Connect the server knows whose call it is.
+    # With Spark Connect each call carries its session.
     jvm, session = getattr(spark, "_jvm", None), getattr(spark, "_jsparkSession", None)
     if jvm is not None and session is not None:
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
 
 
 def check(spark: Any, *, on_the_driver: bool) -> None:
-    """Refuse a session whose Python workers cannot import what the package needs.
+    """Refuse a session whose Python workers lack a dependency of the package.
 
-    Spark runs them with ``PYSPARK_PYTHON``, else with ``python3`` from ``PATH``, and not with the program's own Python. What runs
-    on other machines is not looked at; there the first task says what is missing, before it has touched a job.
+    Spark runs them with ``PYSPARK_PYTHON``, else with ``python3`` from ``PATH``, and not with the program's own Python. Only this
+    machine is checked; on others the first task names what is missing, before it touches a job.
 
-    :param on_the_driver: a worker will run on this machine whatever the master is.
-    :raises ConfigurationError: naming what is missing, and the setting that cures it.
+    :param on_the_driver: a worker will run on this machine, whatever the master is.
+    :raises ConfigurationError: naming what is missing, and the setting that fixes it.
     """
     context = getattr(spark, "_sc", None)
     executable = getattr(context, "pythonExec", None)
@@ -52,7 +53,7 @@ def check(spark: Any, *, on_the_driver: bool) -> None:
         return
     found = shutil.which(executable)
     if found is None or found == sys.executable:
-        return  # Spark itself says that it cannot start it
+        return  # missing: Spark reports that itself; the same as this one: nothing to check
     wrong = _wrong_with(found)
     if wrong:
         raise ConfigurationError(
@@ -64,10 +65,10 @@ def check(spark: Any, *, on_the_driver: bool) -> None:
 
 @lru_cache(maxsize=16)
 def _wrong_with(python: str) -> str | None:
-    """What keeps a Python from running the package; None: nothing, or nobody knows."""
+    """Why a Python cannot run the package; None: it can, or it could not be asked."""
     try:
         answer = subprocess.run(  # noqa: S603 - Spark is about to run it
-            [python, "-c", _LOOK, *_NEEDED], capture_output=True, text=True, timeout=_PATIENCE, check=True
+            [python, "-c", _PROBE, *_NEEDED], capture_output=True, text=True, timeout=_TIMEOUT, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

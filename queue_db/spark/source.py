@@ -14,9 +14,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from queue_db.errors import ConfigurationError
-from queue_db.spark import batch_reader
+from queue_db.spark.batch_reader import BatchReader
 from queue_db.spark.masked_errors import masked_errors
 from queue_db.spark.options import Settings, Use, parse
+from queue_db.spark.rows import SCHEMA, RowShape
 from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.target import Target, resolve_url, target_of
 from queue_db.spark.writer import BatchWriter, StreamWriter
@@ -25,43 +26,44 @@ from queue_db.spark.writer import BatchWriter, StreamWriter
 class QueueDataSource(DataSource):
     """Queues as a source and a sink of DataFrames, in batches and in streams.
 
-    ``spark.dataSource.register(QueueDataSource)`` makes ``format("queue_db")`` known to a session;
-    :func:`queue_db.spark.register` does so where the executors or the Connect server do not have the package, too. The options are
-    in ``docs/spark.md``.
+    ``spark.dataSource.register(QueueDataSource)`` registers ``format("queue_db")`` with a session;
+    :func:`queue_db.spark.register` also works where executors or the Connect server do not have the package. The options are in
+    ``docs/spark.md``.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        # Not kept as they are: this object is shown in places that the options must not be shown in.
-        self._given = dict(options)
+        # A copy, and not Spark's attribute ``options``: this object may be shown where the password must not be.
+        self._options = dict(options)
 
     @classmethod
     def name(cls) -> str:
         return "queue_db"
 
     def schema(self) -> StructType:
-        return batch_reader.SCHEMA
+        return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        target, settings = self._open(Use.READ, schema)
-        return batch_reader.BatchReader(target, settings, schema)
+        target, settings = self._checked(Use.READ, schema)
+        return BatchReader(target, settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        target, settings = self._open(Use.WRITE, None, overwrite=overwrite)
+        target, settings = self._checked(Use.WRITE, None, overwrite=overwrite)
         with masked_errors(target.url):
             return BatchWriter(target, settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        target, settings = self._open(Use.READ_STREAM, schema)
+        target, settings = self._checked(Use.READ_STREAM, schema)
         return StreamReader(target, settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        target, settings = self._open(Use.WRITE_STREAM, None, overwrite=overwrite)
+        target, settings = self._checked(Use.WRITE_STREAM, None, overwrite=overwrite)
         with masked_errors(target.url):
             return StreamWriter(target, settings, schema)
 
-    def _open(self, use: Use, schema: StructType | None, *, overwrite: bool = False) -> tuple[Target, Settings]:
+    def _checked(self, use: Use, schema: StructType | None, *, overwrite: bool = False) -> tuple[Target, Settings]:
+        """The database and the options, checked without a connection."""
         with masked_errors(None):
-            settings = parse(self._given, use)
+            settings = parse(self._options, use)
             target = target_of(
                 resolve_url(settings["url"]),
                 settings["table"],
@@ -74,5 +76,5 @@ class QueueDataSource(DataSource):
                     "db.queue(…).purge() empties a queue"
                 )
             if schema is not None:
-                batch_reader.Shape(schema)
+                RowShape(schema)
             return target, settings

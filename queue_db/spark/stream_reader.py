@@ -1,4 +1,14 @@
-"""From a queue into a stream of micro-batches that can be replayed: the protocol is :mod:`queue_db.store.streams`."""
+"""One streaming read, from top to bottom: claim a batch, read it, complete it.
+
+1. *Claim* (``latestOffset``): one transaction moves due jobs from the queue to the stream's held jobs and records the batch. Spark
+   writes its offset, a batch number and the token of the claim, into the checkpoint. A claimed batch that Spark did not note is
+   handed out again.
+2. *Partition* (``partitions``): the recorded id ranges of the batch; this counts as a delivery.
+3. *Read* (``read``, in tasks): the held jobs of a range, compared with the recorded number. A replay reads the same rows.
+4. *Complete* (``commit``, or the next claim): Spark has noted that the batch is written, and its jobs are deleted.
+
+Opening a stream fences off the query that had it before. The SQL and the protocol's proof are in :mod:`queue_db.store.streams`.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +28,25 @@ from pyspark.sql.types import StructType
 from queue_db import QueueDB
 from queue_db.core import process_name
 from queue_db.errors import CheckpointMismatchError, StreamError
-from queue_db.spark.batch_reader import FIRST_ROWS, Shape, fitting
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
+from queue_db.spark.rows import FIRST_ROWS, RowShape, fitting
 from queue_db.spark.target import Target
 from queue_db.store import streams
 from queue_db.store.ranges import COLUMNS
 
 _T = TypeVar("_T")
 
-# Spark asks again 10 ms after an empty answer; each answer is a transaction. Seconds, with jitter.
+# Seconds, with jitter. Spark asks again 10 ms after an empty answer, and each answer is a transaction.
 _IDLE = 0.1
 
-# Seconds between two signs of life of a reader that finds nothing, and between two counts of the backlog; a count that takes
-# long is made less often.
-_SIGN_OF_LIFE = 60.0
+# Seconds between two heartbeats of a reader that finds nothing, and between two counts of the backlog. A slow count is repeated
+# less often: it may take one part in _COUNT_SHARE of the time.
+_HEARTBEAT = 60.0
 _COUNT_EVERY = 1.0
 _COUNT_SHARE = 50.0
 
-# Most jobs of a trigger that is to take all that is available.
+# Most jobs of a trigger that takes all that is available.
 _ALL = 10_000_000
 
 
@@ -49,9 +59,9 @@ class StreamPart(InputPartition):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``spark.readStream``: claims, replays, completes.
+    """``spark.readStream``.
 
-    One object lives on the driver as long as the query and is asked for offsets; copies of it go to the tasks and only read.
+    One object lives on the driver as long as the query, for all steps but reading; copies of it in tasks read.
     """
 
     def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
@@ -60,27 +70,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream: str = settings["stream"]
         self._limit: int = settings["maxJobsPerTrigger"]
         self._partitions: int = settings["partitions"]
-        self._shape = Shape(schema)
-        self._most: int | None = settings["maxDeliveries"]
+        self._shape = RowShape(schema)
+        self._max_deliveries: int | None = settings["maxDeliveries"]
         self._retention = round(settings["retentionDays"] * 86_400_000_000)
         self._session: streams.Session | None = None
         self._ceiling: int | None = None
         self._available_now = False
-        self._signed = 0.0
+        self._heartbeat_at = 0.0
         self._counted = (0.0, 0.0)  # when, and how long it took
         self._backlog: dict[str, Any] = {}
         self._open: tuple[ExitStack, QueueDB] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A connection stays where it is.
+        # A connection is not pickled.
         return self.__dict__ | {"_open": None}
 
-    def _db(self) -> QueueDB:
-        """The database, kept open on the driver as long as this process: Spark asks many times a second."""
-        if self._open is None:
-            stack = ExitStack()
-            self._open = stack, stack.enter_context(self.target.open())
-        return self._open[1]
+    # --- on the driver, in the order of Spark's calls -------------------------------------------------------------------
 
     @masks_errors
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -97,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         db = self._db()
         session = self._opened(db)
-        return _json(self._run(db, "initial offset", partial(streams.initial, store=db.store, session=session)))
+        return _to_spark(self._run(db, "initial offset", partial(streams.initial, store=db.store, session=session)))
 
     @masks_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -109,15 +114,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 streams.allocate,
                 store=store,
                 session=session,
-                start=_offset(start),
+                start=_from_spark(start),
                 limit=most,
                 ceiling=self._ceiling,
                 partitions=self._partitions,
             )
-            # Run twice it hands out the claim that it finds.
-            end = _json(self._run(db, "claim batch", work))
+            # Repeated, it hands out the claim that it finds.
+            end = _to_spark(self._run(db, "claim batch", work))
         if end == start and not self._available_now:
-            self._idle(db, session)
+            self._wait(db, session)
         return end
 
     @masks_errors
@@ -138,7 +143,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         db = self._db()
         session = self._opened(db)
-        work = partial(streams.partition, store=db.store, session=session, start=_offset(start), end=_offset(end), most=self._most)
+        work = partial(
+            streams.partition,
+            store=db.store,
+            session=session,
+            start=_from_spark(start),
+            end=_from_spark(end),
+            most=self._max_deliveries,
+        )
         return [StreamPart(session.stream, part) for part in self._run(db, "partitions", work)]
 
     @masks_errors
@@ -146,7 +158,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         db = self._db()
         session = self._opened(db)
         with db.deaths.of_batches(db.store) as store:
-            self._run(db, "complete batch", partial(streams.complete, store=store, session=session, end=_offset(end)))
+            self._run(db, "complete batch", partial(streams.complete, store=store, session=session, end=_from_spark(end)))
+
+    # --- in a task ------------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with masked_errors(self.target.url):
@@ -154,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if partition is None:
-            return  # what Spark makes of a batch without partitions
+            return  # Spark's task of a batch without partitions
         part: streams.Part = partition.part
         after, found, size = part.low - 1, 0, FIRST_ROWS
         with self.target.open(csv=True) as db:
@@ -171,48 +185,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found != part.jobs:
             raise StreamError(
                 f"stream {self._stream!r}, batch {part.batch}: {found} of {part.jobs} jobs were found between ids {part.low} and "
-                f"{part.high}: it was completed, released, or tampered with while it was read"
+                f"{part.high}: the batch was completed, released or changed by hand while it was read"
             )
 
+    # --- the database ---------------------------------------------------------------------------------------------------
+
+    def _db(self) -> QueueDB:
+        """The database, kept open on the driver as long as this process: Spark asks many times a second."""
+        if self._open is None:
+            stack = ExitStack()
+            self._open = stack, stack.enter_context(self.target.open())
+        return self._open[1]
+
     def _opened(self, db: QueueDB) -> streams.Session:
-        """The session; the first call of this process takes the stream over."""
+        """The session of this process. The first call opens the stream, which fences off the reader before."""
         if self._session is None:
             db.ready()
-            self._session = self._run(
-                db,
-                "open stream",
-                partial(
-                    streams.open_stream,
-                    store=db.store,
-                    name=self._stream,
-                    queue=self._queue,
-                    holder=process_name(),
-                    retention=self._retention,
-                ),
+            work = partial(
+                streams.open_stream,
+                store=db.store,
+                name=self._stream,
+                queue=self._queue,
+                holder=process_name(),
+                retention=self._retention,
             )
-            self._signed = time.monotonic()
-            # Streams that nobody has read for too long give back what they hold. Not this one, which has a reader again: what its
-            # checkpoint has committed is completed next.
+            self._session = self._run(db, "open stream", work)
+            self._heartbeat_at = time.monotonic()
+            # Streams without a reader for longer than their retention release their jobs. Not this one, which has a reader again:
+            # the batches that its checkpoint has committed are completed next.
             db.streams.expire()
         return self._session
 
-    def _idle(self, db: QueueDB, session: streams.Session) -> None:
-        if time.monotonic() - self._signed > _SIGN_OF_LIFE:
+    def _wait(self, db: QueueDB, session: streams.Session) -> None:
+        """Nothing is due: heartbeat, then a short sleep."""
+        if time.monotonic() - self._heartbeat_at > _HEARTBEAT:
             self._run(db, "touch stream", partial(streams.touch, store=db.store, session=session))
-            self._signed = time.monotonic()
+            self._heartbeat_at = time.monotonic()
         time.sleep(_IDLE * random.uniform(0.5, 1.0))
 
     def _run(self, db: QueueDB, name: str, work: Callable[..., _T], *, write: bool = True) -> _T:
-        # Each of them can be run again, whatever became of the first time.
+        # Every step of the protocol can be repeated, whatever the outcome of the first time.
         return db.database.run(work, name=name, write=write, repeatable=True)
 
 
-def _offset(given: dict[str, Any]) -> streams.Offset:
+def _from_spark(given: dict[str, Any]) -> streams.Offset:
+    """An offset of a checkpoint."""
     try:
         return streams.Offset(int(given["batch"]), str(given["claim"]))
     except (KeyError, TypeError, ValueError):
         raise CheckpointMismatchError(f"the checkpoint's offset {given!r:.200} is not one of a queue_db stream") from None
 
 
-def _json(offset: streams.Offset) -> dict[str, Any]:
+def _to_spark(offset: streams.Offset) -> dict[str, Any]:
+    """An offset as Spark writes it into its checkpoint."""
     return {"batch": offset.batch, "claim": offset.claim}

@@ -180,7 +180,7 @@ class Write:
                 db.database.run(work, name="discard", repeatable=True)
 
     def _clean_up(self, db: QueueDB, name: str, work: Callable[..., object]) -> None:
-        """Run a step after a publication, once. The jobs are in the queue: an error is logged, and the next write repeats the step."""
+        """Run a step after a publication. The jobs are in the queue, so an error is only logged; the next write repeats it."""
         try:
             db.database.run(partial(work, store=db.store), name=name, attempts=1)
         except Exception as error:  # noqa: BLE001 - whatever it is, the write has succeeded

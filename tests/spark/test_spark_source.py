@@ -16,8 +16,8 @@ from sqlalchemy import make_url, text
 
 from queue_db import QueueDB
 from queue_db.spark import QueueDataSource, options, register
-from queue_db.spark.batch_reader import SCHEMA
 from queue_db.spark.masked_errors import SparkTaskError
+from queue_db.spark.rows import SCHEMA
 
 TWO = pytest.mark.parametrize("kind", ["sqlite", "postgresql"], scope="session")
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")

@@ -10,7 +10,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.dialects import mysql
-from queue_db.spark.batch_reader import SCHEMA, Shape
+from queue_db.spark.rows import SCHEMA, RowShape
 from queue_db.spark.target import target_of
 from queue_db.store import ranges
 from tests.staging.test_staged_contents import CONTENTS
@@ -43,7 +43,7 @@ def test_it_is_csv_where_the_database_writes_it(reader: QueueDB, filled: str, ur
 
 
 def test_nothing_differs(db: QueueDB, reader: QueueDB, filled: str) -> None:
-    plain, quick = (Shape(SCHEMA).batch(read(one, filled), filled, ranges.COLUMNS)[0] for one in (db, reader))
+    plain, quick = (RowShape(SCHEMA).batch(read(one, filled), filled, ranges.COLUMNS)[0] for one in (db, reader))
     assert plain.num_rows == len(EVERYTHING)
     assert quick.sort_by("id") == plain
 
@@ -52,7 +52,7 @@ def test_pages_end_where_they_should(reader: QueueDB, db: QueueDB, name: str) ->
     enqueue(db, name, 10)
     ids, after = [], 0
     while page := read(reader, name, 4, after):
-        some = Shape(SCHEMA).batch(page, name, ranges.COLUMNS)[1].to_pylist()
+        some = RowShape(SCHEMA).batch(page, name, ranges.COLUMNS)[1].to_pylist()
         assert len(some) <= 4
         ids += some
         after = max(some)
@@ -66,4 +66,4 @@ def test_what_is_cut_off_is_read_row_by_row(db: QueueDB, filled: str, url: str, 
     work = partial(ranges.jobs, store=reader, queue=filled, after=0, high=2**62, limit=5000)
     rows = db.database.run(work, name="read", write=False)
     assert isinstance(rows, bytes) is url.startswith("postgresql")
-    assert Shape(SCHEMA).batch(rows, filled, ranges.COLUMNS)[0].num_rows == len(EVERYTHING)
+    assert RowShape(SCHEMA).batch(rows, filled, ranges.COLUMNS)[0].num_rows == len(EVERYTHING)

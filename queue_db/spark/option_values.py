@@ -1,0 +1,75 @@
+"""The values of options: each function here checks the text of an option and returns its value, or raises an ArgumentError."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from queue_db import arguments
+from queue_db.errors import ArgumentError
+from queue_db.store.schema import APP_LENGTH
+
+# Days; a hundred years.
+_LONGEST = 36_500
+
+# Names that the package gives: a streaming query has its id, a load without txnAppId a random name. The random form is allowed,
+# since `enqueue` passes it as txnAppId.
+_RESERVED = re.compile(r"query:|write:(?![0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\Z)")
+
+
+def text(name: str, value: str) -> str:
+    """Any text."""
+    return value
+
+
+def whole(lowest: int, highest: int) -> Callable[[str, str], int]:
+    """A whole number in a range; ``1_000`` too."""
+
+    def parse(name: str, value: str) -> int:
+        try:
+            number = int(value.replace("_", ""))
+        except ValueError:
+            raise ArgumentError(f"{name}={value!r}: must be a whole number") from None
+        return arguments.whole(name, number, lowest, highest)
+
+    return parse
+
+
+def name_of(longest: int) -> Callable[[str, str], str]:
+    """A name of up to ``longest`` characters."""
+    return lambda name, value: arguments.name(name, value, longest)
+
+
+def one_of(*known: str) -> Callable[[str, str], str]:
+    """One of some words, in any case."""
+
+    def parse(name: str, value: str) -> str:
+        if value.lower() not in known:
+            raise ArgumentError(f"{name}={value!r}: must be {', '.join(known[:-1])} or {known[-1]}")
+        return value.lower()
+
+    return parse
+
+
+def flag(name: str, value: str) -> bool:
+    """``true`` or ``false``."""
+    return one_of("true", "false")(name, value) == "true"
+
+
+def app(name: str, value: str) -> str:
+    """The name of a load, outside of the names that the package gives itself."""
+    given = arguments.name(name, value, APP_LENGTH)
+    if _RESERVED.match(given):
+        raise ArgumentError(f"{name}={value!r}: names that begin with write: or query: are queue_db's own")
+    return given
+
+
+def days(name: str, value: str) -> float:
+    """A number of days."""
+    try:
+        number = float(value)
+    except ValueError:
+        raise ArgumentError(f"{name}={value!r}: must be a number of days") from None
+    if not 0 < number < _LONGEST:
+        raise ArgumentError(f"{name}={value!r}: must be more than 0 and less than {_LONGEST:,} days")
+    return number
