@@ -246,17 +246,21 @@ class TestStreams:
         self, ours: QueueDB, theirs: QueueDB, noticed: Any, monkeypatch: pytest.MonkeyPatch, checkpoint: str
     ) -> None:
         def made_up(name: str) -> None:
-            test_stream_checkpoints.test_with_the_token_of_another_claim(test_stream_checkpoints.three_batches(ours, name))
+            test_stream_checkpoints.test_an_offset_with_the_token_of_another_claim_is_refused(
+                test_stream_checkpoints.three_batches(ours, name)
+            )
 
         def restored(name: str) -> None:
             ahead = test_stream_checkpoints.restored(ours, name)
-            test_stream_checkpoints.TestBackup().test_that_has_gone_on(theirs, name, ahead, "claimed twice")
+            test_stream_checkpoints.TestBackup().test_a_checkpoint_with_other_batches_of_the_same_numbers_is_refused(
+                theirs, name, ahead, "claimed twice"
+            )
 
         noticed(made_up if checkpoint == "made up" else restored, lambda: break_the_token(monkeypatch))
 
     def test_a_release_that_keeps_the_token_is_noticed(self, ours: QueueDB, noticed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         noticed(
-            lambda name: test_stream_checkpoints.test_from_before_a_release(
+            lambda name: test_stream_checkpoints.test_an_offset_from_before_a_release_is_refused(
                 test_stream_checkpoints.three_batches(ours, name), ours, name, True
             ),
             lambda: break_the_token_of_releases(monkeypatch),

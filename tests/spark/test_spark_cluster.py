@@ -21,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 from pyspark.sql import SparkSession
 
-def look(batches):
+def probe(batches):
     sum(map(len, batches))
     try:
         import queue_db
@@ -36,7 +36,7 @@ def look(batches):
 
 folder = Path(sys.argv[1])
 session = SparkSession.builder.getOrCreate()
-rows = session.range(0, 2, 1, 2).mapInPandas(look, "host string, answer string, python string").collect()
+rows = session.range(0, 2, 1, 2).mapInPandas(probe, "host string, answer string, python string").collect()
 count = session.range(10).count() if "count" in sys.argv else None
 print(json.dumps({"session": type(session).__module__, "rows": [list(row) for row in rows], "count": count}))
 session.stop()
@@ -120,9 +120,9 @@ def client(tmp_path):
 
 
 def answer_of(process):
-    said, complaints = process.communicate(timeout=5 * START_LIMIT)
+    output, complaints = process.communicate(timeout=5 * START_LIMIT)
     assert process.returncode == 0, complaints
-    return json.loads(said)
+    return json.loads(output)
 
 
 @ONE

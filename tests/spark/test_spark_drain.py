@@ -46,11 +46,11 @@ def fill(url, name):
 
 @pytest.fixture
 def stats(url, name):
-    def look():
+    def state():
         with QueueDB(url) as db:
             return db.queue(name).stats()
 
-    return look
+    return state
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def chunks(columns, *rows):
 
 
 @pytest.mark.parametrize(
-    ("column", "form", "value", "told"),
+    ("column", "form", "value", "message"),
     [
         ("payload", NUMBER, {"n": float("nan")}, "row 2: column 'payload.n': Out of range float values are not JSON compliant"),
         ("payload", ArrayType(DoubleType()), [1.0, float("inf")], "row 2: column 'payload[1]': Out of range float values"),
@@ -41,14 +41,14 @@ def chunks(columns, *rows):
         ("headers", "string", "[]", "column 'headers' has '[]', which is not a JSON object"),
     ],
 )
-def test_bad_values_are_refused_with_the_name_of_their_column(column, form, value, told):
+def test_bad_values_are_refused_with_the_name_of_their_column(column, form, value, message):
     columns, rows = {"payload": "string", column: form}, [("1", None), ("1", value)]
     if column == "payload":
         columns, rows = {column: form}, [(None,), (value,)]
     assert len(chunks(columns, rows[0])) == 1
     with pytest.raises(QueueDBError) as refused:
         chunks(columns, *rows)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("bad", [0, 1, 6, 7])

@@ -1,4 +1,4 @@
-"""What Spark's own JDBC source is told; tests/migrations/test_jdbc.py goes these ways, with real drivers to real servers."""
+"""Options of Spark's own JDBC source; tests/migrations/test_jdbc.py uses them, with real drivers and real servers."""
 
 import pytest
 from sqlalchemy import make_url
@@ -11,10 +11,10 @@ MYSQL = "com.mysql.cj.jdbc.Driver"
 
 
 def test_what_postgresql_is_told():
-    told = jdbc_options("postgresql://me:secret@db.example.org:6432/work")
-    assert told.url == "jdbc:postgresql://db.example.org:6432/work"
-    assert told.driver == "org.postgresql.Driver"
-    assert told.properties == {
+    jdbc = jdbc_options("postgresql://me:secret@db.example.org:6432/work")
+    assert jdbc.url == "jdbc:postgresql://db.example.org:6432/work"
+    assert jdbc.driver == "org.postgresql.Driver"
+    assert jdbc.properties == {
         "user": "me",
         "password": "secret",
         "driver": "org.postgresql.Driver",
@@ -29,11 +29,11 @@ def test_what_postgresql_is_told():
 
 @pytest.mark.parametrize("scheme", ["mysql", "mysql+pymysql", "mariadb"])
 def test_what_mysql_and_mariadb_are_told(scheme):
-    told = jdbc_options(f"{scheme}://me:secret@db.example.org:3307/work")
+    jdbc = jdbc_options(f"{scheme}://me:secret@db.example.org:3307/work")
     # Under its own scheme Spark would quote names as texts; and the driver takes this one only from the address.
-    assert told.url == "jdbc:mysql://db.example.org:3307/work?permitMysqlScheme=true"
-    assert told.driver == MARIADB
-    assert told.properties == {
+    assert jdbc.url == "jdbc:mysql://db.example.org:3307/work?permitMysqlScheme=true"
+    assert jdbc.driver == MARIADB
+    assert jdbc.properties == {
         "user": "me",
         "password": "secret",
         "driver": MARIADB,
@@ -49,13 +49,13 @@ def test_what_mysql_and_mariadb_are_told(scheme):
 
 
 def test_mysqls_own_driver():
-    told = jdbc_options("mysql://me:secret@h/work", driver=MYSQL)
-    assert told.url == "jdbc:mysql://h:3306/work"
-    assert told.driver == told.properties["driver"] == MYSQL
-    assert told.properties["rewriteBatchedStatements"] == "true"
+    jdbc = jdbc_options("mysql://me:secret@h/work", driver=MYSQL)
+    assert jdbc.url == "jdbc:mysql://h:3306/work"
+    assert jdbc.driver == jdbc.properties["driver"] == MYSQL
+    assert jdbc.properties["rewriteBatchedStatements"] == "true"
     # A cursor, or all rows would be read at once; and with it no more than 65,535 values in one INSERT of at most 16 columns.
-    assert (told.properties["useCursorFetch"], told.properties["fetchsize"]) == ("true", "10000")
-    assert int(told.properties["batchsize"]) * 16 < 65535
+    assert (jdbc.properties["useCursorFetch"], jdbc.properties["fetchsize"]) == ("true", "10000")
+    assert int(jdbc.properties["batchsize"]) * 16 < 65535
 
 
 @pytest.mark.parametrize(
@@ -79,24 +79,24 @@ def test_addresses(url, driver, address):
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
 def test_user_and_password_stand_in_the_properties_as_they_are(scheme):
-    told = jdbc_options(f"{scheme}://m%40e%3A%2F:p%40%3A%2F%25%26%3F%20%C3%BC@h/d")
-    assert (told.properties["user"], told.properties["password"]) == ("m@e:/", "p@:/%&? ü")
-    assert "@" not in told.url
+    jdbc = jdbc_options(f"{scheme}://m%40e%3A%2F:p%40%3A%2F%25%26%3F%20%C3%BC@h/d")
+    assert (jdbc.properties["user"], jdbc.properties["password"]) == ("m@e:/", "p@:/%&? ü")
+    assert "@" not in jdbc.url
     assert not {"user", "password"} & jdbc_options(f"{scheme}://h/d").properties.keys()
 
 
 def test_passwords_are_not_shown():
-    told = jdbc_options("postgresql://me:hush-1@h/d?sslkey=/k&sslpassword=hush-2&sslmode=verify-full")
-    told.properties["keyStorePassword"] = "hush-3"
-    for shown in (repr(told), str(told), f"{told}", repr([told])):
+    jdbc = jdbc_options("postgresql://me:hush-1@h/d?sslkey=/k&sslpassword=hush-2&sslmode=verify-full")
+    jdbc.properties["keyStorePassword"] = "hush-3"
+    for shown in (repr(jdbc), str(jdbc), f"{jdbc}", repr([jdbc])):
         assert "hush" not in shown
         assert shown.count("***") == 3
         assert "me" in shown
-    assert told.properties["password"] == "hush-1"
+    assert jdbc.properties["password"] == "hush-1"
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
         ("", {}),
         ("sslmode=disable", {"sslmode": "disable"}),
@@ -112,9 +112,9 @@ def test_passwords_are_not_shown():
         ),
     ],
 )
-def test_options_of_psycopg2(query, told):
+def test_options_of_psycopg2(query, expected):
     plain = jdbc_options("postgresql://me@h/d").properties
-    assert jdbc_options(f"postgresql://me@h/d?{query}").properties == plain | told
+    assert jdbc_options(f"postgresql://me@h/d?{query}").properties == plain | expected
 
 
 REQUIRED = {"sslMode": "trust", "useSsl": "true", "trustServerCertificate": "true"}
@@ -123,7 +123,7 @@ VERIFY_FULL = {"sslMode": "verify-full", "useSsl": "true"}
 
 
 @pytest.mark.parametrize(
-    ("query", "told", "level"),
+    ("query", "expected", "level"),
     [
         ("ssl_disabled=true", {"sslMode": "disable"}, "DISABLED"),
         ("ssl_disabled=true&ssl_verify_identity=true", {"sslMode": "disable"}, "DISABLED"),
@@ -136,13 +136,13 @@ VERIFY_FULL = {"sslMode": "verify-full", "useSsl": "true"}
         ("ssl_ca=/ca.pem&ssl_check_hostname=false", VERIFY_CA | {"serverSslCert": "/ca.pem"}, None),
     ],
 )
-def test_tls_of_pymysql(query, told, level):
+def test_tls_of_pymysql(query, expected, level):
     names = REQUIRED.keys() | VERIFY_CA.keys() | {"serverSslCert"}
     url = f"mysql://me@h/d?{query}"
     properties = jdbc_options(url).properties
-    assert {name: value for name, value in properties.items() if name in names} == told
-    # The server's key is not asked for where a certificate says who the server is.
-    assert ("allowPublicKeyRetrieval" in properties) == (told["sslMode"] == "disable")
+    assert {name: value for name, value in properties.items() if name in names} == expected
+    # The server's key is not requested where a certificate identifies the server.
+    assert ("allowPublicKeyRetrieval" in properties) == (expected["sslMode"] == "disable")
     if level is None:
         with pytest.raises(ArgumentError, match="key store"):
             jdbc_options(url, driver=MYSQL)
@@ -167,20 +167,20 @@ def test_sqlite_has_other_ways():
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("oracle://me@h/d", "unknown database scheme 'oracle'; use one of: "),
         ("work", "not a database URL"),
         ("postgresql://me:p@ss@h/d", "write it as %40"),
     ],
 )
-def test_what_is_no_url_of_ours(url, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_text_that_is_not_a_url_is_refused(url, message):
+    with pytest.raises(ConfigurationError, match=message):
         jdbc_options(url)
 
 
 @pytest.mark.parametrize(
-    ("url", "driver", "said"),
+    ("url", "driver", "message"),
     [
         ("postgresql://me:hush@/d", None, "names no host"),
         ("mysql://me:hush@/d?unix_socket=/s", None, "unix_socket"),
@@ -193,7 +193,7 @@ def test_what_is_no_url_of_ours(url, said):
         ("mysql://me:hush@h/what%3F", None, r"question mark: 'what\?'"),
     ],
 )
-def test_refusals_tell_what_to_do_and_no_secret(url, driver, said):
-    with pytest.raises(ArgumentError, match=said) as refused:
+def test_refusals_name_the_fix_and_no_secret(url, driver, message):
+    with pytest.raises(ArgumentError, match=message) as refused:
         jdbc_options(url, driver=driver)
     assert "hush" not in str(refused.value)

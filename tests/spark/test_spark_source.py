@@ -59,7 +59,7 @@ def jobs(url, name):
 
 
 def refusal(do):
-    """What the user is told, on one line."""
+    """The user's error message, on one line."""
     with pytest.raises(PySparkException) as refused:
         do()
     return " ".join(str(refused.value).split())
@@ -161,8 +161,8 @@ def test_timestamps_mean_the_same_in_every_session_time_zone(spark, save, load, 
             assert job.payload == {"at": "2001-07-01T12:30:15.123456Z"}
         # A job is never due before it was made.
         assert instant < created <= datetime.now(UTC) + timedelta(minutes=1)
-        told = load().selectExpr("unix_micros(enqueued_at) AS at").collect()[0].at
-        assert told == round(created.timestamp() * 1_000_000)
+        message = load().selectExpr("unix_micros(enqueued_at) AS at").collect()[0].at
+        assert message == round(created.timestamp() * 1_000_000)
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 
@@ -197,7 +197,7 @@ def test_one_bad_row_and_nothing_is_enqueued(spark, save, jobs, bad):
 
 @ONE
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ("'1' AS payload, 1 AS priorty", "unknown column 'priorty'; did you mean 'priority'?"),
         ("'1' AS payload, 1 AS `order`", "unknown column 'order'; put it into the payload"),
@@ -213,10 +213,10 @@ def test_one_bad_row_and_nothing_is_enqueued(spark, save, jobs, bad):
         ("'1' AS payload, '' AS kind", "kind is empty"),
     ],
 )
-def test_bad_columns_are_named_and_nothing_is_enqueued(spark, save, jobs, columns, told):
+def test_bad_columns_are_named_and_nothing_is_enqueued(spark, save, jobs, columns, message):
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        assert told in refusal(lambda: save(spark.sql(f"SELECT {columns}")))
+        assert message in refusal(lambda: save(spark.sql(f"SELECT {columns}")))
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
     assert jobs() == []
@@ -263,13 +263,13 @@ def test_a_load_that_was_published_is_not_staged_again(url, name):
     schema = StructType().add("payload", "string")
     batch = pa.RecordBatch.from_pydict({"payload": [json.dumps(random.Random(n).random()) for n in range(20_000)]})
     given = {"url": url, "queue": name, "txnAppId": name, "txnVersion": "1"}
-    told = []
+    staged = []
     for _ in range(2):
         writer = QueueDataSource(given).writer(schema, overwrite=False)
         message = writer.write(iter([batch]))
         writer.commit([message])
-        told.append((message.chunks > 0, message.jobs))
-    assert told == [(True, 20_000), (False, 20_000)]
+        staged.append((message.chunks > 0, message.jobs))
+    assert staged == [(True, 20_000), (False, 20_000)]
     fewer = QueueDataSource(given).writer(schema, overwrite=False)
     with pytest.raises(SparkTaskError, match="before with 20000 jobs, and this time it has 5"):
         fewer.commit([fewer.write(iter([batch.slice(0, 5)]))])
@@ -361,7 +361,7 @@ def test_a_filter_reaches_the_database(url, name):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ("kind", "must be comparisons with"),
         ("kind = 'a' AND ", "must be comparisons with"),
@@ -374,8 +374,8 @@ def test_a_filter_reaches_the_database(url, name):
         ("enqueued_at > 'yesterday'", "enqueued_at is compared with a time"),
     ],
 )
-def test_a_filter_that_is_none_is_refused(given, told):
-    with pytest.raises(SparkTaskError, match=told):
+def test_a_malformed_filter_is_refused(given, message):
+    with pytest.raises(SparkTaskError, match=message):
         QueueDataSource({"url": "sqlite:////tmp/none.db", "queue": "q", "filter": given}).reader(SCHEMA)
 
 
@@ -423,7 +423,7 @@ def test_what_was_read_can_be_written(spark, load, save, url, name):
 
 @ONE
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"nonsense": "x"}, "unknown option 'nonsense'. Options of write: url, queue"),
         ({"queu": "x"}, "unknown option 'queu'; did you mean 'queue'? Options of write: url, queue"),
@@ -441,8 +441,8 @@ def test_what_was_read_can_be_written(spark, load, save, url, name):
         ({"queue": " x"}, "queue=' x' begins or ends with a blank"),
     ],
 )
-def test_bad_options_are_named(spark, save, given, told):
-    assert told in refusal(lambda: save(spark.sql("SELECT '1' AS payload"), **given))
+def test_bad_options_are_named(spark, save, given, message):
+    assert message in refusal(lambda: save(spark.sql("SELECT '1' AS payload"), **given))
 
 
 @ONE
@@ -491,10 +491,10 @@ def test_retention_is_in_days(days):
 
 @ONE
 def test_the_traceback_is_the_cause_of_an_error(spark, save, url):
-    told = refusal(lambda: save(spark.range(5).selectExpr("if(id = 3, '{', '1') AS payload").coalesce(1)))
-    assert "row 4 of partition 0: column 'payload' has a string that is not JSON" in told
-    assert "encoding.py" in told
-    assert "It came from: Traceback" in told
+    message = refusal(lambda: save(spark.range(5).selectExpr("if(id = 3, '{', '1') AS payload").coalesce(1)))
+    assert "row 4 of partition 0: column 'payload' has a string that is not JSON" in message
+    assert "encoding.py" in message
+    assert "It came from: Traceback" in message
 
 
 def test_every_option_is_documented():
@@ -513,9 +513,9 @@ def test_the_password_is_nowhere(spark, event_log, save, load, url, name, tmp_pa
     save(df)
     frame = load()
     frame.explain(extended=True)
-    told = [refusal(lambda: save(df, url=wrong)), refusal(lambda: load(url=wrong).count())]
-    told.append(refusal(lambda: save(df.selectExpr("'{' AS payload"))))
-    told.append(refusal(lambda: save(df, url=url.replace(":", "::", 1))))
+    messages = [refusal(lambda: save(df, url=wrong)), refusal(lambda: load(url=wrong).count())]
+    messages.append(refusal(lambda: save(df.selectExpr("'{' AS payload"))))
+    messages.append(refusal(lambda: save(df, url=url.replace(":", "::", 1))))
     register(spark)
     spark.sql(f"CREATE TEMPORARY VIEW secretive USING queue_db OPTIONS (url '{url}', queue '{name}')")
     spark.sql("SELECT * FROM secretive").explain(extended=True)
@@ -523,6 +523,6 @@ def test_the_password_is_nowhere(spark, event_log, save, load, url, name, tmp_pa
     spark.catalog.dropTempView("secretive")
     written = [path.read_text() for path in event_log.rglob("events_*")]
     printed = capfd.readouterr()
-    everything = [*told, *written, printed.out, printed.err, repr(frame), str(frame.schema)]
+    everything = [*messages, *written, printed.out, printed.err, repr(frame), str(frame.schema)]
     assert any("queue_db" in text for text in written)
     assert not any(secret in text for text in everything for secret in (password, "pencil-and-paper"))

@@ -63,11 +63,11 @@ def fill(url, name):
 
 @pytest.fixture
 def stats(url, name):
-    def look():
+    def state():
         with QueueDB(url) as db:
             return db.queue(name).stats()
 
-    return look
+    return state
 
 
 def failure(query):
@@ -89,13 +89,13 @@ def test_all_that_is_available_is_written_once_and_completed(read, drain_into, n
 
 
 @ONE
-def test_progress_tells_backlog_held_and_oldest_age(read, drain_into, fill):
+def test_progress_reports_backlog_held_and_oldest_age(read, drain_into, fill):
     fill(50)
     query = drain_into(read(maxJobsPerTrigger="20"))
     (first, *_) = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    told = json.loads(first["sources"][0]["latestOffset"])
-    assert (told["backlog"], told["held"], told["batch"]) == (30, 20, 1)
-    assert told["oldestSeconds"] >= 0
+    reported = json.loads(first["sources"][0]["latestOffset"])
+    assert (reported["backlog"], reported["held"], reported["batch"]) == (30, 20, 1)
+    assert reported["oldestSeconds"] >= 0
 
 
 @ONE

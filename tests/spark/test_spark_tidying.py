@@ -83,7 +83,7 @@ def test_chunks_of_a_repetition_that_cannot_be_deleted_do_not_fail_it(db: QueueD
     assert db.queue("q").stats().available == 300
 
 
-def test_a_ledger_that_cannot_forget_does_not_fail_a_micro_batch(
+def test_a_failed_clean_up_of_the_ledger_does_not_fail_a_micro_batch(
     db: QueueDB, fresh_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(db, "INSERT INTO jobs_published (app, version, queue, size) VALUES ('query:abc', 1, 'q', 0)")
@@ -95,7 +95,7 @@ def test_a_ledger_that_cannot_forget_does_not_fail_a_micro_batch(
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")  # a file has one writer at a time
-def test_a_chunk_that_somebody_holds_is_not_waited_for(db: QueueDB, fresh_url: str) -> None:
+def test_a_locked_chunk_is_not_waited_for(db: QueueDB, fresh_url: str) -> None:
     for place in range(2):
         add(db, f"INSERT INTO jobs_staged (attempt, place, size, chunk) VALUES ({OLD}, {place}, 1, '[]')")
     writer = batch_writer(fresh_url)

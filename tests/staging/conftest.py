@@ -1,4 +1,4 @@
-"""Bulk loads by hand: what a task does, what the driver does, and what stands in the tables then."""
+"""Bulk loads by hand: the task's part, the driver's part, and the contents of the tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.handles import Handles
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     number: int
     chunks: int
@@ -55,7 +55,7 @@ def chunk_of(given: Mapping[str, Sequence[Any]] | Sequence[str]) -> tuple[int, s
 
 
 def new_number(db: QueueDB) -> int:
-    """A number for an attempt."""
+    """A new attempt's number."""
     return db.database.run(partial(staging.new_attempt, store=db.store), name="attempt")
 
 
@@ -68,7 +68,7 @@ def stage(db: QueueDB, *chunks: Mapping[str, Sequence[Any]] | Sequence[str], num
 
 def publishing(db: QueueDB, entry: Load, *attempts: Attempt) -> Callable[[Connection], Published | None]:
     """The publication of these attempts, for a transaction of one's own."""
-    # Looked up when it runs: the negative controls put others in its place.
+    # Resolved when it runs: the negative controls replace it.
     return lambda connection: staging.publish(
         connection,
         db.store,
@@ -103,7 +103,7 @@ def ledger(db: QueueDB, entry: Load) -> Published | None:
 
 
 def staged(db: QueueDB, *attempts: Attempt) -> int:
-    """How many of their chunks are there."""
+    """The number of their staged chunks."""
     table = db.store.tables.staged
     query = select(func.count()).where(table.c.attempt.in_([attempt.number for attempt in attempts]))
     return db.database.run(lambda connection: connection.execute(query).scalar_one(), name="staged", write=False)
@@ -122,4 +122,4 @@ def payloads(db: QueueDB, queue: str) -> list[str]:
 
 def nothing_was_published(db: QueueDB, entry: Load) -> None:
     assert payloads(db, entry.queue) == [], "some of it was published"
-    assert ledger(db, entry) is None, "the ledger says that it was published"
+    assert ledger(db, entry) is None, "the ledger has it as published"

@@ -59,7 +59,7 @@ def test_the_same_version_is_published_once(db: QueueDB, name: str) -> None:
     assert publish(db, entry, again) is None
     assert payloads(db, name) == ["1", "2"]
     assert ledger(db, entry) == Published(2, 0)
-    # Nobody publishes the rows of the second attempt any more; they go away when the driver says so.
+    # The rows of the second attempt are never published; the driver discards them.
     assert staged(db, again) == 1
     assert discard(db, again) == 1
     assert discard(db, again) == 0
@@ -108,7 +108,7 @@ def test_another_load_under_an_old_version_is_refused(db: QueueDB, name: str, ag
     assert (payloads(db, name), ledger(db, entry), staged(db, *attempts)) == (["1", "2"], Published(2, 0), len(attempts))
 
 
-def test_attempts_that_nobody_names_are_not_published(db: QueueDB, name: str) -> None:
+def test_attempts_in_no_message_are_not_published(db: QueueDB, name: str) -> None:
     named, late = stage(db, ["1"], ["2"]), stage(db, ["1"], ["2"])
     assert publish(db, load(name, name), named) == Published(2, 0)
     assert payloads(db, name) == ["1", "2"]
@@ -148,7 +148,7 @@ class TestMissing:
         return load(name, name, fields=("unique_key",) if keyed else ())
 
     @pytest.mark.parametrize("what", ["a chunk", "an attempt", "all of them"])
-    def test_what_misses_chunks_is_refused_and_leaves_no_ledger_row(
+    def test_a_load_with_missing_chunks_is_refused_and_leaves_no_ledger_row(
         self, db: QueueDB, entry: staging.Load, staged_both: tuple[Attempt, Attempt], what: str
     ) -> None:
         first, second = staged_both
@@ -259,7 +259,7 @@ class TestUniqueKeys:
 class TestLoadingAtOnce:
     """A chunk that goes straight into the queue."""
 
-    def test_its_jobs_are_there(self, db: QueueDB, name: str) -> None:
+    def test_its_jobs_are_in_the_queue(self, db: QueueDB, name: str) -> None:
         entry = load(name, "", 0, kept=False, kind="mail")
         assert load_at_once(db, entry, ["1", "2"]) == 2
         assert load_at_once(db, entry, ["2"]) == 1
@@ -268,7 +268,7 @@ class TestLoadingAtOnce:
         assert ledger(db, entry) is None
 
     @pytest.mark.parametrize(("policy", "added", "left"), [("skip", 1, ["1", "2"]), ("replace", 2, ["2", "3"])])
-    def test_keys_are_looked_at(self, db: QueueDB, name: str, policy: str, added: int, left: list[str]) -> None:
+    def test_duplicate_keys_are_skipped(self, db: QueueDB, name: str, policy: str, added: int, left: list[str]) -> None:
         db.queue(name).enqueue("k", 1, unique_key="a")
         entry = load(name, "", 0, policy=policy, fields=("unique_key",))
         assert load_at_once(db, entry, {"payload": ["3", "2"], "unique_key": ["a", "b"]}) == added
@@ -299,26 +299,26 @@ class TestSmallLoads:
         assert {row.kind for row in jobs_of(db, name)} == {"mail"}
         assert ledger(db, entry) == Published(3, 0)
 
-    def test_together_with_staged_ones(self, db: QueueDB, name: str) -> None:
+    def test_they_are_published_together_with_staged_ones(self, db: QueueDB, name: str) -> None:
         attempt = stage(db, ["1", "2"])
         assert self.publish(db, load(name, name), 3, chunk_of(["3"])[1], attempts=[attempt]) == Published(3, 0)
         assert payloads(db, name) == ["1", "2", "3"]
 
-    def test_nothing_if_a_staged_one_is_missing(self, db: QueueDB, name: str) -> None:
+    def test_nothing_is_published_if_a_staged_one_is_missing(self, db: QueueDB, name: str) -> None:
         entry, attempt = load(name, name), stage(db, ["1", "2"])
         discard(db, attempt)
         with pytest.raises(StagingError, match="run the load again"):
             self.publish(db, entry, 3, chunk_of(["3"])[1], attempts=[attempt])
         nothing_was_published(db, entry)
 
-    def test_keys_are_looked_at(self, db: QueueDB, name: str) -> None:
+    def test_duplicate_keys_are_skipped(self, db: QueueDB, name: str) -> None:
         db.queue(name).enqueue("k", 1, unique_key="a")
         entry = load(name, name, policy="skip", fields=("unique_key",))
         chunks = [chunk_of({"payload": [payload], "unique_key": [key]})[1] for payload, key in (("2", "a"), ("3", "b"))]
         assert self.publish(db, entry, 2, *chunks) == Published(1, 1)
         assert payloads(db, name) == ["1", "3"]
 
-    def test_what_is_small(self) -> None:
+    def test_chunks_up_to_the_limits_are_small(self) -> None:
         for chunk in ("", "x", "x" * 65_536, "\U0001f600" * 100):
             packed = small(chunk)
             assert packed is not None
@@ -326,14 +326,14 @@ class TestSmallLoads:
         assert small("x" * 65_537) is None
         assert small("".join(map(chr, random.Random(1).choices(range(0x20, 0xD000), k=20_000)))) is None
 
-    def test_thousands_of_them(self, db: QueueDB, name: str) -> None:
+    def test_thousands_of_them_are_published(self, db: QueueDB, name: str) -> None:
         chunks = [chunk_of([str(number)])[1] for number in range(12_000)]
         assert self.publish(db, load(name, name), 12_000, *chunks) == Published(12_000, 0)
         assert payloads(db, name) == sorted(map(str, range(12_000)))
 
 
 class TestSweeping:
-    """Time removes what nobody will ask for."""
+    """Old chunks and ledger rows are deleted."""
 
     #: Seconds; no other test stages or publishes anything as old as that.
     AGE = 30 * 365 * 86_400.0
@@ -362,7 +362,7 @@ class TestSweeping:
         self.sweep(db, -600.0)
         assert staged(db, mine) == 0
 
-    def test_of_the_ledger_only_old_entries_go_that_are_not_kept(self, open_db: Callable[..., QueueDB], name: str) -> None:
+    def test_only_old_ledger_rows_that_are_not_kept_are_deleted(self, open_db: Callable[..., QueueDB], name: str) -> None:
         past, now = 10**15, 10**15 + 100_000_000  # microseconds, in 2001
         then, later = open_db(clock=lambda: past), open_db(clock=lambda: now)
         entries = {
@@ -379,11 +379,11 @@ class TestSweeping:
         for what in ("kept", "young"):
             assert publish(later, entries[what][1], stage(later, ["1"])) is None
 
-    def test_versions_that_nobody_can_publish_again_are_forgotten(self, db: QueueDB, name: str) -> None:
+    def test_old_versions_are_deleted(self, db: QueueDB, name: str) -> None:
         for app in (name, f"{name} other"):
             for version in (1, 2, 3):
                 assert publish(db, load(name, app, version)) == Published(0, 0)
-        db.database.run(partial(staging.forget_versions, store=db.store, app=name, below=3), name="forget")
+        db.database.run(partial(staging.forget_versions, store=db.store, app=name, below=3), name="delete versions")
         assert [ledger(db, load(name, name, version)) is None for version in (1, 2, 3)] == [True, True, False]
         assert all(ledger(db, load(name, f"{name} other", version)) for version in (1, 2, 3))
 
@@ -404,7 +404,7 @@ def test_two_attempts_with_one_number_are_not_mixed(db: QueueDB) -> None:
     assert staged(db, attempt) == 1
 
 
-def test_on_a_callers_engine(url: str, name: str) -> None:
+def test_a_callers_engine_works(url: str, name: str) -> None:
     engine = create_engine(url)
     with QueueDB(engine) as db:
         entry = load(name, name)
@@ -418,7 +418,7 @@ def test_on_a_callers_engine(url: str, name: str) -> None:
     engine.dispose()
 
 
-def test_in_tables_of_another_name(url: str, name: str) -> None:
+def test_tables_of_another_name_work(url: str, name: str) -> None:
     with QueueDB(url, table="other_jobs") as db, QueueDB(url) as plain:
         db.migrate()
         assert publish(db, load(name, name), stage(db, ["1"])) == Published(1, 0)
@@ -429,7 +429,7 @@ def test_in_tables_of_another_name(url: str, name: str) -> None:
         assert db.database.run(lambda connection: connection.execute(count).scalar_one(), name="count") == 1
 
 
-def test_a_publication_that_is_rolled_back_has_not_been(db: QueueDB, name: str) -> None:
+def test_a_publication_that_is_rolled_back_leaves_nothing(db: QueueDB, name: str) -> None:
     entry, attempt = load(name, name), stage(db, ["1"])
 
     class Died(Exception):

@@ -60,7 +60,7 @@ class TestNetwork:
         assert far.counters.retried >= 1
         assert (payloads(db, name), ledger(db, entry), staged(db, attempt)) == (["1", "2"], Published(2, 0), 0)
 
-    def test_what_was_staged_with_a_lost_reply_is_in_doubt_and_is_not_published(
+    def test_an_attempt_staged_with_a_lost_reply_has_an_unknown_outcome_and_is_not_published(
         self, kind: str, db: QueueDB, far: QueueDB, proxy: Proxy, name: str
     ) -> None:
         number = 5 << 22

@@ -32,9 +32,9 @@ def test_the_second_of_two_publishers_at_once_finds_it_done(ours: QueueDB, their
         queue = f"{name}-{version}"
         entry = load(queue, name, version)
         attempts = [stage(ours, ["1", "2"], ["3"]), stage(theirs, ["4"], ["5", "6"])]
-        told = at_once(partial(publish, ours, entry, attempts[0]), partial(publish, theirs, entry, attempts[1]))
-        assert told in ([Published(3, 0), None], [None, Published(3, 0)])
-        winner = told.index(None) ^ 1
+        outcomes = at_once(partial(publish, ours, entry, attempts[0]), partial(publish, theirs, entry, attempts[1]))
+        assert outcomes in ([Published(3, 0), None], [None, Published(3, 0)])
+        winner = outcomes.index(None) ^ 1
         assert payloads(ours, queue) == [["1", "2", "3"], ["4", "5", "6"]][winner]
         assert [staged(ours, attempt) for attempt in attempts] == [0 if place == winner else 2 for place in range(2)]
         assert discard(ours, attempts[winner ^ 1]) == 2
@@ -44,8 +44,8 @@ def test_one_of_two_publishers_of_the_same_attempt_finds_it_done(ours: QueueDB, 
     for version in range(ROUNDS):
         queue = f"{name}-{version}"
         entry, attempt = load(queue, name, version), stage(ours, ["1"], ["2"])
-        told = at_once(partial(publish, ours, entry, attempt), partial(publish, theirs, entry, attempt))
-        assert sorted(told, key=str) == [None, Published(2, 0)]
+        outcomes = at_once(partial(publish, ours, entry, attempt), partial(publish, theirs, entry, attempt))
+        assert sorted(outcomes, key=str) == [None, Published(2, 0)]
         assert payloads(ours, queue) == ["1", "2"]
 
 
@@ -54,10 +54,10 @@ def test_the_same_attempt_under_another_name_finds_nothing(ours: QueueDB, theirs
         queue = f"{name}-{version}"
         attempt = stage(ours, ["1"], ["2"])
         entries = [load(queue, f"{name} {number}", version) for number in range(2)]
-        told = at_once(partial(publish, ours, entries[0], attempt), partial(publish, theirs, entries[1], attempt))
-        assert [type(one) for one in told] in ([Published, StagingError], [StagingError, Published])
+        outcomes = at_once(partial(publish, ours, entries[0], attempt), partial(publish, theirs, entries[1], attempt))
+        assert [type(one) for one in outcomes] in ([Published, StagingError], [StagingError, Published])
         assert payloads(ours, queue) == ["1", "2"]
-        assert [ledger(ours, entry) is None for entry in entries] == [isinstance(one, StagingError) for one in told]
+        assert [ledger(ours, entry) is None for entry in entries] == [isinstance(one, StagingError) for one in outcomes]
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
@@ -159,6 +159,6 @@ def test_one_of_a_publication_and_a_discard_at_once_finds_it_done(ours: QueueDB,
 def test_two_discards_at_once_share_what_there_is(ours: QueueDB, theirs: QueueDB) -> None:
     for _ in range(ROUNDS):
         attempts = [stage(ours, ["1"], ["2"]), stage(ours, ["3"])]
-        told = at_once(partial(discard, ours, *attempts), partial(discard, theirs, *reversed(attempts)))
-        assert sum(told) == 3
+        outcomes = at_once(partial(discard, ours, *attempts), partial(discard, theirs, *reversed(attempts)))
+        assert sum(outcomes) == 3
         assert staged(ours, *attempts) == 0

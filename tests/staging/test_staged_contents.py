@@ -115,7 +115,7 @@ def test_kinds_and_keys(db: QueueDB, name: str, keys: Any, both: Any) -> None:
     assert [row.unique_key for row in rows] == expected
 
 
-def test_numbers_and_what_has_none(db: QueueDB, name: str, keys: Any, both: Any) -> None:
+def test_numbers_and_nulls(db: QueueDB, name: str, keys: Any, both: Any) -> None:
     rows = {
         "payload": ["1"] * 4,
         "priority": [-(2**31), 2**31 - 1, 0, None],

@@ -25,7 +25,7 @@ ID, VERSION, ATTEMPTS = COLUMNS.index("id"), COLUMNS.index("version"), COLUMNS.i
 
 
 def delivered_again(rows: list[list[tuple[Any, ...]]], times: int) -> list[list[tuple[Any, ...]]]:
-    """The rows of each part as they are so many deliveries later: only the attempts are others."""
+    """The rows of each part some deliveries later: only the attempts differ."""
     return [[(*row[:ATTEMPTS], row[ATTEMPTS] + times, *row[ATTEMPTS + 1 :]) for row in part] for part in rows]
 
 
@@ -46,7 +46,7 @@ def theirs(handles: Handles, url: str, clock: SettableClock) -> QueueDB:
 
 @dataclass
 class Reader:
-    """One process that reads a stream. The verbs are looked up when they are called: negative controls put others in place."""
+    """One process that reads a stream. The functions are resolved at each call: negative controls replace them."""
 
     db: QueueDB
     session: Session
@@ -97,7 +97,7 @@ class Reader:
         """The rows of each part."""
         parts = self.partition(start, end)
         rows = [self.read(part) for part in parts]
-        assert [len(some) for some in rows] == [part.jobs for part in parts], "a part has other jobs than it says"
+        assert [len(some) for some in rows] == [part.jobs for part in parts], "a part has another number of jobs than recorded"
         return rows
 
     def ids(self, start: Offset, end: Offset) -> list[int]:
@@ -108,7 +108,7 @@ class Reader:
 
 
 def open_stream(db: QueueDB, queue: str, stream: str | None = None, retention: int = RETENTION) -> Reader:
-    """Take over or make a stream, called as the queue if not said otherwise."""
+    """Open a stream, by default of the queue's name."""
     work = partial(streams.open_stream, store=db.store, name=stream or queue, queue=queue, holder=db.worker, retention=retention)
     return Reader(db, db.database.run(work, name="open stream", repeatable=True))
 
@@ -152,7 +152,7 @@ def snapshot(db: QueueDB, queue: str) -> Snapshot:
     }
     queries = [select(table).where(where).order_by(*table.primary_key.columns) for table, where in parts.items()]
     return db.database.run(
-        lambda connection: Snapshot(*(list(connection.execute(query).all()) for query in queries)), name="look", write=False
+        lambda connection: Snapshot(*(list(connection.execute(query).all()) for query in queries)), name="snapshot", write=False
     )
 
 

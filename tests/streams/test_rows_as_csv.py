@@ -38,11 +38,11 @@ def filled(db: QueueDB, name: str) -> str:
     return name
 
 
-def test_it_is_csv_where_the_database_writes_it(reader: QueueDB, filled: str, url: str) -> None:
+def test_rows_are_csv_where_the_database_can_write_it(reader: QueueDB, filled: str, url: str) -> None:
     assert isinstance(read(reader, filled), bytes) is not url.startswith("sqlite")
 
 
-def test_nothing_differs(db: QueueDB, reader: QueueDB, filled: str) -> None:
+def test_rows_from_csv_equal_rows_from_tuples(db: QueueDB, reader: QueueDB, filled: str) -> None:
     plain, quick = (RowShape(SCHEMA).batch(read(one, filled), filled, ranges.COLUMNS)[0] for one in (db, reader))
     assert plain.num_rows == len(EVERYTHING)
     assert quick.sort_by("id") == plain
@@ -60,7 +60,9 @@ def test_pages_end_where_they_should(reader: QueueDB, db: QueueDB, name: str) ->
     assert len(ids) == 10
 
 
-def test_what_is_cut_off_is_read_row_by_row(db: QueueDB, filled: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_csv_would_truncate_are_read_as_tuples(
+    db: QueueDB, filled: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mysql, "_LONGEST_TEXT", 1000)
     reader = replace(db.store, csv=True)
     work = partial(ranges.jobs, store=reader, queue=filled, after=0, high=2**62, limit=5000)

@@ -63,7 +63,7 @@ def test_nothing_is_claimed_where_nothing_is_due(ours: QueueDB, clock: SettableC
     end = reader.allocate(start)
     assert len(reader.ids(start, end)) == 1
     clock.advance(10)
-    # The worker has lost its lease to the stream: nobody else gets the job.
+    # The worker has lost its lease to the stream: no other worker gets the job.
     after = reader.allocate(end)
     assert reader.ids(end, after) == [leased]
     assert not job.complete()
@@ -217,23 +217,23 @@ def test_a_claim_that_was_rolled_back_is_another_one_when_it_is_made_again(ours:
     ids = enqueue(ours, name, 4)
     reader = open_stream(ours, name)
     start = reader.initial()
-    told: list[Offset] = []
+    rolled_back: list[Offset] = []
 
     class Died(Exception):
         pass
 
     def die(connection: object) -> None:
-        told.append(reader.allocating(start)(connection))
+        rolled_back.append(reader.allocating(start)(connection))
         raise Died
 
     with pytest.raises(Died):
         ours.database.run(die, name="claim batch")
     assert snapshot(ours, name).places == [(job_id, "queue") for job_id in ids]
     end = reader.allocate(start)
-    assert end.batch == told[0].batch
-    assert end.claim != told[0].claim
+    assert end.batch == rolled_back[0].batch
+    assert end.claim != rolled_back[0].claim
     with pytest.raises(StreamError):
-        reader.partition(start, told[0])
+        reader.partition(start, rolled_back[0])
 
 
 # --- completion -----------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_a_stream_reads_one_queue(db: QueueDB, name: str) -> None:
 # --- what others see ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_held_is_not_available(ours: QueueDB, clock: SettableClock, name: str) -> None:
+def test_held_jobs_are_not_available(ours: QueueDB, clock: SettableClock, name: str) -> None:
     queue = ours.queue(name)
     enqueue(ours, name, 5)
     queue.enqueue("k", unique_key="a")
@@ -360,13 +360,13 @@ def test_what_is_held_is_not_available(ours: QueueDB, clock: SettableClock, name
     assert (stats.available, stats.scheduled, stats.running, stats.dead, stats.held) == (0, 0, 0, 0, 0)
 
 
-def test_a_job_that_is_put_off_for_ever_is_scheduled(db: QueueDB, name: str) -> None:
+def test_a_job_without_a_due_time_is_scheduled(db: QueueDB, name: str) -> None:
     db.queue(name).enqueue("k", run_at=datetime(9999, 12, 31, tzinfo=UTC))
     stats = db.queue(name).stats()
     assert (stats.scheduled, stats.held) == (1, 0)
 
 
-def test_the_backlog_is_what_is_due(ours: QueueDB, clock: SettableClock, name: str) -> None:
+def test_the_backlog_counts_due_jobs(ours: QueueDB, clock: SettableClock, name: str) -> None:
     def backlog() -> tuple[int, int | None]:
         return ours.database.run(lambda connection: streams.backlog(connection, ours.store, name), name="backlog")
 
@@ -413,14 +413,14 @@ def a_life(db: QueueDB, name: str) -> None:
     assert name not in db.streams.expire()  # other tests' streams may have expired
 
 
-def test_on_a_callers_engine(url: str, name: str) -> None:
+def test_a_callers_engine_works(url: str, name: str) -> None:
     engine = create_engine(url)
     with QueueDB(engine) as db:
         a_life(db, name)
     engine.dispose()
 
 
-def test_in_tables_of_another_name(url: str, name: str) -> None:
+def test_tables_of_another_name_work(url: str, name: str) -> None:
     with QueueDB(url, table="streamed_jobs") as db, QueueDB(url) as plain:
         db.migrate()
         a_life(db, name)
@@ -429,7 +429,7 @@ def test_in_tables_of_another_name(url: str, name: str) -> None:
             plain.streams.release(name)
 
 
-def test_a_held_job_can_be_looked_at_and_not_called_back(db: QueueDB, queue: Queue) -> None:
+def test_a_held_job_can_be_read_and_not_cancelled(db: QueueDB, queue: Queue) -> None:
     job_id = queue.enqueue("k", {"n": 1}, headers={"h": 1}) or 0
     queue.enqueue("k")
     reader = open_stream(db, queue.name)
@@ -526,6 +526,6 @@ class TestParts:
         assert len(sizes) == partitions
         assert max(sizes) <= 1.5 * count / partitions
 
-    def test_one_job_far_from_the_others_does_not_make_one_part_of_them(self, sparse: QueueDB, name: str, few: None) -> None:
+    def test_one_distant_id_does_not_merge_the_parts_of_the_others(self, sparse: QueueDB, name: str, few: None) -> None:
         sizes = self.batch(sparse, name, 400, 4, lambda number: 0 if number == 0 else 5_000_000 + number)
         assert max(sizes) <= 200

@@ -27,10 +27,10 @@ def refused(reader: Reader, bad: Offset) -> None:
     for work in works.values():
         with pytest.raises(CheckpointMismatchError, match=f"the checkpoint and stream '{reader.session.name}' do not belong"):
             work()
-    assert snapshot(reader.db, queue) == before, "what was refused has changed something"
+    assert snapshot(reader.db, queue) == before, "a refused offset has changed something"
 
 
-def goes_on(reader: Reader, jobs: list[int]) -> None:
+def continues(reader: Reader, jobs: list[int]) -> None:
     """Who begins with a new checkpoint gets all that is not completed."""
     start = reader.initial()
     found: list[int] = []
@@ -57,25 +57,25 @@ def three(ours: QueueDB, name: str) -> tuple[Reader, list[Offset], list[int]]:
     return three_batches(ours, name)
 
 
-def test_of_a_batch_that_is_completed_and_gone_or_was_never_claimed(three: tuple[Reader, list[Offset], list[int]]) -> None:
+def test_an_offset_of_a_batch_that_was_completed_or_never_claimed_is_refused(three: tuple[Reader, list[Offset], list[int]]) -> None:
     reader, offsets, ids = three
     for batch in (-1, 0, 1, 4, 2**62):
         for offset in offsets:
             refused(reader, Offset(batch, offset.claim))
-    goes_on(reader, ids)
+    continues(reader, ids)
 
 
-def test_with_the_token_of_another_claim(three: tuple[Reader, list[Offset], list[int]]) -> None:
+def test_an_offset_with_the_token_of_another_claim_is_refused(three: tuple[Reader, list[Offset], list[int]]) -> None:
     reader, offsets, ids = three
     for claim in ("", "0" * 32, offsets[0].claim, offsets[1].claim):
         refused(reader, Offset(2, claim))
         refused(reader, Offset(3, claim))
     refused(reader, Offset(2, offsets[3].claim))
     refused(reader, Offset(3, offsets[2].claim))
-    goes_on(reader, ids)
+    continues(reader, ids)
 
 
-def test_the_right_ones_are_taken(three: tuple[Reader, list[Offset], list[int]]) -> None:
+def test_valid_offsets_are_accepted(three: tuple[Reader, list[Offset], list[int]]) -> None:
     reader, offsets, ids = three
     assert reader.allocate(offsets[2]) == offsets[3]
     assert reader.ids(offsets[2], offsets[3]) == ids
@@ -85,7 +85,7 @@ def test_the_right_ones_are_taken(three: tuple[Reader, list[Offset], list[int]])
     reader.complete(offsets[3])
 
 
-def test_of_another_stream(ours: QueueDB, theirs: QueueDB, name: str) -> None:
+def test_an_offset_of_another_stream_is_refused(ours: QueueDB, theirs: QueueDB, name: str) -> None:
     ids = enqueue(ours, name, 4)
     readers = [open_stream(ours, name, f"{name} a"), open_stream(theirs, name, f"{name} b")]
     starts = [reader.initial() for reader in readers]
@@ -98,7 +98,9 @@ def test_of_another_stream(ours: QueueDB, theirs: QueueDB, name: str) -> None:
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_from_before_a_release(three: tuple[Reader, list[Offset], list[int]], ours: QueueDB, name: str, held: bool) -> None:
+def test_an_offset_from_before_a_release_is_refused(
+    three: tuple[Reader, list[Offset], list[int]], ours: QueueDB, name: str, held: bool
+) -> None:
     reader, offsets, ids = three
     if not held:
         reader.complete(offsets[3])
@@ -106,10 +108,10 @@ def test_from_before_a_release(three: tuple[Reader, list[Offset], list[int]], ou
     late = open_stream(ours, name)
     for offset in offsets:
         refused(late, offset)
-    goes_on(late, ids if held else [])
+    continues(late, ids if held else [])
 
 
-def test_from_before_a_release_that_time_has_brought(ours: QueueDB, clock: object, name: str) -> None:
+def test_an_offset_from_before_an_expiry_is_refused(ours: QueueDB, clock: object, name: str) -> None:
     ids = enqueue(ours, name, 2)
     reader = open_stream(ours, name, retention=5_000_000)
     start = reader.initial()
@@ -119,7 +121,7 @@ def test_from_before_a_release_that_time_has_brought(ours: QueueDB, clock: objec
     late = open_stream(ours, name)
     refused(late, start)
     refused(late, end)
-    goes_on(late, ids)
+    continues(late, ids)
 
 
 def restored(db: QueueDB, name: str) -> tuple[list[Offset], list[int]]:
@@ -144,16 +146,20 @@ class TestBackup:
     def ahead(self, ours: QueueDB, name: str) -> tuple[list[Offset], list[int]]:
         return restored(ours, name)
 
-    def test_that_has_not_gone_on(self, theirs: QueueDB, name: str, ahead: tuple[list[Offset], list[int]]) -> None:
+    def test_a_checkpoint_ahead_of_a_restored_database_is_refused(
+        self, theirs: QueueDB, name: str, ahead: tuple[list[Offset], list[int]]
+    ) -> None:
         offsets, ids = ahead
         reader = open_stream(theirs, name)
         for offset in (offsets[0], offsets[2], offsets[3]):
             refused(reader, offset)
         assert reader.initial() == offsets[1]
-        goes_on(reader, ids)
+        continues(reader, ids)
 
     @pytest.mark.parametrize("how_far", ["claimed once", "completed once", "claimed twice", "completed twice"])
-    def test_that_has_gone_on(self, theirs: QueueDB, name: str, ahead: tuple[list[Offset], list[int]], how_far: str) -> None:
+    def test_a_checkpoint_with_other_batches_of_the_same_numbers_is_refused(
+        self, theirs: QueueDB, name: str, ahead: tuple[list[Offset], list[int]], how_far: str
+    ) -> None:
         offsets, ids = ahead
         reader = open_stream(theirs, name)
         start, end = offsets[1], reader.allocate(offsets[1], limit=2)
@@ -168,9 +174,9 @@ class TestBackup:
             left += reader.ids(start, end)
         for offset in (offsets[0], offsets[2], offsets[3]):
             refused(reader, offset)
-        goes_on(reader, left)
+        continues(reader, left)
 
-    def test_whose_stream_was_not_there_yet(self, ours: QueueDB, theirs: QueueDB, name: str) -> None:
+    def test_a_checkpoint_of_a_stream_that_the_backup_lacks_is_refused(self, ours: QueueDB, theirs: QueueDB, name: str) -> None:
         ids = enqueue(ours, name, 2)
         backup = snapshot(ours, name)
         old = open_stream(ours, name)
@@ -185,4 +191,4 @@ class TestBackup:
         refused(reader, end)
         with pytest.raises(CheckpointMismatchError, match="the stream is not there any more"):
             old.initial()
-        goes_on(reader, ids)
+        continues(reader, ids)

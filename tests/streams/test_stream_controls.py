@@ -1,4 +1,4 @@
-"""What is said about a queue holds for its streams too: pauses, and rates."""
+"""Pauses and rates of a queue hold for its streams too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_batch_that_is_claimed_is_read_and_completed_in_a_pause(db: QueueDB, n
     assert snapshot(db, name).places == []
 
 
-def test_a_rate_bounds_what_is_claimed(ours: QueueDB, clock: SettableClock, name: str) -> None:
+def test_a_rate_limits_claims(ours: QueueDB, clock: SettableClock, name: str) -> None:
     queue = ours.queue(name)
     enqueue(ours, name, 20)
     queue.limit(rate=6, per=60.0)
@@ -46,7 +46,7 @@ def test_a_rate_bounds_what_is_claimed(ours: QueueDB, clock: SettableClock, name
     assert len(reader.ids(second, third)) == 3
 
 
-def test_what_a_rate_allows_and_is_not_there_is_not_spent(ours: QueueDB, clock: SettableClock, name: str) -> None:
+def test_an_unused_part_of_a_rate_is_refunded(ours: QueueDB, clock: SettableClock, name: str) -> None:
     queue = ours.queue(name)
     enqueue(ours, name, 1)
     queue.limit(rate=6, per=60.0)

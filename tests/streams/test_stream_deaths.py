@@ -33,7 +33,7 @@ def pairs(held: tuple[Reader, Offset, Offset]) -> list[tuple[int, int]]:
     return sorted((row[ID], row[VERSION]) for part in reader.rows(start, end) for row in part)
 
 
-def test_what_is_marked_is_read_again_and_dead_in_the_end(
+def test_marked_jobs_are_read_again_and_die_at_completion(
     ours: QueueDB, theirs: QueueDB, clock: SettableClock, name: str, held: tuple[Reader, Offset, Offset]
 ) -> None:
     reader, start, end = held
@@ -66,7 +66,9 @@ def test_what_is_marked_is_read_again_and_dead_in_the_end(
     assert ours.queue(name).get(second[0]).version == second[1] + 1
 
 
-def test_an_allocation_buries_what_comes_before_it(ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
+def test_an_allocation_buries_the_marked_jobs_of_the_batch_before(
+    ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset]
+) -> None:
     reader, _, end = held
     first = pairs(held)[0]
     reader.mark_dead({first: "no use"})
@@ -74,7 +76,7 @@ def test_an_allocation_buries_what_comes_before_it(ours: QueueDB, name: str, hel
     assert snapshot(ours, name).places == [(first[0], "dead")]
 
 
-def test_only_what_is_held_is_marked(ours: QueueDB, theirs: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
+def test_only_held_jobs_are_marked(ours: QueueDB, theirs: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
     reader, _, end = held
     job_id, version = pairs(held)[0]
     other = open_stream(theirs, name, f"{name} other")
@@ -88,7 +90,7 @@ def test_only_what_is_held_is_marked(ours: QueueDB, theirs: QueueDB, name: str, 
     assert ours.dead.list(name) == []
 
 
-def test_what_is_released_is_not_dead(ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
+def test_released_jobs_do_not_die(ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset]) -> None:
     reader, _, _ = held
     assert reader.mark_dead(dict.fromkeys(pairs(held), "no use")) == 5
     assert ours.streams.release(name) == 5
@@ -117,7 +119,7 @@ def test_a_job_that_was_replaced_while_held_is_in_one_place(
 
 
 @pytest.mark.parametrize("by", ["a worker", "the stream"])
-def test_a_job_that_was_replaced_while_held_can_die_itself(
+def test_the_new_content_of_a_job_that_was_replaced_while_held_can_die(
     ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset], by: str
 ) -> None:
     reader, _, end = held
@@ -161,7 +163,7 @@ def test_a_mark_loses_to_a_completion(kind: str, open_db: Callable[..., QueueDB]
     assert snapshot(ours, name).places == []
 
 
-def test_a_completion_that_waits_for_a_mark_knows_of_it(kind: str, open_db: Callable[..., QueueDB], name: str) -> None:
+def test_a_completion_that_waits_for_a_mark_sees_it(kind: str, open_db: Callable[..., QueueDB], name: str) -> None:
     ours, theirs = open_db(), open_db()
     enqueue(ours, name, 2)
     reader = open_stream(ours, name)
@@ -195,14 +197,14 @@ def test_each_death_is_logged_and_counted_after_the_commit(
         ours.database.run(work, name="stream", repeatable=True)
         assert caplog.records == []
     assert ours.counters.dead - before == len(ours.dead.list(name)) == 3
-    said = {record.job_id: (record.queue, record.reason, record.getMessage()) for record in caplog.records}
-    assert {job_id: told[:2] for job_id, told in said.items()} == dict.fromkeys(
+    logged = {record.job_id: (record.queue, record.reason, record.getMessage()) for record in caplog.records}
+    assert {job_id: record[:2] for job_id, record in logged.items()} == dict.fromkeys(
         (job_id for job_id, _ in (first, second, keyed)), (name, "rejected")
     )
-    assert said[first[0]][2] == f"job {first[0]} 'kind' in {name!r} is dead after attempt 1/3 (rejected): no use"
+    assert logged[first[0]][2] == f"job {first[0]} 'kind' in {name!r} is dead after attempt 1/3 (rejected): no use"
 
 
-def test_so_is_each_that_dies_when_a_stream_is_completed_by_hand(
+def test_each_death_of_a_completion_by_hand_is_logged_and_counted(
     ours: QueueDB, name: str, held: tuple[Reader, Offset, Offset], caplog: pytest.LogCaptureFixture
 ) -> None:
     reader, _, _ = held

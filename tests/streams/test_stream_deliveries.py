@@ -1,4 +1,4 @@
-"""How often a batch was handed out, what becomes of one that never gets done, and how what is written is told from what is not."""
+"""Deliveries of a batch: counted, limited by maxDeliveries, and completed by a checkpoint's commit log."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def attempts(reader: Reader, start: Offset, end: Offset) -> set[int]:
     return {row[ATTEMPTS] for part in reader.rows(start, end) for row in part}
 
 
-def test_each_delivery_is_an_attempt_and_a_second_look_is_none(db: QueueDB, name: str) -> None:
+def test_each_delivery_is_an_attempt_and_a_second_read_is_not(db: QueueDB, name: str) -> None:
     enqueue(db, name, 3)
     first = open_stream(db, name)
     start = first.initial()
     end = first.allocate(start)
-    assert (db.streams.list(name)[0].deliveries, db.streams.list(name)[0].maybe_written) == (0, 0), "nobody has had it"
-    # foreachBatch may look at its DataFrame twice.
+    assert (db.streams.list(name)[0].deliveries, db.streams.list(name)[0].maybe_written) == (0, 0), "it was not delivered"
+    # foreachBatch may use its DataFrame twice.
     assert [attempts(first, start, end) for _ in range(2)] == [{1}, {1}]
     for delivery in (2, 3):
         again = open_stream(db, name)
@@ -84,7 +84,9 @@ def test_without_a_limit_a_batch_comes_again_whole(db: QueueDB, name: str) -> No
 
 
 @pytest.mark.parametrize("verb", ["release", "expire"])
-def test_to_give_back_what_may_be_written_is_told(db: QueueDB, name: str, caplog: pytest.LogCaptureFixture, verb: str) -> None:
+def test_a_release_of_jobs_that_may_be_written_is_logged(
+    db: QueueDB, name: str, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
     enqueue(db, name, 5)
     reader = open_stream(db, name, retention=0 if verb == "expire" else 10**12)
     start = reader.initial()
@@ -92,8 +94,8 @@ def test_to_give_back_what_may_be_written_is_told(db: QueueDB, name: str, caplog
     reader.partition(start, end)
     with caplog.at_level(logging.WARNING, "queue_db.streams"):
         assert db.streams.release(name) == 3 if verb == "release" else name in db.streams.expire()
-    (told,) = [record.message for record in caplog.records if repr(name) in record.message]
-    assert "gave 3 jobs back; up to 3 of them may be written already" in told
+    (message,) = [record.message for record in caplog.records if repr(name) in record.message]
+    assert "gave 3 jobs back; up to 3 of them may be written already" in message
     # A batch that no query was given is not written.
     caplog.clear()
     reader = open_stream(db, name, retention=0 if verb == "expire" else 10**12)
@@ -128,7 +130,7 @@ class TestComplete:
             (folder / "commits" / str(committed)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         return folder
 
-    def test_all_that_is_held_is_written(self, db: QueueDB, name: str, held: tuple[Reader, list[Offset]]) -> None:
+    def test_all_held_jobs_are_completed(self, db: QueueDB, name: str, held: tuple[Reader, list[Offset]]) -> None:
         reader, (_, end) = held
         assert db.streams.complete(name) == 4
         assert db.streams.complete(name) == 0
@@ -143,18 +145,20 @@ class TestComplete:
         with pytest.raises(StreamError, match="there is no stream 'other"):
             db.streams.complete("other")
 
-    def test_what_the_commit_log_has_is_written(
+    def test_batches_in_the_commit_log_are_completed(
         self, db: QueueDB, name: str, held: tuple[Reader, list[Offset]], tmp_path: Path
     ) -> None:
         end = held[1][1]
         mine = json.dumps({"batch": end.batch, "claim": end.claim})
-        other = json.dumps({"batch": end.batch, "claim": "somebody's"})
+        other = json.dumps({"batch": end.batch, "claim": "another"})
         folder = self.checkpoint(tmp_path / "mine", 0, '{"logOffset":0}', other, mine)
         assert db.streams.complete(name, checkpoint=folder) == 4
         assert db.streams.complete(name, checkpoint=str(folder)) == 0
         assert snapshot(db, name).held == []
 
-    def test_what_it_has_not_stays_held(self, db: QueueDB, name: str, held: tuple[Reader, list[Offset]], tmp_path: Path) -> None:
+    def test_batches_outside_the_commit_log_stay_held(
+        self, db: QueueDB, name: str, held: tuple[Reader, list[Offset]], tmp_path: Path
+    ) -> None:
         _, (start, end) = held
         before = snapshot(db, name)
         mine, first = (json.dumps({"batch": one.batch, "claim": one.claim}) for one in (end, start))
@@ -168,7 +172,7 @@ class TestComplete:
         assert db.streams.complete(name, checkpoint=self.checkpoint(tmp_path / "first", 0, first)) == 0
         assert len(snapshot(db, name).held) == 4
 
-    def test_by_its_token_as_spark_tells_it(self, db: QueueDB, name: str, held: tuple[Reader, list[Offset]]) -> None:
+    def test_a_batch_is_completed_by_its_token(self, db: QueueDB, name: str, held: tuple[Reader, list[Offset]]) -> None:
         start, end = held[1]
 
         def complete(offset: Offset) -> int | None:
@@ -176,7 +180,7 @@ class TestComplete:
 
         assert complete(Offset(end.batch, "another")) is None
         assert complete(Offset(end.batch + 1, end.claim)) is None
-        # Once somebody else has opened the stream, that one may be at this batch.
+        # Once another reader has opened the stream, that one may be at this batch.
         late = open_stream(db, name)
         assert complete(end) is None
         late.partition(start, end)

@@ -79,7 +79,7 @@ def test_a_job_that_was_replaced_while_held_is_not_brought_back_by_a_release(
     _, _, job_id = held
     assert db.queue(name).enqueue("k", "new", unique_key="a", on_duplicate="replace") == job_id
     (row,) = [row for row in snapshot(db, name).jobs if row.id == job_id]
-    assert db.streams.release(name) == 2, "the two that nobody has touched"
+    assert db.streams.release(name) == 2, "the two untouched ones"
     assert [other for other in snapshot(db, name).jobs if other.id == job_id] == [row]
     assert len(due(db, name)) == 3
 
@@ -139,7 +139,7 @@ def test_more_keys_than_go_into_one_statement(db: QueueDB, name: str, monkeypatc
     assert snapshot(db, name).places == []
 
 
-def test_where_nobody_has_a_key_the_jobs_leave_the_table(db: QueueDB, name: str) -> None:
+def test_without_keys_the_jobs_leave_the_table(db: QueueDB, name: str) -> None:
     enqueue(db, name, 3)
     db.queue(f"{name}-other").enqueue("k", unique_key="a")
     reader = open_stream(db, name)
@@ -148,7 +148,7 @@ def test_where_nobody_has_a_key_the_jobs_leave_the_table(db: QueueDB, name: str)
     assert (len(now.jobs), len(now.held), now.batches[0].keyed) == (0, 3, 0)
 
 
-def test_a_held_job_with_a_key_can_be_looked_at(db: QueueDB, name: str, held: tuple[Reader, Offset, int]) -> None:
+def test_a_held_job_with_a_key_can_be_read(db: QueueDB, name: str, held: tuple[Reader, Offset, int]) -> None:
     _, _, job_id = held
     job = db.queue(name).get(job_id)
     assert (job.state, job.unique_key, job.worker) == (State.RUNNING, "a", f"stream {name}")

@@ -27,7 +27,7 @@ ROUNDS = 5
 OpenDB = Callable[..., QueueDB]
 
 
-# Handles of their own: what waits is told by listening to an engine.
+# Handles of their own: waiting is detected by listening to an engine.
 @pytest.fixture
 def ours(handles: Handles, url: str, clock: SettableClock) -> QueueDB:
     return handles.get(url, "ours, watched", settable=True)
@@ -73,7 +73,7 @@ def test_of_two_readers_that_open_a_stream_at_once_the_first_one_loses(
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
-def test_who_opens_a_stream_waits_for_a_claim_and_then_has_it(
+def test_opening_a_stream_waits_for_a_claim_and_then_has_it(
     kind: str, ours: QueueDB, theirs: QueueDB, name: str, commits: bool
 ) -> None:
     ids = enqueue(ours, name, 4)
@@ -236,7 +236,7 @@ def test_a_stream_steps_over_what_another_one_claims_at_this_moment(
             connection.commit()
             after = late.result()
         assert mine.ids(start, end) == ids[:limit]
-        assert after != at, "it found nothing, although jobs are due that nobody has"
+        assert after != at, "it found nothing, although unclaimed jobs are due"
         assert other.ids(at, after) == ids[limit : 2 * limit]
 
 
@@ -311,7 +311,7 @@ def test_a_worker_loses_to_a_stream_that_claims_first(
         assert worker.queue(queue).claim(10) == []
 
 
-def test_what_replaces_a_job_at_its_completion_is_another_job(kind: str, ours: QueueDB, theirs: QueueDB, name: str) -> None:
+def test_content_that_replaces_a_job_at_its_completion_is_another_job(kind: str, ours: QueueDB, theirs: QueueDB, name: str) -> None:
     old = ours.queue(name).enqueue("k", "old", unique_key="a")
     reader = open_stream(ours, name)
     end = reader.allocate(reader.initial())
@@ -325,7 +325,7 @@ def test_what_replaces_a_job_at_its_completion_is_another_job(kind: str, ours: Q
     assert [(job.id, job.payload) for job in ours.queue(name).peek()] == [(new, "new")]
 
 
-def test_a_completion_loses_to_what_replaces_its_job(kind: str, ours: QueueDB, theirs: QueueDB, name: str) -> None:
+def test_a_completion_loses_to_a_replacement_of_its_job(kind: str, ours: QueueDB, theirs: QueueDB, name: str) -> None:
     old = ours.queue(name).enqueue("k", "old", unique_key="a")
     reader = open_stream(theirs, name)
     end = reader.allocate(reader.initial())
@@ -379,7 +379,7 @@ def test_a_stream_and_workers_at_once_have_every_job_once(
             batches += bool(jobs)
         return batches
 
-    told: list[Any] = at_once(partial(stream, dbs[0]), partial(work, dbs[1]), partial(work, dbs[2]))
-    assert not [one for one in told if isinstance(one, Exception)], told
+    outcomes: list[Any] = at_once(partial(stream, dbs[0]), partial(work, dbs[1]), partial(work, dbs[2]))
+    assert not [one for one in outcomes if isinstance(one, Exception)], outcomes
     assert sorted(found) == ids
     assert snapshot(dbs[0], name).places == []

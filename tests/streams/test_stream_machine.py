@@ -62,7 +62,7 @@ class ModelStream:
     #: Number of the last claimed batch, and its jobs while they are held.
     allocated: int = 0
     held: list[int] = field(default_factory=list)
-    #: The end of the claimed batch, when the reader has been told; its rows, when somebody has read them.
+    #: The end of the claimed batch, once the reader has it; its rows, once they were read.
     end: Offset | None = None
     rows: list[list[tuple[Any, ...]]] | None = None
     #: It has been read since the checkpoint was made.
@@ -186,7 +186,7 @@ class StreamMachine(RuleBasedStateMachine):
         if stream.held and not stream.open:
             for number in stream.held:
                 job = self.jobs[number]
-                # What somebody has replaced or cancelled meanwhile cannot die.
+                # A job that was replaced or cancelled meanwhile cannot die.
                 job.place = "dead" if job.reason is not None and not job.orphan else "completed"
                 job.attempts += stream.again
             stream.held, stream.rows = [], None
@@ -385,7 +385,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.clock.advance(seconds)
 
     @rule(seldom=st.integers(0, 2))
-    def nobody_comes_by(self, seldom: int) -> None:
+    def nobody_reads(self, seldom: int) -> None:
         """Streams that hold something give it back; the others stay as they are."""
         if seldom:
             return
@@ -393,7 +393,7 @@ class StreamMachine(RuleBasedStateMachine):
         names = self.db.streams.expire()
         for stream in self.streams:
             late = stream.allocated > stream.acked.batch
-            # One whose jobs are all somebody else's by now has nothing to give.
+            # A stream whose jobs were all replaced or cancelled has nothing to release.
             if late and not self.released(stream):
                 names.append(stream.name)
             assert (stream.name in names) is late
@@ -501,5 +501,5 @@ def run_quickly(db: QueueDB, clock: SettableClock, examples: int) -> None:
     run_machine(db, clock, examples, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
 
 
-def test_streams_do_as_the_model(kind: str, ours: QueueDB, clock: SettableClock) -> None:
+def test_streams_behave_like_the_model(kind: str, ours: QueueDB, clock: SettableClock) -> None:
     run_machine(ours, clock, EXAMPLES[kind])

@@ -1,4 +1,4 @@
-"""What a stream holds goes back to the queue: because somebody wants it, or because nobody has read for too long."""
+"""A stream's held jobs return to the queue: by a release, or when its retention is over."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_release_gives_everything_back_as_it_was(
     assert [job.kind for job in theirs.queue(name).claim(10)] == [f"kind {number}" for number in range(4)]
 
 
-def test_what_was_completed_does_not_come_back(db: QueueDB, name: str) -> None:
+def test_completed_jobs_are_not_released(db: QueueDB, name: str) -> None:
     enqueue(db, name, 2)
     reader = open_stream(db, name)
     end = reader.allocate(reader.initial())
@@ -93,7 +93,7 @@ def test_a_stream_that_is_not_there_cannot_be_released(db: QueueDB, name: str) -
 
 
 class TestTime:
-    """A stream that nobody reads gives back what it holds when its retention is over."""
+    """A stream without a reader releases its jobs when its retention is over."""
 
     @pytest.fixture
     def reader(self, ours: QueueDB, name: str) -> Reader:
@@ -102,7 +102,7 @@ class TestTime:
         reader.allocate(reader.initial(), limit=1)
         return reader
 
-    def test_it_is_kept_as_long_as_its_retention(self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader) -> None:
+    def test_a_stream_is_kept_for_its_retention(self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader) -> None:
         def names() -> list[str]:
             return ours.database.run(partial(streams.expired, store=ours.store), name="expired", write=False)
 
@@ -121,7 +121,7 @@ class TestTime:
             reader.initial()
 
     @pytest.mark.parametrize("sign", ["touch", "open", "complete and claim"])
-    def test_a_sign_of_life_begins_it_anew(
+    def test_a_heartbeat_restarts_the_retention(
         self, ours: QueueDB, theirs: QueueDB, clock: SettableClock, name: str, reader: Reader, sign: str
     ) -> None:
         clock.advance(99)
@@ -138,7 +138,7 @@ class TestTime:
         clock.advance(2)
         assert name in ours.streams.expire()
 
-    def test_a_reader_that_was_taken_over_gives_no_sign(
+    def test_a_fenced_reader_sends_no_heartbeat(
         self, ours: QueueDB, theirs: QueueDB, clock: SettableClock, name: str, reader: Reader
     ) -> None:
         open_stream(theirs, name, retention=100_000_000)
@@ -147,12 +147,14 @@ class TestTime:
         clock.advance(2)
         assert name in ours.streams.expire()
 
-    def test_the_last_reader_says_how_long(self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader) -> None:
+    def test_the_last_reader_sets_the_retention(self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader) -> None:
         open_stream(ours, name, retention=5_000_000)
         clock.advance(6)
         assert name in ours.streams.expire()
 
-    def test_one_that_holds_nothing_is_left_alone(self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader) -> None:
+    def test_a_stream_without_held_jobs_does_not_expire(
+        self, ours: QueueDB, clock: SettableClock, name: str, reader: Reader
+    ) -> None:
         row = snapshot(ours, name).batches[0]
         reader.complete(streams.Offset(row.batch, row.claim))
         before = snapshot(ours, name)
@@ -161,7 +163,7 @@ class TestTime:
         assert ours.database.run(partial(streams.release_expired, store=ours.store, name=name), name="release") == 0
         assert snapshot(ours, name) == before
 
-    def test_a_reader_that_came_back_in_time_keeps_it(
+    def test_a_reader_that_returned_in_time_keeps_its_jobs(
         self, ours: QueueDB, theirs: QueueDB, clock: SettableClock, name: str, reader: Reader
     ) -> None:
         """Between the list of what has expired and its release."""
@@ -172,5 +174,5 @@ class TestTime:
         start = late.initial()
         assert len(late.ids(start, late.allocate(start))) == 1
 
-    def test_a_stream_that_is_not_there_has_nothing_to_give(self, ours: QueueDB, name: str) -> None:
+    def test_expiring_an_unknown_stream_releases_nothing(self, ours: QueueDB, name: str) -> None:
         assert ours.database.run(partial(streams.release_expired, store=ours.store, name=name), name="release") == 0

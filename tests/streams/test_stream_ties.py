@@ -41,14 +41,14 @@ def test_a_group_waits_while_its_first_job_is_held(db: QueueDB, name: str, reade
     assert payloads(db, name) == [1, 1]
 
 
-def test_what_is_released_stays_the_first_of_its_group(db: QueueDB, name: str, reader: Reader) -> None:
+def test_a_released_job_stays_the_first_of_its_group(db: QueueDB, name: str, reader: Reader) -> None:
     reader.allocate(reader.initial())
     assert db.streams.release(name) == 3
     assert payloads(db, name) == [0, 0, 0]
     assert db.queue(name).stats().blocked == 4
 
 
-def test_one_that_dies_lets_the_next_in_and_keeps_its_group(db: QueueDB, name: str, reader: Reader) -> None:
+def test_a_dead_job_unblocks_the_next_and_keeps_its_group(db: QueueDB, name: str, reader: Reader) -> None:
     at = reader.initial()
     end = reader.allocate(at)
     bad, *_ = [row for part in reader.rows(at, end) for row in part]
