@@ -161,8 +161,8 @@ def test_timestamps_mean_the_same_in_every_session_time_zone(spark, save, load, 
             assert job.payload == {"at": "2001-07-01T12:30:15.123456Z"}
         # A job is never due before it was made.
         assert instant < created <= datetime.now(UTC) + timedelta(minutes=1)
-        message = load().selectExpr("unix_micros(enqueued_at) AS at").collect()[0].at
-        assert message == round(created.timestamp() * 1_000_000)
+        micros = load().selectExpr("unix_micros(enqueued_at) AS at").collect()[0].at
+        assert micros == round(created.timestamp() * 1_000_000)
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 
