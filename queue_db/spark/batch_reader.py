@@ -7,7 +7,6 @@ the ids of this queue are looked up first, and then its rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -42,14 +41,12 @@ class BatchReader(DataSourceReader):
         self._queue: str = settings["queue"]
         self._partitions: int = settings["partitions"]
         self._shape = RowShape(schema)
-        self._conditions: list[ranges.Condition] = settings["filter"]
+        self._query: dict[str, Any] = {"columns": self._shape.stored, "conditions": settings["filter"]}
 
     @masks_errors
     def partitions(self) -> list[InputPartition]:
         with self.target.open() as db:
-            db.ready()
-            work = partial(ranges.cut, store=db.store, queue=self._queue, parts=self._partitions, worth=_WORTH)
-            found = db.database.run(work, name="id ranges", write=False)
+            found = db.core.read(ranges.cut, self._queue, parts=self._partitions, worth=_WORTH)
         return [BatchPart(part) for part in found or [ranges.Range(0, -1, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -66,8 +63,7 @@ class BatchReader(DataSourceReader):
         """All rows of the range."""
         after, size = part.low - 1, FIRST_ROWS
         while True:
-            work = partial(ranges.jobs, after=after, high=part.high, limit=size, **self._query(db))
-            rows = db.database.run(work, name="read range", write=False)
+            rows = db.core.read(ranges.jobs, self._queue, after=after, high=part.high, limit=size, **self._query)
             if not rows:
                 return
             batch, ids = self._shape.batch(rows, self._queue)
@@ -77,16 +73,13 @@ class BatchReader(DataSourceReader):
 
     def _read_ids(self, db: QueueDB, part: ranges.Range) -> Iterator[pa.RecordBatch]:
         """The ids of the queue in the range first, then the rows of these."""
-        wanted = db.database.run(partial(ranges.ids, store=db.store, queue=self._queue, part=part), name="read ids", write=False)
+        wanted = db.core.read(ranges.ids, self._queue, part)
         start, size = 0, FIRST_ROWS
         while start < len(wanted):
             some = wanted[start : start + size]
-            rows = db.database.run(partial(ranges.jobs_of, some=some, **self._query(db)), name="read jobs", write=False)
+            rows = db.core.read(ranges.jobs_of, self._queue, some, **self._query)
             start += len(some)
             if rows:
                 batch, _ = self._shape.batch(rows, self._queue)
                 yield batch
                 size = fitting(rows, batch.num_rows)
-
-    def _query(self, db: QueueDB) -> dict[str, Any]:
-        return {"store": db.store, "queue": self._queue, "columns": self._shape.stored, "conditions": self._conditions}

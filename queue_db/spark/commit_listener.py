@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -16,7 +15,7 @@ from pyspark.sql.streaming.listener import (
 from sqlalchemy import URL
 
 from queue_db.spark.masked_errors import described
-from queue_db.spark.target import Target, target_of
+from queue_db.spark.target import REPEATABLE, Target, target_of
 from queue_db.store import streams
 from queue_db.streams import offsets_in
 
@@ -50,9 +49,8 @@ class CommitListener(StreamingQueryListener):
         try:
             with self._target.open() as db:
                 for offset in new:
-                    with db.deaths.of_batches(db.store) as store:
-                        work = partial(streams.complete_claim, store=store, offset=offset)
-                        db.database.run(work, name="complete claim", repeatable=True)
+                    with db.core.reporting_deaths() as core:
+                        core.run(REPEATABLE, streams.complete_claim, offset)
             self._completed[str(progress.runId)] = committed
         except Exception as error:  # noqa: BLE001 - the query completes it with its next claim, or at its next start
             problem = described(error, self._target.url)

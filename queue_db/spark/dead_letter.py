@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -14,7 +13,7 @@ from queue_db.errors import ArgumentError, StreamError
 from queue_db.spark import python_workers
 from queue_db.spark.code_bundle import bundled
 from queue_db.spark.masked_errors import masked_errors
-from queue_db.spark.target import Target, target_of
+from queue_db.spark.target import REPEATABLE, Target, target_of
 from queue_db.store import streams
 
 
@@ -44,8 +43,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
                 job_id, _, version = fence.partition(":")
                 reasons[int(job_id), int(version)] = reason
             with masked_errors(target.url), target.open() as db:
-                work = partial(streams.mark_dead, store=db.store, stream=stream_id, reasons=reasons)
-                marked += db.database.run(work, name="mark dead", repeatable=True)
+                marked += db.core.run(REPEATABLE, streams.mark_dead, stream_id, reasons)
         yield pa.RecordBatch.from_pydict({"marked": [marked]})
 
     rows = df.where("dead_reason IS NOT NULL").select(f.col("fence").cast("string"), f.col("dead_reason").cast("string"))
@@ -54,7 +52,7 @@ def dead_letter(df: DataFrame, url: str | URL, stream: str, *, table: str = "job
 
 def _stream_id(target: Target, name: str) -> int:
     with target.open() as db:
-        for stream in db.database.run(partial(streams.listed, store=db.store), name="streams"):
+        for stream in db.core.read(streams.listed):
             if stream.name == name:
                 return int(stream.id)
     raise StreamError(f"there is no stream {name!r}")

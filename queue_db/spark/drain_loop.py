@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,7 +20,7 @@ from sqlalchemy import Connection
 
 from queue_db import Counters, LeasedJob, Queue, QueueDBError, Strategy
 from queue_db.errors import ConfigurationError
-from queue_db.model import Capability, Claim, Want
+from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.spark.target import Target
 from queue_db.store import Store, upcoming
 from queue_db.strategies import strategy_for
@@ -58,8 +57,7 @@ class Limits:
     def anything_left(self, queue: Queue) -> bool:
         """Whether a job is leased, due, or due soon enough to be waited for."""
         within = round(self.within * 1_000_000)
-        query = partial(upcoming.anything_left, store=queue.db.store, queue=queue.name, within=within, kind=self.kind)
-        return queue.db.database.run(query, name="anything left", write=False)
+        return queue.core.read(upcoming.anything_left, queue.name, within=within, kind=self.kind)
 
 
 @dataclass
@@ -216,8 +214,8 @@ class DrainLoop:
         if self.limits.kind is not None and any(job.kind != self.limits.kind for job in jobs):
             queue.release_many(jobs)
             raise ConfigurationError(
-                f"strategy {queue.db.strategy.name!r} claims jobs of other kinds than {self.limits.kind!r}: kind= needs a strategy "
-                "that claims through queue_db.store.lease.claim"
+                f"strategy {queue.core.strategy.name!r} claims jobs of other kinds than {self.limits.kind!r}: kind= needs a "
+                "strategy that claims through queue_db.store.lease.claim"
             )
         return jobs
 
@@ -225,9 +223,7 @@ class DrainLoop:
         """When claiming ends, by this machine's monotonic clock."""
         if self.limits.until is None:
             return float("inf")
-        db = self.queue.db
-        now = db.database.run(db.store.read_clock, name="clock", write=False)
-        return time.monotonic() + (self.limits.until - now) / 1_000_000
+        return time.monotonic() + (self.limits.until - self.queue.core.now()) / 1_000_000
 
 
 @dataclass(frozen=True)

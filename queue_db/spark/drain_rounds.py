@@ -18,7 +18,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, select
 
 from queue_db import LeasedJob, Queue
 from queue_db.dialects.clock import moment
@@ -96,7 +95,7 @@ class Rounds:
             queue = db.queue(self.task.queue)
             while time.monotonic() < self.ends and (max_jobs is None or total["claimed"] < max_jobs):
                 # A round costs Spark a second, also if nothing is due.
-                if self._is_due(queue) and not queue.controls().paused:
+                if queue.core.read(_is_due, queue.name, limits.kind) and not queue.controls().paused:
                     counted = self._round(None if max_jobs is None else max_jobs - total["claimed"])
                     total += counted
                     if counted["claimed"]:
@@ -108,16 +107,6 @@ class Rounds:
                 time.sleep(max(0.0, min(wait * random.uniform(0.5, 1.0), self.ends - time.monotonic())))
                 wait = min(wait * 2, LONGEST_WAIT)
         return total
-
-    def _is_due(self, queue: Queue) -> bool:
-        """Whether a job can be claimed now."""
-        db = queue.db
-        jobs = db.store.tables.jobs
-        due = [jobs.c.queue == queue.name, jobs.c.available_at <= moment(db.store.clock is not None), jobs.c.delete_mark == 0]
-        if self.task.limits.kind is not None:
-            due.append(jobs.c.kind == self.task.limits.kind)
-        query = select(jobs.c.id).where(*due).limit(1)
-        return db.database.run(partial(_first, query=query, store=db.store), name="due", write=False) is not None
 
     def _round(self, left: int | None) -> Counter[str]:
         """Claim, work, write, complete.
@@ -185,26 +174,30 @@ def leased(queue: Queue, pairs: Sequence[tuple[int, int]]) -> list[LeasedJob]:
     wanted, found = dict(pairs), []
     ids = sorted(wanted)
     for start in range(0, len(ids), _IDS):
-        work = partial(_leased_jobs, queue=queue, ids=ids[start : start + _IDS])
-        found += queue.db.database.run(work, name="leased", write=False)
+        found += queue.core.read(_leased_jobs, queue, ids[start : start + _IDS])
     return [job for job in found if job.version == wanted[job.id]]
 
 
-def _leased_jobs(connection: Connection, queue: Queue, ids: Sequence[int]) -> list[LeasedJob]:
+def _leased_jobs(connection: Connection, store: Store, queue: Queue, ids: Sequence[int]) -> list[LeasedJob]:
     """The jobs ``ids``, without their texts, which completing does not need."""
-    jobs = queue.db.store.tables.jobs
+    jobs = store.tables.jobs
     texts: Mapping[str, Any] = {"payload": "", "headers": None, "last_error": None}
     columns = [jobs.c[name] for name in ClaimedRow._fields if name not in texts]
     query = select(*columns, jobs.c.claim_token).where(jobs.c.id.in_(ids), jobs.c.queue == queue.name)
     found = []
     for row in connection.execute(query).mappings():
         values = {name: row[name] for name in ClaimedRow._fields if name in row}
-        found.append(LeasedJob(ClaimedRow(**values, **texts), queue, queue.db.codec, row["claim_token"] or ""))
+        found.append(LeasedJob(ClaimedRow(**values, **texts), queue, queue.core.codec, row["claim_token"] or ""))
     return found
 
 
-def _first(connection: Connection, query: Select[Any], store: Store) -> object:
-    return connection.execute(query, store.time()).scalar()
+def _is_due(connection: Connection, store: Store, queue: str, kind: str | None) -> bool:
+    """Whether a job can be claimed now."""
+    jobs = store.tables.jobs
+    due = [jobs.c.queue == queue, jobs.c.available_at <= moment(store.clock is not None), jobs.c.delete_mark == 0]
+    if kind is not None:
+        due.append(jobs.c.kind == kind)
+    return connection.execute(select(jobs.c.id).where(*due).limit(1), store.time()).scalar() is not None
 
 
 def _with_columns(table: pa.Table, columns: pa.Schema) -> pa.Table:

@@ -34,6 +34,7 @@ from queue_db.spark.masked_errors import masked_errors
 from queue_db.spark.results import destination, publish, read_results, result_schema
 from queue_db.spark.target import target_of
 from queue_db.store.schema import KIND_LENGTH
+from queue_db.verbs.claim import MAX_CLAIM
 
 log = logging.getLogger("queue_db.spark")
 
@@ -146,7 +147,7 @@ def drain_to(
     target = target_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))
     with target.open(**settings) as db:
         db.ready()
-        now = None if timeout is None else db.database.run(db.store.read_clock, name="clock", write=False)
+        now = None if timeout is None else db.core.now()
     stop_at = None if now is None or timeout is None else now + round(timeout * 1_000_000)
     limits = Limits(batch=batch, lease=lease, within=within if until == "empty" else 0.0, kind=kind, until=stop_at)
     task = DrainTask(target, settings, queue, strategy, limits)

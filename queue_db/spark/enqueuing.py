@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
@@ -120,6 +119,5 @@ def _quoted(name: str) -> str:
 def _added(target: Target, app: str, queue: str) -> int:
     """The jobs that the load has added, by the ledger."""
     with target.open() as db:
-        work = partial(staging.ledger, store=db.store, app=app, version=0, queue=queue)
-        published = db.database.run(work, name="ledger", write=False)
+        published = db.core.read(staging.ledger, app, version=0, queue=queue)
     return 0 if published is None else published.jobs

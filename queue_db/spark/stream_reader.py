@@ -7,17 +7,17 @@
 3. *Read* (``read``, in tasks): the held jobs of a range, compared with the recorded number. A replay reads the same rows.
 4. *Complete* (``commit``, or the next claim): Spark has noted that the batch is written, and its jobs are deleted.
 
-Opening a stream fences off the query that had it before. The SQL and the protocol's proof are in :mod:`queue_db.store.streams`.
+Every step can be repeated, whatever the outcome of the first time. Opening a stream fences off the query that had it before. The
+SQL and the protocol are in :mod:`queue_db.store.streams`.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,11 +31,9 @@ from queue_db.errors import CheckpointMismatchError, StreamError
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.rows import FIRST_ROWS, RowShape, fitting
-from queue_db.spark.target import Target
+from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, Target
 from queue_db.store import streams
 from queue_db.store.ranges import COLUMNS
-
-_T = TypeVar("_T")
 
 # Seconds, with jitter. Spark asks again 10 ms after an empty answer, and each answer is a transaction.
 _IDLE = 0.1
@@ -94,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @masks_errors
     def prepareForTriggerAvailableNow(self) -> None:
         db = self._db()
-        found = self._run(db, "highest due", partial(streams.highest_due, store=db.store, queue=self._queue), write=False)
+        found = db.core.run(REPEATABLE_READ, streams.highest_due, self._queue)
         self._available_now = True
         self._ceiling = 0 if found is None else found
 
@@ -102,25 +100,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         db = self._db()
         session = self._opened(db)
-        return _to_spark(self._run(db, "initial offset", partial(streams.initial, store=db.store, session=session)))
+        return _to_spark(db.core.run(REPEATABLE, streams.initial, session))
 
     @masks_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else _ALL if isinstance(limit, ReadAllAvailable) else self._limit
         db = self._db()
         session = self._opened(db)
-        with db.deaths.of_batches(db.store) as store:
-            work = partial(
-                streams.allocate,
-                store=store,
-                session=session,
-                start=_from_spark(start),
-                limit=most,
-                ceiling=self._ceiling,
-                partitions=self._partitions,
-            )
+        with db.core.reporting_deaths() as core:
             # Repeated, it hands out the claim that it finds.
-            end = _to_spark(self._run(db, "claim batch", work))
+            end = _to_spark(
+                core.run(
+                    REPEATABLE,
+                    streams.allocate,
+                    session,
+                    _from_spark(start),
+                    limit=most,
+                    ceiling=self._ceiling,
+                    partitions=self._partitions,
+                )
+            )
         if end == start and not self._available_now:
             self._wait(db, session)
         return end
@@ -132,10 +131,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         counted, took = self._counted
         if time.monotonic() - counted > max(_COUNT_EVERY, took * _COUNT_SHARE):
             began = time.monotonic()
-            due, age = self._run(db, "backlog", partial(streams.backlog, store=db.store, queue=self._queue), write=False)
+            due, age = db.core.run(REPEATABLE_READ, streams.backlog, self._queue)
             self._counted = (time.monotonic(), time.monotonic() - began)
             self._backlog = {"backlog": due, "oldestSeconds": 0.0 if age is None else round(age / 1e6, 3)}
-        listed = self._run(db, "streams", partial(streams.listed, store=db.store, queue=self._queue), write=False)
+        listed = db.core.run(REPEATABLE_READ, streams.listed, self._queue)
         mine = next((row for row in listed if row.name == self._stream), None)
         return self._backlog | {"held": 0 if mine is None else int(mine.held), "batch": 0 if mine is None else mine.allocated}
 
@@ -143,22 +142,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         db = self._db()
         session = self._opened(db)
-        work = partial(
-            streams.partition,
-            store=db.store,
-            session=session,
-            start=_from_spark(start),
-            end=_from_spark(end),
-            most=self._max_deliveries,
-        )
-        return [StreamPart(session.stream, part) for part in self._run(db, "partitions", work)]
+        offsets = _from_spark(start), _from_spark(end)
+        parts = db.core.run(REPEATABLE, streams.partition, session, *offsets, most=self._max_deliveries)
+        return [StreamPart(session.stream, part) for part in parts]
 
     @masks_errors
     def commit(self, end: dict[str, Any]) -> None:
         db = self._db()
         session = self._opened(db)
-        with db.deaths.of_batches(db.store) as store:
-            self._run(db, "complete batch", partial(streams.complete, store=store, session=session, end=_from_spark(end)))
+        with db.core.reporting_deaths() as core:
+            core.run(REPEATABLE, streams.complete, session, _from_spark(end))
 
     # --- in a task ------------------------------------------------------------------------------------------------------
 
@@ -173,8 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, found, size = part.low - 1, 0, FIRST_ROWS
         with self.target.open(csv=True) as db:
             while True:
-                work = partial(streams.read, store=db.store, stream=partition.stream, part=part, after=after, limit=size)
-                rows = self._run(db, "read held", work, write=False)
+                rows = db.core.run(REPEATABLE_READ, streams.read, partition.stream, part, after=after, limit=size)
                 if not rows:
                     break
                 batch, ids = self._shape.batch(rows, self._queue, COLUMNS)
@@ -200,16 +192,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self, db: QueueDB) -> streams.Session:
         """The session of this process. The first call opens the stream, which fences off the reader before."""
         if self._session is None:
-            db.ready()
-            work = partial(
-                streams.open_stream,
-                store=db.store,
-                name=self._stream,
-                queue=self._queue,
-                holder=process_name(),
-                retention=self._retention,
+            self._session = db.core.run(
+                REPEATABLE, streams.open_stream, self._stream, self._queue, holder=process_name(), retention=self._retention
             )
-            self._session = self._run(db, "open stream", work)
             self._heartbeat_at = time.monotonic()
             # Streams without a reader for longer than their retention release their jobs. Not this one, which has a reader again:
             # the batches that its checkpoint has committed are completed next.
@@ -219,13 +204,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wait(self, db: QueueDB, session: streams.Session) -> None:
         """Nothing is due: heartbeat, then a short sleep."""
         if time.monotonic() - self._heartbeat_at > _HEARTBEAT:
-            self._run(db, "touch stream", partial(streams.touch, store=db.store, session=session))
+            db.core.run(REPEATABLE, streams.touch, session)
             self._heartbeat_at = time.monotonic()
         time.sleep(_IDLE * random.uniform(0.5, 1.0))
-
-    def _run(self, db: QueueDB, name: str, work: Callable[..., _T], *, write: bool = True) -> _T:
-        # Every step of the protocol can be repeated, whatever the outcome of the first time.
-        return db.database.run(work, name=name, write=write, repeatable=True)
 
 
 def _from_spark(given: dict[str, Any]) -> streams.Offset:

@@ -13,10 +13,15 @@ from sqlalchemy import URL, create_engine
 from sqlalchemy.pool import QueuePool
 
 from queue_db import QueueDB
+from queue_db.core import Run
 from queue_db.database.database import parse_url
 from queue_db.database.masking import masked
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError
+
+#: Runs of functions that may be repeated, whatever the outcome of the first time.
+REPEATABLE = Run(repeatable=True)
+REPEATABLE_READ = Run(write=False, repeatable=True)
 
 
 @dataclass(frozen=True, repr=False)

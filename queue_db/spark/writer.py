@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,13 +28,14 @@ from pyspark.sql.types import StructType
 from sqlalchemy import Connection
 
 from queue_db import QueueDB
+from queue_db.core import ONCE, name_of
 from queue_db.dialects.chunks import pack, small
 from queue_db.spark.columns import check_columns
 from queue_db.spark.encoding import Encoder
 from queue_db.spark.masked_errors import described, masks_errors
 from queue_db.spark.options import Settings
-from queue_db.spark.target import Target
-from queue_db.store import staging
+from queue_db.spark.target import REPEATABLE, Target
+from queue_db.store import Store, staging
 from queue_db.store.enqueue import OnDuplicate
 
 _T = TypeVar("_T")
@@ -99,8 +99,7 @@ class Write:
     def was_published(self, load: staging.Load) -> bool:
         """Whether the ledger has this load."""
         with self.target.open() as db:
-            work = partial(staging.ledger, store=db.store, app=load.app, version=load.version, queue=load.queue)
-            return db.database.run(work, name="ledger", write=False) is not None
+            return db.core.read(staging.ledger, load.app, load.version, load.queue) is not None
 
     # --- in a task ----------------------------------------------------------------------------------------------------
 
@@ -115,14 +114,9 @@ class Write:
         if brought is not None:
             return Staged(0, 0, first[0], query, brought)
         begun = [chunk for chunk in (first, second) if chunk is not None]
-
-        def work(connection: Connection) -> Staged:
-            attempt = staging.new_attempt(connection, db.store)
-            return Staged(attempt, *staging.stage(connection, db.store, attempt, _ahead(chain(begun, chunks))), query)
-
         with self.target.open() as db:
             # The rows can be read once only: an error fails the task, and Spark runs it again.
-            return db.database.run(work, name="stage", attempts=1)
+            return db.core.run(ONCE, _stage, chain(begun, chunks), query)
 
     def load_directly(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Insert the rows of one partition into the queue, in one transaction, without staging them."""
@@ -131,12 +125,8 @@ class Write:
         if first is None:
             return Staged(0, 0, 0)
         load = self.load("", 0, kept=False)
-
-        def work(connection: Connection) -> int:
-            return sum(staging.load_at_once(connection, db.store, load, some) for some in _ahead(chain([first], columns)))
-
         with self.target.open() as db:
-            return Staged(0, 0, db.database.run(work, name="load", attempts=1))
+            return Staged(0, 0, db.core.run(ONCE, _load, load, chain([first], columns)))
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str]]:
         """Chunks of the rows: number of jobs, text."""
@@ -155,38 +145,33 @@ class Write:
         brought = [message.brought for message in messages if message.brought is not None]
         with self.target.open() as db:
             # The ledger makes this safe to repeat, also when the outcome of the first time is unknown.
-            published = db.database.run(
-                partial(staging.publish, store=db.store, load=load, attempts=attempts, jobs=jobs, brought=brought),
-                name="publish",
-                repeatable=True,
-            )
+            published = db.core.run(REPEATABLE, staging.publish, load, attempts, jobs, brought)
             if published is None:
                 # If it was these attempts that were published, their chunks are gone; the chunks of others are useless.
-                self._clean_up(db, "discard", partial(staging.discard, attempts=list(attempts)))
-            self._clean_up(db, "sweep staged", partial(staging.sweep, age=RETENTION, limit=_CLEANED))
+                self._clean_up(db, staging.discard, list(attempts))
+            self._clean_up(db, staging.sweep, RETENTION, _CLEANED)
         return published
 
     def delete_versions_before(self, app: str, version: int) -> None:
         """Delete the ledger rows of ``app`` with versions below ``version``."""
         with self.target.open() as db:
-            self._clean_up(db, "forget versions", partial(staging.forget_versions, app=app, below=version))
+            self._clean_up(db, staging.forget_versions, app, version)
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the chunks that the messages name; published ones are gone already."""
         attempts = [message.attempt for message in messages if isinstance(message, Staged) and message.chunks]
         if attempts:
             with self.target.open() as db:
-                work = partial(staging.discard, store=db.store, attempts=attempts)
-                db.database.run(work, name="discard", repeatable=True)
+                db.core.run(REPEATABLE, staging.discard, attempts)
 
-    def _clean_up(self, db: QueueDB, name: str, work: Callable[..., object]) -> None:
+    def _clean_up(self, db: QueueDB, step: Callable[..., object], *arguments: object) -> None:
         """Run a step after a publication. The jobs are in the queue, so an error is only logged; the next write repeats it."""
         try:
-            db.database.run(partial(work, store=db.store), name=name, attempts=1)
+            db.core.run(ONCE, step, *arguments)
         except Exception as error:  # noqa: BLE001 - whatever it is, the write has succeeded
             problem = described(error, self.target.url)
             note = "queue %r: the write has succeeded; its clean-up (%s) failed and is left to a later write: %s"
-            log.warning(note, self._queue, name, problem)
+            log.warning(note, self._queue, name_of(step), problem)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -252,6 +237,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @masks_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         self._write.discard(messages)
+
+
+def _stage(connection: Connection, store: Store, chunks: Iterator[tuple[int, str]], query: str | None) -> Staged:
+    """Store the chunks of one task attempt under a new number."""
+    attempt = staging.new_attempt(connection, store)
+    return Staged(attempt, *staging.stage(connection, store, attempt, _ahead(chunks)), query)
+
+
+def _load(connection: Connection, store: Store, load: staging.Load, chunks: Iterator[Mapping[str, Sequence[Any]]]) -> int:
+    """Insert jobs without staging them; return how many were added."""
+    return sum(staging.load_at_once(connection, store, load, columns) for columns in _ahead(chunks))
 
 
 def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

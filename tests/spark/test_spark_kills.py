@@ -54,19 +54,19 @@ def test_a_load_at_least_once_repeats_what_a_dead_task_had_written(kill):
 
 
 def test_the_connection_breaks_before_a_commit_is_answered(kill):
-    assert_once(kill("write", "postgresql", Fault(faults.CUT, "publish", "inside", how="answer")))
+    assert_once(kill("write", "postgresql", Fault(faults.CUT, "staging.publish", "inside", how="answer")))
 
 
 def test_the_database_dies_in_the_middle_of_a_claim(kill):
-    assert_once(kill("stream-read", "postgresql", Fault(faults.DATABASE, "claim batch", "inside", 2)))
+    assert_once(kill("stream-read", "postgresql", Fault(faults.DATABASE, "streams.allocate", "inside", 2)))
 
 
 def test_the_driver_dies_when_it_has_published_and_spark_does_not_know(kill):
-    assert_once(kill("write", "mariadb", Fault(faults.DRIVER, "publish", "after"), modes=(LOCAL,)), drivers=2)
+    assert_once(kill("write", "mariadb", Fault(faults.DRIVER, "staging.publish", "after"), modes=(LOCAL,)), drivers=2)
 
 
 def test_the_driver_dies_with_a_batch_claimed_that_spark_does_not_know(kill):
-    claimed = Fault(faults.DRIVER, "claim batch", "after", 2)
+    claimed = Fault(faults.DRIVER, "streams.allocate", "after", 2)
     assert_once(kill("stream-read", "postgresql", claimed, modes=(LOCAL,)), drivers=2)
 
 

@@ -68,7 +68,7 @@ def test_a_sweep_that_fails_does_not_fail_the_write(db: QueueDB, fresh_url: str,
         writer.commit([writer.write(rows("1", "2"))])
     assert db.queue("q").stats().available == 2
     (record,) = caplog.records
-    assert (record.levelname, "refused here" in record.message, "sweep staged" in record.message) == ("WARNING", True, True)
+    assert (record.levelname, "refused here" in record.message, "staging.sweep" in record.message) == ("WARNING", True, True)
     assert make_url(fresh_url).password is None or str(make_url(fresh_url).password) not in record.message
 
 
@@ -91,7 +91,7 @@ def test_a_failed_clean_up_of_the_ledger_does_not_fail_a_micro_batch(
     writer = StreamWriter(target_of(fresh_url), parse({"url": fresh_url, "queue": "q"}, Use.WRITE_STREAM), SCHEMA)
     writer.commit([replace(writer.write(rows("1")), query="abc")], 200)
     assert db.queue("q").stats().available == 1
-    assert "forget versions" in caplog.records[-1].message
+    assert "staging.forget_versions" in caplog.records[-1].message
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")  # a file has one writer at a time

@@ -33,26 +33,26 @@ def _steps(name: str, *moments: str) -> list[Step]:
 
 
 _ALL = ("before", "within", "inside", "after")
-_STAGE, _PUBLISH = _steps("stage", "before", "inside", "after"), [*_steps("publish", *_ALL), ("sweep staged", "after")]
+_STAGE, _PUBLISH = _steps("stage", "before", "inside", "after"), [*_steps("staging.publish", *_ALL), ("staging.sweep", "after")]
 
 #: Program → the steps that its tasks go through.
 TASKS: dict[str, list[Step]] = {
     "write": _STAGE,
     "stream-write": _STAGE,
-    "stream-read": _steps("read held", "before", "after"),
+    "stream-read": _steps("streams.read", "before", "after"),
     "drain": [*_steps("claim", "before", "after"), *_steps("results", "before", "after"), *_steps("complete", "inside", "after")],
 }
 
 #: Program → the steps that its driver goes through. The last ones are files of Spark's: the first is there, the second is not.
 PLANNER: dict[str, list[Step]] = {
     "write": _PUBLISH,
-    "stream-write": [*_PUBLISH, *_steps("claim batch", "after"), ("offsets", "commits")],
+    "stream-write": [*_PUBLISH, *_steps("streams.allocate", "after"), ("offsets", "commits")],
     "stream-read": [
-        *_steps("open stream", "after"),
-        *_steps("initial offset", "after"),
-        *_steps("claim batch", *_ALL),
-        *_steps("partitions", "inside", "after"),
-        *_steps("complete batch", *_ALL),
+        *_steps("streams.open_stream", "after"),
+        *_steps("streams.initial", "after"),
+        *_steps("streams.allocate", *_ALL),
+        *_steps("streams.partition", "inside", "after"),
+        *_steps("streams.complete", *_ALL),
         ("offsets", "sink"),
         ("sink", "commits"),
     ],
@@ -174,7 +174,7 @@ def _drawn(program: str, database: str, fault: str, step: Step, draw: random.Ran
         at, delay = draw.randint(1, _ARRIVALS[program]), draw.uniform(0.0, _LONGEST_DELAY)
     else:
         often = program != "write" or name == "stage"
-        at, delay = 1 if not often or name in ("open stream", "initial offset") else draw.randint(1, 3), 0.0
+        at, delay = 1 if not often or name in ("streams.open_stream", "streams.initial") else draw.randint(1, 3), 0.0
         if when == "within":
             at = draw.randint(1, 6)
     how = ""

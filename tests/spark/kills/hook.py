@@ -1,7 +1,8 @@
 """Inside Spark's Python processes: count the arrivals at a step of the protocol, and at the wanted one raise, end, or wait.
 
 Imported by a ``.pth`` file at the start of every Python of the environment that it lies in; without the variable it does nothing.
-A step is a transaction of the package by its name ("publish", "claim batch" …), or "results" (a drain's file), and a moment:
+A step is a transaction of the package by its name ("staging.publish", "streams.allocate" …), or "results" (a drain's file), and a
+moment:
 
     before   it begins
     within   after one of its statements
@@ -11,6 +12,7 @@ A step is a transaction of the package by its name ("publish", "claim batch" …
 The order lies in ``plan.json``: ``{"id", "name", "when", "at", "act", "all"}``; each arrival is a file ``<id>.<number>``.
 """
 
+import functools
 import importlib.abc
 import importlib.util
 import json
@@ -101,7 +103,7 @@ def _wrap_database(module):
     def run(self, work, *, name, **how):
         def inside(connection):
             result = work(connection)
-            arrive(_known(name, work, result), "inside")
+            arrive(_known(name), "inside")
             return result
 
         arrive(name, "before")
@@ -110,7 +112,7 @@ def _wrap_database(module):
             result = original(self, inside, name=name, **how)
         finally:
             _now.name = None
-        arrive(_known(name, work, result), "after")
+        arrive(_known(name), "after")
         return result
 
     def statement(*_):
@@ -122,9 +124,21 @@ def _wrap_database(module):
     event.listen(Engine, "after_cursor_execute", statement)
 
 
-def _known(name, work, result):
-    """A claim that found nothing is no claim."""
-    return "claim nothing" if name == "claim batch" and result == work.keywords["start"] else name
+def _known(name):
+    """A claim that found nothing has a name of its own."""
+    return "claimed nothing" if name == "streams.allocate" and not _now.claimed else name
+
+
+def _wrap_streams(module):
+    original = module.allocate
+
+    @functools.wraps(original)
+    def allocate(connection, store, session, start, **more):
+        end = original(connection, store, session, start, **more)
+        _now.claimed = end != start
+        return end
+
+    module.allocate = allocate
 
 
 def _wrap_results(module):
@@ -141,7 +155,11 @@ def _wrap_results(module):
 class Finder(importlib.abc.MetaPathFinder):
     """Wraps modules when they are imported, wherever they come from."""
 
-    WRAPPERS = {"queue_db.database.database": _wrap_database, "queue_db.spark.results": _wrap_results}  # noqa: RUF012 - nobody changes it
+    WRAPPERS = {  # noqa: RUF012 - it is never changed
+        "queue_db.database.database": _wrap_database,
+        "queue_db.spark.results": _wrap_results,
+        "queue_db.store.streams": _wrap_streams,
+    }
 
     def find_spec(self, fullname, path, target=None):
         if fullname not in self.WRAPPERS:
