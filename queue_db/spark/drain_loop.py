@@ -24,7 +24,7 @@ from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.spark.target import Target
 from queue_db.store import Store, upcoming
 from queue_db.strategies import strategy_for
-from queue_db.worker.controls import Allowance
+from queue_db.worker.allowance import Allowance
 
 log = logging.getLogger("queue_db.spark")
 

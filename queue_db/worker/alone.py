@@ -1,18 +1,17 @@
-"""The last attempt of a job whose attempt before ended without a verdict: it runs alone in its worker.
+"""Isolation of last attempts: a job whose previous attempt ended without a verdict runs its last one alone in its worker.
 
-When a process ends, the attempts of all the jobs in its hands count, for any of them may have ended it. So a job that ends its
-process would take others to the dead table that were only claimed together with it. The last attempt tells them apart: no job is
-dead for want of a verdict before it was the only one in its worker's hands.
+When a process dies, an attempt of each of its jobs is counted, since any of them may have killed it. A job that kills its process
+would so send others to the dead table that were only claimed together with it. Its last attempt alone tells them apart: no job dies
+for want of a verdict before it was the only one in its worker's hands.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import Event
 
-from queue_db.db import QueueDB
+from queue_db.core import Core
 from queue_db.errors import QueueDBError, StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
@@ -23,22 +22,22 @@ from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
 
-# Seconds between two looks whether another job is still in hand.
-_LOOK = 0.02
+# Seconds between two checks whether another job is still in flight.
+_CHECK = 0.02
 
 
 class Alone:
-    """Runs suspects, one after the other, in the claimer's thread: nothing is claimed meanwhile.
+    """Runs suspects one after the other, from the claimer's thread: nothing is claimed meanwhile.
 
     :param busy: whether a result is not reported yet.
-    :param stopping: set when no more jobs are to begin.
-    :param meanwhile: called again and again while it waits.
+    :param stopping: set when no more jobs may begin.
+    :param meanwhile: called again and again during the wait.
     :param retry: seconds between tries while the database does not answer: first, longest.
     """
 
     def __init__(
         self,
-        db: QueueDB,
+        core: Core,
         in_flight: InFlight,
         *,
         busy: Callable[[], bool],
@@ -46,7 +45,7 @@ class Alone:
         meanwhile: Callable[[], object],
         retry: tuple[float, float],
     ) -> None:
-        self._db = db
+        self._core = core
         self._in_flight = in_flight
         self._busy = busy
         self._stopping = stopping
@@ -54,13 +53,12 @@ class Alone:
         self._retry = retry
 
     def suspects(self, jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
-        """Those of these jobs, of one queue, that must run alone. Their attempts do not count from now on until they begin."""
+        """Those of these jobs, of one queue, that must run alone. Their attempts are not counted until they begin."""
         last = [job for job in jobs if 1 < job.attempts >= job.max_attempts]
         if not last:
             return []
         try:
-            work = partial(history.last_failed, store=self._db.store, ids=[job.id for job in last])
-            failed = self._db.database.run(work, name="last_failed", write=False)
+            failed = self._core.read(history.last_failed, [job.id for job in last])
             found = [job for job in last if failed.get(job.id) != job.attempts - 1]
             if not found:
                 return []
@@ -71,26 +69,26 @@ class Alone:
         return found
 
     def run(self, suspects: Sequence[LeasedJob], begin: Callable[[LeasedJob], None], drop: Callable[[LeasedJob], None]) -> None:
-        """Begin each when nothing else is in hand and all results are reported; return when the last one has ended.
+        """Begin each when no other job is in flight and all results are reported; return when the last one has ended.
 
         :param begin: calls the handler, in another thread.
         :param drop: gets those that do not begin: their leases were lost, or the worker stops.
         """
         waiting = list(suspects)
         for job in suspects:
-            log.info("%r: the attempt before ended without a verdict, so the last one waits until nothing runs beside it", job)
+            log.info("%r: its previous attempt ended without a verdict, so its last one waits until no other job runs", job)
             began = self._wait_for(waiting) and self._counts(job)
             waiting.remove(job)
             (begin if began else drop)(job)
         self._wait_for([])
 
     def _wait_for(self, suspects: Sequence[LeasedJob]) -> bool:
-        """Wait until these alone are in hand; False: the worker stops."""
+        """Wait until only these jobs are in flight; False: the worker stops."""
         while not self._stopping.is_set():
             if not self._busy() and all(job in suspects for job in self._in_flight.jobs()):
                 return True
             self._meanwhile()
-            self._stopping.wait(_LOOK)
+            self._stopping.wait(_CHECK)
         return False
 
     def _counts(self, job: LeasedJob) -> bool:

@@ -13,7 +13,7 @@ from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.notifications.wakeups import cancelled_in
 from queue_db.verbs.claim import MAX_CLAIM
-from queue_db.worker.controls import Allowance
+from queue_db.worker.allowance import Allowance
 from queue_db.worker.outages import outages_of
 from queue_db.worker.pauses import Idle, Pause
 from queue_db.worker.shares import Shares

@@ -54,7 +54,7 @@ class Execution:
         self._results = results
         self._acknowledger = acknowledger
         self._slot_freed = slot_freed
-        self.lease_check = LeaseCheck(worker.db, in_flight, self.lose, enabled=not self._at_most_once)
+        self.lease_check = LeaseCheck(worker.db.core, in_flight, self.lose, enabled=not self._at_most_once)
         # Until when each function may run that has a timeout.
         self._deadlines: dict[LeasedJob, tuple[float, Handling]] = {}
         self._wrapped: dict[Handling, Handler] = {}

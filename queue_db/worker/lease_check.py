@@ -11,9 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 
-from queue_db.db import QueueDB
+from queue_db.core import Core, Run
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.store import settle
@@ -36,9 +35,9 @@ class LeaseCheck:
     :param enabled: False for jobs that are deleted when they are claimed: no other worker can have them.
     """
 
-    def __init__(self, db: QueueDB, in_flight: InFlight, lost: Callable[[LeasedJob], None], *, enabled: bool) -> None:
+    def __init__(self, core: Core, in_flight: InFlight, lost: Callable[[LeasedJob], None], *, enabled: bool) -> None:
         self._enabled = enabled
-        self._db = db
+        self._core = core
         self._in_flight = in_flight
         self._lost = lost
         self._checked_at = 0.0
@@ -86,8 +85,7 @@ class LeaseCheck:
     def _check(self, jobs: Sequence[LeasedJob]) -> None:
         if not jobs:
             return
-        work = partial(settle.tokens, store=self._db.store, ids=[job.id for job in jobs])
-        tokens = self._db.database.run(work, name="tokens", write=False, attempts=1)
+        tokens = self._core.run(Run(write=False, attempts=1), settle.tokens, [job.id for job in jobs])
         for job in jobs:
             # A verb that runs on the job decides its end itself; one that has returned has ended the lease.
             if tokens.get(job.id) == job.token or not job.lock.acquire(blocking=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from queue_db.db import QueueDB
+from queue_db.core import Core
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport, Verdict
@@ -23,28 +23,28 @@ class Progress:
     Any thread reports; one, maintenance, writes. Each relies on one atomic method of a dict, so there is no lock.
     """
 
-    def __init__(self, db: QueueDB, in_flight: InFlight) -> None:
-        self._db = db
+    def __init__(self, core: Core, in_flight: InFlight) -> None:
+        self._core = core
         self._in_flight = in_flight
         self._reports: dict[LeasedJob, ProgressReport] = {}
 
-    def report(self, job: LeasedJob, said: ProgressReport) -> Verdict:
+    def report(self, job: LeasedJob, report: ProgressReport) -> Verdict:
         """Keep the progress of a job, unless it is no longer in flight."""
         if job not in self._in_flight:
             return Verdict.LOST
-        self._reports[job] = said
+        self._reports[job] = report
         return Verdict.APPLIED
 
     def write(self) -> float:
         """A periodic task: write what is new, in one statement. What cannot be written now is tried again the next time."""
         fresh = {job: self._reports.pop(job) for job in list(self._reports)}
-        fresh = {job: said for job, said in fresh.items() if job in self._in_flight}
+        fresh = {job: report for job, report in fresh.items() if job in self._in_flight}
         if fresh:
             try:
-                progress.write(self._db.core, fresh, attempts=1)
+                progress.write(self._core, fresh, attempts=1)
                 log.debug("wrote the progress of %d jobs", len(fresh))
             except QueueDBError as error:
                 log.debug("the progress of %d jobs could not be written yet: %s", len(fresh), error)
-                for job, said in fresh.items():
-                    self._reports.setdefault(job, said)
+                for job, report in fresh.items():
+                    self._reports.setdefault(job, report)
         return WRITE_EVERY

@@ -10,11 +10,10 @@ import random
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from queue_db.core import names_process, process_name
+from queue_db.core import ONCE, Run, names_process, process_name
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.store import worker_registry
@@ -72,6 +71,7 @@ class Registration:
         self, db: QueueDB, queues: Mapping[str, int], status: Callable[[], Status | tuple[str, int, dict[str, int]]]
     ) -> None:
         self._db = db
+        self._core = db.core
         self._queues = json.dumps(dict(queues))
         self._status = status
         self._name = own_name(db, next(_NUMBERS))
@@ -89,9 +89,8 @@ class Registration:
             "stuck": stuck,
             "counters": json.dumps(counters),
         }
-        work = partial(worker_registry.heartbeat, store=self._db.store, name=self._name, values=values)
         try:
-            self._db.database.run(work, name="presence", attempts=1)
+            self._core.run(ONCE, worker_registry.heartbeat, self._name, values)
         except QueueDBError as error:
             log.debug("could not write the row of this worker: %s", error)
         return REPORT_EVERY * random.uniform(0.75, 1.25)
@@ -99,32 +98,21 @@ class Registration:
     def deregister(self) -> None:
         """Delete the row."""
         with suppress(QueueDBError):
-            self._db.database.run(
-                partial(worker_registry.deregister, store=self._db.store, name=self._name), name="presence", attempts=1
-            )
+            self._core.run(ONCE, worker_registry.deregister, self._name)
 
     def rescue_dead(self) -> int:
         """Return the jobs of dead processes of this machine to their queues; return how many jobs."""
         rescued = 0
         with suppress(QueueDBError):
-            self._db.database.run(
-                partial(worker_registry.deregister_unseen, store=self._db.store, age=round(_DELETE_AFTER * 1e6)),
-                name="presence",
-                attempts=1,
-            )
-            rows = self._db.database.run(
-                partial(worker_registry.all_workers, store=self._db.store, host=self._host),
-                name="presence",
-                write=False,
-                attempts=1,
-            )
+            self._core.run(ONCE, worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6))
+            rows = self._core.run(Run(write=False, attempts=1), worker_registry.all_workers, self._host)
             for row in rows:
                 worker = row.name.rpartition("#")[0]
                 # A worker name that the application has chosen may belong to several processes.
                 if not self._host or not names_process(worker, row.pid) or _alive(worker, row.pid):
                     continue
                 count = self._db.rescue(worker)
-                self._db.database.run(partial(worker_registry.deregister, store=self._db.store, name=row.name), name="presence")
+                self._core.write(worker_registry.deregister, row.name)
                 level = logging.WARNING if count else logging.DEBUG  # its supervisor may have been faster
                 log.log(level, "process %d of this machine is dead: returned its %d jobs", row.pid, count)
                 rescued += count
@@ -137,7 +125,7 @@ def seen_here(db: QueueDB, within: float) -> list[float]:
     :raises StorageError: as every verb does.
     """
     host = host_identity() or socket.gethostname()[:100]
-    rows = db.database.run(partial(worker_registry.all_workers, store=db.store, host=host), name="workers", write=False)
+    rows = db.core.read(worker_registry.all_workers, host)
     silent = [max(0.0, (row.now - row.seen_at) / 1_000_000) for row in rows if _alive(row.name.rpartition("#")[0], row.pid)]
     return [seconds for seconds in silent if seconds <= within]
 

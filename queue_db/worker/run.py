@@ -78,7 +78,7 @@ class Run:
         self._left = threading.Event()
         self._ended = threading.Event()
         self.in_flight = InFlight(worker.shares.queues)
-        self._progress = Progress(worker.db, self.in_flight)
+        self._progress = Progress(worker.db.core, self.in_flight)
         self._results = Results(worker, lock, claimant=self)
         self._acknowledger = Acknowledger(self._results.settled, RETRY, self._activity())
         self._execution = Execution(worker, self.in_flight, self._results, self._acknowledger, self._slot_freed)
@@ -96,7 +96,7 @@ class Run:
             cancelled=self._execution.lease_check.check_cancelled,
         )
         alone = Alone(
-            worker.db,
+            worker.db.core,
             self.in_flight,
             busy=lambda: bool(self._acknowledger),
             stopping=self._claimer.stopping,

@@ -54,7 +54,7 @@ def test_a_job_that_waits_to_run_alone_waits_for_those_in_hand_and_none_joins_it
 
     with running(worker, until_empty=True) as thread:
         assert entered.acquire(timeout=PATIENCE)
-        log.wait("waits until nothing runs beside it")
+        log.wait("waits until no other job runs")
         go.set()
         thread.join(PATIENCE)
     assert (worker.summary.completed, worker.summary.dead) == (3, 0)
@@ -91,7 +91,7 @@ def test_a_stop_gives_back_what_waits_to_run_alone_with_its_last_attempt(queue, 
     worker.handles("suspect")(lambda job: None)
     with running(worker):
         assert entered.wait(PATIENCE)
-        log.wait("waits until nothing runs beside it")
+        log.wait("waits until no other job runs")
         worker.stop()
         log.wait("released 1 unfinished jobs")
         go.set()

@@ -212,7 +212,7 @@ def checking(queue):
         assert in_flight.abandon(job)
         lost.append(job)
 
-    return in_flight, LeaseCheck(queue.db, in_flight, lose, enabled=True), lost
+    return in_flight, LeaseCheck(queue.db.core, in_flight, lose, enabled=True), lost
 
 
 def test_a_check_finds_what_others_took_and_nothing_else(queue, open_db, checking):
@@ -290,7 +290,7 @@ def test_a_job_that_was_not_checked_for_long_waits_for_a_check(queue, checking, 
 def test_a_check_is_one_statement_for_all_queues_and_none_without_jobs(db, name):
     queues = [db.queue(f"{name}-{number}") for number in range(3)]
     in_flight = InFlight([queue.name for queue in queues])
-    check = LeaseCheck(db, in_flight, print, enabled=True)
+    check = LeaseCheck(db.core, in_flight, print, enabled=True)
     with counted_statements(db.database.engine) as statements:
         check.check()
     assert statements == []

@@ -9,7 +9,7 @@ from queue_db import ArgumentError, Controls, Queue
 from queue_db.store import controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
-from queue_db.worker.controls import Allowance
+from queue_db.worker.allowance import Allowance
 from queue_db.worker.pauses import Idle
 from tests.worker.serving import serving
 
@@ -19,7 +19,7 @@ PATIENCE = 20.0
 @pytest.fixture
 def heeded(monkeypatch):
     """What is said about queues is asked before each claim."""
-    monkeypatch.setattr("queue_db.worker.controls.REFRESH", 0.0)
+    monkeypatch.setattr("queue_db.worker.allowance.REFRESH", 0.0)
 
 
 def test_controls_are_kept_and_taken_back(queue, open_db):
@@ -177,8 +177,8 @@ def sent(db, monkeypatch):
 def nothing_but_events(monkeypatch):
     """Whatever waits for time waits for an hour."""
     for name, value in (
-        ("controls.REFRESH", 3600.0),
-        ("controls.ASK_AGAIN", (3600.0, 3600.0)),
+        ("allowance.REFRESH", 3600.0),
+        ("allowance.ASK_AGAIN", (3600.0, 3600.0)),
         ("claimer._REFUSED", 3600.0),
     ):
         monkeypatch.setattr(f"queue_db.worker.{name}", value)
@@ -202,7 +202,7 @@ def test_a_job_that_ends_at_the_limit_lets_the_next_one_begin(queue, sent, optio
         worker.stop()
         thread.join(PATIENCE)
     assert worker.summary.completed == 30
-    assert sent.count("share") == 1
+    assert sent.count("controls.take_share") == 1
 
 
 @pytest.mark.usefixtures("nothing_but_events")
@@ -219,7 +219,7 @@ def test_a_job_that_ends_at_the_limit_wakes_a_worker_that_waits_for_another_queu
 
 def test_until_empty_ends_while_a_rival_has_the_last_job_and_all_that_the_limit_allows(queue, open_db, sent, monkeypatch):
     """It has asked for a share in vain, and goes on asking: it must see that nothing is left to ask for."""
-    monkeypatch.setattr("queue_db.worker.controls.ASK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr("queue_db.worker.allowance.ASK_AGAIN", (0.0, 0.0))
     queue.limit(concurrency=1)
     queue.enqueue("n")
     other = open_db(worker="rival")
@@ -230,9 +230,9 @@ def test_until_empty_ends_while_a_rival_has_the_last_job_and_all_that_the_limit_
     thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
     thread.start()
     for _ in range(10_000):
-        if "share" in sent or threading.Event().wait(0.001):
+        if "controls.take_share" in sent or threading.Event().wait(0.001):
             break
-    assert "share" in sent
+    assert "controls.take_share" in sent
     assert thread.is_alive(), "it ended although a job is due"
     assert len(other.queue(queue.name).claim()) == 1
     thread.join(PATIENCE)
@@ -256,7 +256,7 @@ def test_a_worker_whose_rivals_have_it_all_asks_now_and_then(queue, db, open_db,
     for _ in range(100):
         assert mine.spend(queue.name, 9) == 0
         assert mine.places(queue.name, 9) == 0
-    assert sent.count("share") == 1
+    assert sent.count("controls.take_share") == 1
     assert 1000 < mine.wait() <= 3600
 
 
@@ -272,9 +272,7 @@ def test_shares_add_up_to_the_limit(queue, db):
     queue.limit(concurrency=5)
 
     def take(worker: str, wanted: int, lasts: int = 10_000_000) -> int | None:
-        return db.database.run(
-            lambda connection: controls.take_share(connection, db.store, queue.name, worker, wanted, lasts), name="share"
-        )
+        return db.core.write(controls.take_share, queue.name, worker, wanted, lasts)
 
     assert take("a", 3) == 3
     assert take("b", 3) == 2
@@ -315,7 +313,7 @@ def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_
 
 
 def test_a_share_comes_back_when_a_worker_stops_or_is_rescued(queue, open_db, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.controls.ASK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr("queue_db.worker.allowance.ASK_AGAIN", (0.0, 0.0))
     queue.limit(concurrency=2)
     queue.enqueue_many([("n", None)] * 4)
     first = open_db()

@@ -115,7 +115,7 @@ def test_a_new_content_has_no_progress(queue):
 def in_hand(*queues):
     """Jobs as a worker holds them, three of each queue."""
     made = InFlight([queue.name for queue in queues])
-    said = Progress(queues[0].db, made)
+    said = Progress(queues[0].db.core, made)
     jobs = []
     for queue in queues:
         queue.enqueue_many([("n", None)] * 3)

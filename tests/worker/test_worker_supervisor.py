@@ -13,7 +13,7 @@ import pytest
 
 from queue_db import State
 from queue_db.core import names_process
-from queue_db.worker.controls import Allowance
+from queue_db.worker.allowance import Allowance
 from queue_db.worker.registration import Registration
 from tests.worker.in_processes import Meeting
 from tests.worker.storms import PATIENCE
@@ -223,7 +223,7 @@ def test_workers_of_one_chosen_name_are_told_apart(open_db, name, monkeypatch):
     rows = []
     for _ in range(2):
         db = open_db(worker="mail")
-        for module in ("registration", "controls"):
+        for module in ("registration", "allowance"):
             monkeypatch.setattr(f"queue_db.worker.{module}._NUMBERS", iter([1]))
         monkeypatch.setattr("queue_db.core._name", f"host:7-{len(rows):08x}")  # another process
         rows.append((Registration(db, {name: 1}, lambda: ("working", 0, {}))._name, Allowance(db, [name], 60.0, int, int)._name))

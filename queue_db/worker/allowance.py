@@ -1,4 +1,4 @@
-"""What a worker may claim of queues that are paused or limited: asked once a second, and before a claim that may be too much."""
+"""How many jobs a worker may claim from paused and limited queues: read once a second, and before a claim that may exceed it."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection
-from functools import partial
 
+from queue_db.core import ONCE
 from queue_db.db import QueueDB
 from queue_db.model import Controls
 from queue_db.store import controls
 from queue_db.worker.pauses import Pause
 from queue_db.worker.registration import own_name
 
-#: Seconds between two looks at what is said about the queues.
+#: Seconds between two reads of the controls of the queues.
 REFRESH = 1.0
 
-# A share lasts so many leases: until the last job of a worker that is gone has come back.
+# A share expires after this many leases: when the last job of a dead worker has come back.
 _LEASES = 2
 
-# A worker takes as much of a rate at once as is to be had in so many seconds: a transaction for each claim would cost a third of
-# the throughput, and this much no rate can be told from another.
+# A worker takes the jobs that a rate allows in so many seconds at once. A transaction for each claim would cost a third of the
+# throughput, and a burst of this size does not show.
 _AHEAD = 0.05
 
-#: Seconds until a worker whose share is smaller than it would like asks for more: first, longest.
+#: Seconds until a worker whose share is smaller than it needs asks for more: first, longest.
 ASK_AGAIN = (0.02, 0.25)
 
 _NUMBERS = itertools.count(1)
 
 
 class Allowance:
-    """What one worker may claim. Used by its claimer's thread alone.
+    """How many jobs one worker may claim. Only the claimer's thread uses it.
 
     :param lease: seconds for which its jobs are leased.
     :param most: how many jobs of a queue it can have in hand.
-    :param in_hand: how many it has.
+    :param in_hand: how many it has in hand.
     """
 
     def __init__(
         self, db: QueueDB, queues: Collection[str], lease: float, most: Callable[[str], int], in_hand: Callable[[str], int]
     ) -> None:
-        self._db = db
+        self._core = db.core
         self._queues = list(queues)
         self._lasts = round(_LEASES * lease * 1_000_000)
         self._most = most
@@ -49,29 +49,27 @@ class Allowance:
         self._name = own_name(db, next(_NUMBERS))
         self._controls: dict[str, Controls] = {}
         self._shares: dict[str, int] = {}
-        # The most in hand since the last look: what is not used is given back.
+        # The most in hand since the last refresh: the rest of a share is returned.
         self._used: dict[str, int] = {}
-        # Jobs that may be begun under a queue's rate and have not been.
+        # Jobs that a queue's rate allows and that are not claimed yet.
         self._credit: dict[str, int] = {}
-        # When a queue's rate has places again.
+        # When a queue's rate allows jobs again.
         self._refused_until: dict[str, float] = {}
         # When to ask for a larger share, and the pauses between.
         self._ask_at: dict[str, float] = {}
         self._pauses: dict[str, Pause] = {}
-        # Queues for which there were no places, and when they are to be tried again.
+        # When to try queues again that had no free places.
         self._try_again: dict[str, float] = {}
-        self._look_again = 0.0
+        self._refresh_at = 0.0
 
     def refresh(self) -> None:
-        """Look at what is said, if that was not done a moment ago, and keep shares as large as they are used."""
+        """Read the controls, unless that was done within a second, and reduce shares to what is used."""
         now = time.monotonic()
-        if now < self._look_again:
+        if now < self._refresh_at:
             return
-        self._controls = self._db.database.run(
-            partial(controls.read, store=self._db.store, queues=self._queues), name="controls", write=False
-        )
-        self._look_again = now + REFRESH
-        self._give_back_credit()
+        self._controls = self._core.read(controls.read, self._queues)
+        self._refresh_at = now + REFRESH
+        self._return_credit()
         for queue, share in list(self._shares.items()):
             used = max(self._in_hand(queue), self._used.pop(queue, 0))
             if self._of(queue).concurrency is None:
@@ -82,11 +80,11 @@ class Allowance:
                 self._take(queue, share)
 
     def paused(self, queue: str) -> bool:
-        """Whether nothing of this queue may be claimed until somebody says otherwise."""
+        """Whether this queue is paused."""
         return self._of(queue).paused
 
     def places(self, queue: str, room: int) -> int:
-        """For how many jobs of this queue it is worth to look, of ``room``: 0 while it is paused or at its limits."""
+        """How many jobs of this queue a claim may ask for, of ``room``: 0 while it is paused or at its limits."""
         self._try_again.pop(queue, None)
         if self.paused(queue):
             return 0
@@ -101,34 +99,33 @@ class Allowance:
         return max(0, min(room, left))
 
     def allows(self, queue: str) -> bool:
-        """Whether it is worth to look for a job of this queue."""
+        """Whether a claim from this queue may get a job."""
         return self.places(queue, 1) > 0
 
     @property
     def limited(self) -> bool:
-        """Whether a job that ends may let another one of its queue begin."""
+        """Whether the end of a job may let another one of its queue begin."""
         return bool(self._shares)
 
     def wait(self) -> float:
-        """Seconds until a queue for which there were no places is worth to be tried again, if none of its jobs ends here before."""
+        """Seconds until a queue without free places may be tried again, unless one of its jobs ends here before."""
         return max(0.0, min(self._try_again.values()) - time.monotonic()) if self._try_again else math.inf
 
     def spend(self, queue: str, wanted: int) -> int:
-        """How many of ``wanted`` jobs may be claimed now."""
-        said = self._of(queue)
-        if said.concurrency is not None:
-            held = self._in_hand(queue)
-            if held + wanted > self._shares.get(queue, 0) and self._may_ask(queue):
+        """Take up to ``wanted`` jobs from the allowance; return how many may be claimed now."""
+        limits = self._of(queue)
+        if limits.concurrency is not None:
+            in_hand = self._in_hand(queue)
+            if in_hand + wanted > self._shares.get(queue, 0) and self._may_ask(queue):
                 self._ask(queue)
-            wanted = min(wanted, self._shares.get(queue, 0) - held)
+            wanted = min(wanted, self._shares.get(queue, 0) - in_hand)
             if wanted <= 0:
                 return 0
-            self._used[queue] = max(self._used.get(queue, 0), held + wanted)
-        if said.rate is not None and said.per is not None:
+            self._used[queue] = max(self._used.get(queue, 0), in_hand + wanted)
+        if limits.rate is not None and limits.per is not None:
             if not self._credit.get(queue):
-                ahead = max(wanted, round(said.rate / said.per * _AHEAD))
-                work = partial(controls.spend, store=self._db.store, queue=queue, wanted=ahead)
-                self._credit[queue], wait = self._db.database.run(work, name="spend")
+                ahead = max(wanted, round(limits.rate / limits.per * _AHEAD))
+                self._credit[queue], wait = self._core.write(controls.spend, queue, ahead)
                 if not self._credit[queue]:
                     self._refused_until[queue] = time.monotonic() + min(wait / 1_000_000, REFRESH)
             wanted = min(wanted, self._credit[queue])
@@ -136,30 +133,29 @@ class Allowance:
         return wanted
 
     def refund(self, queue: str, count: int) -> None:
-        """So many of those were not there."""
+        """Put back what :meth:`spend` allowed and the claim did not get."""
         if queue in self._credit:
             self._credit[queue] += count
 
     def leave(self) -> None:
-        """Give everything back: nothing of a limited queue is in hand any more."""
-        self._give_back_credit()
+        """Return everything: no job of a limited queue is in hand."""
+        self._return_credit()
         if self._shares:
             self._shares.clear()
-            self._db.database.run(partial(controls.drop_shares, store=self._db.store, worker=self._name), name="leave", attempts=1)
+            self._core.run(ONCE, controls.drop_shares, self._name)
 
-    def _give_back_credit(self) -> None:
+    def _return_credit(self) -> None:
         for queue, count in list(self._credit.items()):
             del self._credit[queue]
-            said = self._of(queue)
-            if count and said.rate is not None and said.per is not None:
-                micros = round(count * said.per * 1_000_000 / said.rate)
-                self._db.database.run(partial(controls.refund, store=self._db.store, queue=queue, micros=micros), name="refund")
+            limits = self._of(queue)
+            if count and limits.rate is not None and limits.per is not None:
+                self._core.write(controls.refund, queue, round(count * limits.per * 1_000_000 / limits.rate))
 
     def _of(self, queue: str) -> Controls:
         return self._controls.get(queue, _NONE)
 
     def _share_is_small(self, queue: str) -> bool:
-        """Whether other workers have some of what this one would like to have."""
+        """Whether other workers have a part of what this one could use."""
         limit = self._of(queue).concurrency
         return limit is not None and self._shares.get(queue, 0) < min(limit, self._most(queue))
 
@@ -175,10 +171,9 @@ class Allowance:
         self._ask_at[queue] = time.monotonic() + pause.next()
 
     def _take(self, queue: str, wanted: int) -> None:
-        work = partial(controls.take_share, store=self._db.store, queue=queue, worker=self._name, wanted=wanted, lasts=self._lasts)
-        share = self._db.database.run(work, name="share")
+        share = self._core.write(controls.take_share, queue, self._name, wanted, self._lasts)
         if share is None:
-            self._look_again = 0.0  # there is no limit any more
+            self._refresh_at = 0.0  # the limit has been removed
             share = wanted
         self._shares[queue] = share
 
