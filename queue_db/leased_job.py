@@ -37,7 +37,7 @@ def claimed_by(claimant: object) -> Iterator[None]:
 
 
 class Lock(Protocol):
-    """Held by one at a time, who may take it again."""
+    """A reentrant lock."""
 
     def acquire(self, blocking: bool = True) -> object: ...
     def release(self) -> None: ...
@@ -61,59 +61,16 @@ class Settler(Protocol):
     def transaction(self) -> AbstractContextManager[Connection]: ...
 
 
-class LeasedJob:
-    """A claimed job: its data, and the verbs that settle it.
+class JobData:
+    """The data of a claimed job, as it was when it was claimed."""
 
-    Each verb answers with a :class:`Verdict`: APPLIED, or LOST when the lease ran out and the job is no longer this worker's. A
-    lost lease is a normal outcome: stop, another worker has the job.
-    """
+    __slots__ = ("_limit", "_row", "queue")
 
-    __slots__ = (
-        "_claimed_at",
-        "_codec",
-        "_limit",
-        "_lost",
-        "_payload",
-        "_queue",
-        "_report_to",
-        "_row",
-        "claimant",
-        "dead",
-        "lease_ends",
-        "lock",
-        "misfit",
-        "settled",
-        "settled_by",
-        "token",
-        "version",
-    )
-
-    def __init__(self, row: ClaimedRow, queue: Settler, codec: Codec, token: str) -> None:
+    def __init__(self, row: ClaimedRow, queue: str, limit: int | None = None) -> None:
         self._row = row
-        self._queue = queue
-        self._codec = codec
-        self._payload: tuple[Any] | None = None
-        self._lost: threading.Event | None = None
-        self._limit: int | None = None
-        self._report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None = None
-        self.token = token
-        #: The fencing token; goes up when the lease is extended.
-        self.version = row.version
-        #: End of the lease by the database's clock, microseconds since 1970.
-        self.lease_ends = row.available_at
-        self._claimed_at: int | None = None
-        #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
-        self.lock: Lock = threading.RLock()
-        #: Whether a verb of this object has ended the lease, also in a caller's transaction.
-        self.settled = False
-        #: The verb that did: complete, fail, bury, snooze, defer, release or cancel; None before.
-        self.settled_by: str | None = None
-        #: Whether the job died by that verb.
-        self.dead = False
-        #: What is wrong with its payload, once that was read: it cannot be decoded, or does not fit its handler's schema.
-        self.misfit: PayloadError | None = None
-        #: The run of a worker that claimed it; None: another program.
-        self.claimant = _claimant.get()
+        self._limit = limit
+        #: The name of its queue.
+        self.queue = queue
 
     @property
     def id(self) -> int:
@@ -121,42 +78,14 @@ class LeasedJob:
         return self._row.id
 
     @property
-    def source(self) -> Settler:
-        """The queue object that it was claimed from."""
-        return self._queue
-
-    @property
-    def queue(self) -> str:
-        """The name of its queue."""
-        return self._queue.name
+    def version(self) -> int:
+        """The fencing token."""
+        return self._row.version
 
     @property
     def kind(self) -> str:
-        """What is to be done."""
+        """Name that selects the handler."""
         return self._row.kind
-
-    @property
-    def payload(self) -> Any:
-        """With what it is to be done, decoded at the first look.
-
-        :raises PayloadError: when the stored text is not the codec's (an INSERT by hand); ``payload_text`` has it as it is.
-        """
-        if self._payload is None:
-            try:
-                self._payload = (self._codec.decode(self._row.payload),)
-            except Exception as error:
-                self.misfit = PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}")
-                raise self.misfit from error
-        return self._payload[0]
-
-    def understood(self, payload: Any) -> None:
-        """Let :attr:`payload` be this: what a schema has made of the stored one."""
-        self._payload = (payload,)
-
-    @property
-    def payload_text(self) -> str:
-        """The payload as it is stored."""
-        return self._row.payload
 
     @property
     def headers(self) -> Mapping[str, Any]:
@@ -170,42 +99,28 @@ class LeasedJob:
 
     @property
     def attempts(self) -> int:
-        """Which attempt this is, from 1."""
+        """Number of this attempt, from 1."""
         return self._row.attempts
 
     @property
     def max_attempts(self) -> int:
-        """After this many failed attempts the job is dead: as its handler says, or else the job."""
+        """After this many failed attempts the job is dead. The handler's limit, or else the job's."""
         return self._limit or self._row.max_attempts
-
-    def limit_attempts(self, most: int) -> None:
-        """Let :attr:`max_attempts` be the handler's; the row gets it when the attempt fails."""
-        self._limit = most
-
-    @property
-    def limited(self) -> bool:
-        """Whether :attr:`max_attempts` is another than the row's."""
-        return self._limit is not None and self._limit != self._row.max_attempts
 
     @property
     def unique_key(self) -> str | None:
-        """The key that keeps a second live job out."""
+        """At most one live job of the queue has this key."""
         return self._row.unique_key
 
     @property
     def group(self) -> str | None:
-        """Of the jobs of one group so many run at once as the queue says, by default one."""
+        """Jobs of one group run one at a time, or as many at once as the queue's limit allows."""
         return self._row.group_key
 
     @property
     def batch(self) -> int | None:
-        """The batch that it was enqueued in, as ``db.batch`` takes it."""
+        """Id of the batch that it was enqueued in, for ``db.batch``."""
         return self._row.callback_id
-
-    @property
-    def links(self) -> JobLinks | None:
-        """Its group and its callback; None: it has neither."""
-        return links_of(self.queue, self._row)
 
     @property
     def created_at(self) -> datetime:
@@ -217,8 +132,117 @@ class LeasedJob:
         """When it was due; aware, UTC."""
         return None if self._row.due_at is None else from_micros(self._row.due_at)
 
+    @property
+    def last_error(self) -> str | None:
+        """Error of the previous attempt."""
+        return self._row.last_error
+
+    @property
+    def fence(self) -> str:
+        """``id:version`` for outside systems: refuse a request with a lower version than you have seen for this id."""
+        return f"{self.id}:{self.version}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.fence} {self.kind!r} in {self.queue!r}, attempt {self.attempts}/{self.max_attempts}>"
+
+
+class LeasedJob(JobData):
+    """A claimed job: its data, and the verbs that settle it.
+
+    Each verb returns a :class:`Verdict`: APPLIED, or LOST when the lease ended and the job may belong to another worker. A lost
+    lease is a normal outcome: stop, another worker has the job.
+    """
+
+    __slots__ = (
+        "_claimed_at",
+        "_codec",
+        "_lost",
+        "_payload",
+        "_report_to",
+        "claimant",
+        "dead",
+        "lease_ends",
+        "lock",
+        "misfit",
+        "settled",
+        "settled_by",
+        "source",
+        "token",
+        "version",
+    )
+
+    version: int
+
+    def __init__(self, row: ClaimedRow, source: Settler, codec: Codec, token: str) -> None:
+        super().__init__(row, source.name)
+        #: The queue object that it was claimed from.
+        self.source = source
+        self._codec = codec
+        self._payload: tuple[Any] | None = None
+        self._lost: threading.Event | None = None
+        self._report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None = None
+        self.token = token
+        #: The fencing token; goes up when the lease is extended.
+        self.version = row.version
+        #: End of the lease by the database's clock, microseconds since 1970.
+        self.lease_ends = row.available_at
+        self._claimed_at: int | None = None
+        #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
+        self.lock: Lock = threading.RLock()
+        #: Whether a verb of this object has ended the lease, also in a caller's transaction.
+        self.settled = False
+        #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None before.
+        self.settled_by: str | None = None
+        #: Whether the job died by that verb.
+        self.dead = False
+        #: Why its payload could not be read: the codec cannot decode it, or it does not fit the handler's schema. None: it could.
+        self.misfit: PayloadError | None = None
+        #: The worker run that claimed it; None: a program without a worker.
+        self.claimant = _claimant.get()
+
+    @property
+    def payload(self) -> Any:
+        """The payload, decoded when it is first read.
+
+        :raises PayloadError: the codec cannot decode the stored text (an INSERT by hand); ``payload_text`` has it as it is.
+        """
+        if self._payload is None:
+            try:
+                self._payload = (self._codec.decode(self._row.payload),)
+            except Exception as error:
+                self.misfit = PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}")
+                raise self.misfit from error
+        return self._payload[0]
+
+    @property
+    def payload_text(self) -> str:
+        """The payload as it is stored."""
+        return self._row.payload
+
+    def understood(self, payload: Any) -> None:
+        """Replace :attr:`payload` by what the handler's schema made of it."""
+        self._payload = (payload,)
+
+    def limit_attempts(self, most: int) -> None:
+        """Set :attr:`max_attempts` to the handler's limit; the row gets it when the attempt fails."""
+        self._limit = most
+
+    @property
+    def limited(self) -> bool:
+        """Whether :attr:`max_attempts` differs from the row's."""
+        return self._limit is not None and self._limit != self._row.max_attempts
+
+    @property
+    def links(self) -> JobLinks | None:
+        """Its group and its callback; None: it has neither."""
+        return links_of(self.queue, self._row)
+
+    def snapshot_row(self) -> ClaimedRow:
+        """The row without the payload, for a copy that brings its own."""
+        return self._row._replace(payload="", version=self.version, max_attempts=self.max_attempts)
+
     def leased_for(self, micros: int) -> None:
-        """Say how long the lease was at first, so that :attr:`waited` is known."""
+        """Set the first length of the lease, from which :attr:`waited` is computed."""
         self._claimed_at = self._row.available_at - micros
 
     @property
@@ -234,20 +258,10 @@ class LeasedJob:
         return from_micros(self.lease_ends)
 
     @property
-    def last_error(self) -> str | None:
-        """Why the attempt before failed."""
-        return self._row.last_error
-
-    @property
-    def fence(self) -> str:
-        """``id:version`` for outside systems: refuse what comes with a lower version than you have seen for this id."""
-        return f"{self.id}:{self.version}"
-
-    @property
     def lost(self) -> threading.Event:
-        """Set by a worker when it learns that the lease is lost, the job cancelled, or its time over: stop, nothing will count.
+        """Set by a worker when the lease is lost, the job cancelled, or its timeout over: stop, no result will count.
 
-        A handler that runs for long looks at it between two steps: ``if job.lost.is_set(): return``.
+        A long handler checks it between two steps: ``if job.lost.is_set(): return``.
         """
         if self._lost is None:
             with self.lock:
@@ -262,7 +276,7 @@ class LeasedJob:
 
         :raises LeaseLostError: the lease was lost; what the block wrote is rolled back.
         """
-        with self._queue.transaction() as connection:
+        with self.source.transaction() as connection:
             yield connection
             self.complete(using=connection).require(self)
 
@@ -272,31 +286,31 @@ class LeasedJob:
         With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Call
         ``.require()`` on the verdict there, so that a lost lease rolls the writes back.
         """
-        return self._queue.complete_many([self], using=using)[0]
+        return self.source.complete_many([self], using=using)[0]
 
     def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
         """The attempt failed: try again after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
-        return self._queue.fail_many([self], error, retry_in=retry_in)[0]
+        return self.source.fail_many([self], error, retry_in=retry_in)[0]
 
     def snooze(self, seconds: float) -> Verdict:
         """Come back in ``seconds``; this does not count as an attempt."""
-        return self._queue.snooze_many([self], seconds)[0]
+        return self.source.snooze_many([self], seconds)[0]
 
     def release(self) -> Verdict:
         """Give the job back at once, unworked; this does not count as an attempt."""
-        return self._queue.release_many([self])[0]
+        return self.source.release_many([self])[0]
 
     def extend(self, seconds: float) -> Verdict:
         """Hold the lease for ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
-        return self._queue.extend_many([self], seconds)[0]
+        return self.source.extend_many([self], seconds)[0]
 
     def cancel(self) -> Verdict:
         """The work is no longer wanted: the job leaves the queue."""
-        return self._queue.cancel_many([self])[0]
+        return self.source.cancel_many([self])[0]
 
     def bury(self, error: BaseException | str) -> Verdict:
         """Trying again is pointless: send the job to the dead table."""
-        return self._queue.bury_many([self], error)[0]
+        return self.source.bury_many([self], error)[0]
 
     def progress(self, fraction: float, note: str | None = None) -> Verdict:
         """Say how far the work is: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt has the job.
@@ -308,7 +322,7 @@ class LeasedJob:
         :param note: a few words, cut at 200 characters.
         """
         report = ProgressReport(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
-        return self._queue.progress_of(self, report) if self._report_to is None else self._report_to(self, report)
+        return self.source.progress_of(self, report) if self._report_to is None else self._report_to(self, report)
 
     def report_progress_to(self, receiver: Callable[[LeasedJob, ProgressReport], Verdict]) -> None:
         """Let :meth:`progress` call ``receiver`` instead of writing at once."""
@@ -328,9 +342,6 @@ class LeasedJob:
             case Dead(reason):
                 return self.bury(reason)
         raise ArgumentError(f"a handler returned {outcome!r}: return nothing, Snooze, Retry, Cancel or Dead")
-
-    def __repr__(self) -> str:
-        return f"<LeasedJob {self.fence} {self.kind!r} in {self.queue!r}, attempt {self.attempts}/{self.max_attempts}>"
 
     def __reduce__(self) -> Any:
         raise ArgumentError("a leased job belongs to the process that claimed it: send its id, payload and fence instead")

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.database import Turn
 from queue_db.aio.running import joined, run, within
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import JobData, LeasedJob
 from queue_db.model import Verdict
 from queue_db.outcomes import Outcome
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from queue_db.aio.queue import AsyncQueue
 
 
-class AsyncLeasedJob:
+class AsyncLeasedJob(JobData):
     """A claimed job: its data, and the verbs that settle it.
 
-    Each verb answers with a :class:`Verdict`: APPLIED, or LOST when the lease ran out and the job is no longer this worker's. A
-    lost lease is a normal outcome: stop, another worker has the job.
+    Each verb returns a :class:`Verdict`: APPLIED, or LOST when the lease ended and the job may belong to another worker. A lost
+    lease is a normal outcome: stop, another worker has the job.
     """
 
     __slots__ = ("leased", "source")
 
     def __init__(self, leased: LeasedJob, source: AsyncQueue) -> None:
+        super().__init__(leased.snapshot_row(), leased.queue)
         #: The queue object that it was claimed from.
         self.source = source
         #: The same job, for synchronous code in a greenlet.
@@ -36,34 +37,16 @@ class AsyncLeasedJob:
         # Verbs of one job in two tasks, a heartbeat's extend and the handler's complete, take turns as threads do.
         leased.lock = Turn()
 
-    def __repr__(self) -> str:
-        return f"<Async{repr(self.leased)[1:]}"
-
     @property
     def version(self) -> int:
         """The fencing token; goes up when the lease is extended."""
         return self.leased.version
 
     @property
-    def id(self) -> int:
-        """The job's number; never used again."""
-        return self.leased.id
-
-    @property
-    def queue(self) -> str:
-        """The name of its queue."""
-        return self.leased.queue
-
-    @property
-    def kind(self) -> str:
-        """What is to be done."""
-        return self.leased.kind
-
-    @property
     def payload(self) -> Any:
-        """With what it is to be done, decoded at the first look.
+        """The payload, decoded when it is first read.
 
-        :raises PayloadError: when the stored text is not the codec's (an INSERT by hand); ``payload_text`` has it as it is.
+        :raises PayloadError: the codec cannot decode the stored text (an INSERT by hand); ``payload_text`` has it as it is.
         """
         return self.leased.payload
 
@@ -73,64 +56,9 @@ class AsyncLeasedJob:
         return self.leased.payload_text
 
     @property
-    def headers(self) -> Mapping[str, Any]:
-        """The headers given at enqueue; empty when there were none."""
-        return self.leased.headers
-
-    @property
-    def priority(self) -> int:
-        """Lower number first."""
-        return self.leased.priority
-
-    @property
-    def attempts(self) -> int:
-        """Which attempt this is, from 1."""
-        return self.leased.attempts
-
-    @property
-    def max_attempts(self) -> int:
-        """After this many failed attempts the job is dead: as its handler says, or else the job."""
-        return self.leased.max_attempts
-
-    @property
-    def unique_key(self) -> str | None:
-        """The key that keeps a second live job out."""
-        return self.leased.unique_key
-
-    @property
-    def created_at(self) -> datetime:
-        """When it was enqueued; aware, UTC."""
-        return self.leased.created_at
-
-    @property
-    def due_at(self) -> datetime | None:
-        """When it was due; aware, UTC."""
-        return self.leased.due_at
-
-    @property
     def lease_expires(self) -> datetime:
         """End of the lease by the database's clock; aware, UTC."""
         return self.leased.lease_expires
-
-    @property
-    def last_error(self) -> str | None:
-        """Why the attempt before failed."""
-        return self.leased.last_error
-
-    @property
-    def fence(self) -> str:
-        """``id:version`` for outside systems: refuse what comes with a lower version than you have seen for this id."""
-        return self.leased.fence
-
-    @property
-    def group(self) -> str | None:
-        """Of the jobs of one group so many run at once as the queue says, by default one."""
-        return self.leased.group
-
-    @property
-    def batch(self) -> int | None:
-        """The batch that it was enqueued in, as ``db.batch`` takes it."""
-        return self.leased.batch
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:

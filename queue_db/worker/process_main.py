@@ -15,7 +15,6 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from functools import reduce
 from importlib.util import find_spec
 from queue import SimpleQueue
@@ -175,7 +174,8 @@ def _answer(call: Call, send: Callable[[Answer], None]) -> Answer:
         module: Any = importlib.import_module(call.function.module)
         function = reduce(getattr, call.function.name.split("."), module)
         send(Begun())
-        outcome = function(replace(job, tell=send))
+        job.tell = send
+        outcome = function(job)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only
         return _raised(error)
     try:

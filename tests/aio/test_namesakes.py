@@ -42,7 +42,7 @@ WITHOUT = {
     "LeasedJob.understood": "for the worker, which is synchronous",
     "LeasedJob.lost": "set by the worker, which is synchronous",
     "LeasedJob.waited": "known to the worker, which is synchronous",
-    "LeasedJob.source": "an attribute there",
+    "LeasedJob.snapshot_row": "for the package's own use",
 }
 
 #: What is there for asyncio alone, or is an attribute of the other.
