@@ -1,6 +1,7 @@
-"""What each database says differently. The capability table of the docs is printed from these classes."""
+"""What differs between databases. The capability table of the docs is generated from these classes."""
 
 from queue_db.dialects import mysql, postgresql, sqlite
-from queue_db.dialects.base import Dialect, Listener, dialect_for, registered
+from queue_db.dialects.base import Dialect, dialect_for, registered
+from queue_db.dialects.listening import Listener
 
 __all__ = ["Dialect", "Listener", "dialect_for", "mysql", "postgresql", "registered", "sqlite"]

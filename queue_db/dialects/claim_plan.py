@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, Update, bindparam, null, select, update
 
 from queue_db.dialects.statements import matching
-from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow
+from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow, ClaimResult
 
 if TYPE_CHECKING:
-    from queue_db.dialects.base import Dialect
+    from queue_db.dialects.seam import ClaimSeam
 
 #: Where a claim's rows have what: they begin with the columns of a claimed job.
 ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
@@ -57,22 +58,36 @@ class ClaimPlan:
     returning: Sequence[ColumnElement[Any]]
 
 
-@dataclass(slots=True)
-class TakeResult:
-    """What a claim took: rows that begin with ``returning``; the candidates' ``(priority, head)``; unseen priorities.
+_COLUMNS = len(ClaimedRow._fields)
+_in_claim_order = attrgetter("priority", "due_at", "id")
 
-    Not ``conclusive``: less was taken than could be, and nobody knows why.
-    """
 
-    rows: Sequence[Sequence[Any]]
-    candidates: int
-    heads: Mapping[int, int]
-    unseen: Sequence[int]
-    conclusive: bool = True
+def result_of(
+    parameters: Mapping[str, Any],
+    rows: Sequence[Sequence[Any]] = (),
+    candidates: int = 0,
+    *,
+    heads: Mapping[int, int] | None = None,
+    unseen: Sequence[int] = (),
+    conclusive: bool = True,
+) -> ClaimResult:
+    """The result of a claim with these ``parameters``, which won ``rows`` (they begin with ``returning``) of its ``candidates``."""
+    won = [ClaimedRow._make(row[:_COLUMNS]) for row in rows]
+    if len(won) > 1:
+        won.sort(key=_in_claim_order)
+    return ClaimResult(
+        queue=parameters["in_queue"],
+        limit=parameters["limit"],
+        rows=tuple(won),
+        missed=candidates - len(won),
+        heads={} if heads is None else heads,
+        unseen=tuple(unseen),
+        conclusive=conclusive,
+    )
 
 
 @lru_cache(maxsize=256)
-def change_of(dialect: Dialect, plan: ClaimPlan, *, one: bool) -> Update:
+def change_of(dialect: ClaimSeam, plan: ClaimPlan, *, one: bool) -> Update:
     """The change that takes candidates."""
     jobs = plan.jobs
     values = plan.values
@@ -83,7 +98,7 @@ def change_of(dialect: Dialect, plan: ClaimPlan, *, one: bool) -> Update:
 
 
 @lru_cache(maxsize=256)
-def won_by(dialect: Dialect, plan: ClaimPlan) -> Select[Any]:
+def won_by(dialect: ClaimSeam, plan: ClaimPlan) -> Select[Any]:
     """What a claim has won of its candidates."""
     jobs = plan.jobs
     among = jobs.c.id.in_(bindparam("of_ids", expanding=True))
@@ -104,7 +119,7 @@ def look(plan: ClaimPlan) -> Any:
 
 
 @lru_cache(maxsize=256)
-def fast_path_look(dialect: Dialect, plan: ClaimPlan) -> Any:
+def fast_path_look(dialect: ClaimSeam, plan: ClaimPlan) -> Any:
     """Candidates of a single range, in the same columns; a slice knows of no head."""
     assert plan.fast_path is not None  # noqa: S101 - or nobody would have asked
     assert plan.before is not None  # noqa: S101

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, bindparam
+from sqlalchemy import BigInteger, ColumnElement, bindparam, case
 from sqlalchemy.exc import CompileError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
@@ -62,3 +62,11 @@ def moment(settable: bool, *, after_waiting: bool = False) -> ColumnElement[int]
     if settable:
         return bindparam("now", type_=BigInteger())
     return now_us_after_waiting() if after_waiting else now_us()
+
+
+def due_time(now: Any, after: Any, not_before: Any) -> ColumnElement[int]:
+    """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
+
+    Never before now, so that claims may remember where the due jobs begin.
+    """
+    return case((now + after >= not_before, now + after), else_=not_before)

@@ -1,14 +1,33 @@
-"""A connection that hears what PostgreSQL notifies, with psycopg2."""
+"""Connections that receive notifications: of PostgreSQL, with psycopg2."""
 
 from __future__ import annotations
 
 import select
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Engine
 
 from queue_db.errors import TransientStorageError
+
+
+class Listener(Protocol):
+    """A connection that receives notifications."""
+
+    def fileno(self) -> int:
+        """The descriptor for ``select``: readable when a notification has arrived."""
+        ...
+
+    def received(self) -> set[str]:
+        """The notifications since the last call.
+
+        :raises StorageError: the connection is broken.
+        """
+        ...
+
+    def close(self) -> None:
+        """Receive no more."""
+        ...
 
 
 class PostgreSQLListener:
@@ -34,7 +53,7 @@ class PostgreSQLListener:
     def fileno(self) -> int:
         return int(self._raw.fileno())
 
-    def heard(self) -> set[str]:
+    def received(self) -> set[str]:
         try:
             while select.select([self._raw], [], [], 0)[0]:
                 before = len(self._raw.notifies)
@@ -43,9 +62,9 @@ class PostgreSQLListener:
                     break
         except (self._driver.Error, OSError, ValueError) as error:
             raise TransientStorageError(f"listen: {error}", statement_name="listen", server_away=True) from error
-        heard = {notice.payload for notice in self._raw.notifies}
+        received = {notice.payload for notice in self._raw.notifies}
         self._raw.notifies.clear()
-        return heard
+        return received
 
     def close(self) -> None:
         if self._raw is not None:

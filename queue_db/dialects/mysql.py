@@ -36,9 +36,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from queue_db.dialects import asynchronous, jdbc
-from queue_db.dialects.base import Dialect, Rows, Statement
+from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import instant, now_us
+from queue_db.dialects.seam import Rows, Statement
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.tabbed import Value, written
 from queue_db.dialects.transactions import savepoint

@@ -30,13 +30,14 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from queue_db.dialects import transactions
-from queue_db.dialects.base import ReturningDialect, Rows
+from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.chunks import Unpacked
-from queue_db.dialects.claim_plan import ClaimPlan, TakeResult
+from queue_db.dialects.claim_plan import ClaimPlan, result_of
 from queue_db.dialects.clock import instant, now_us
+from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.errors import ArgumentError
-from queue_db.model import Capability, Fault
+from queue_db.model import Capability, ClaimResult, Fault
 
 
 @compiles(now_us, "sqlite")
@@ -170,14 +171,14 @@ class SQLite(ReturningDialect):
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
-    ) -> TakeResult:
+    ) -> ClaimResult:
         rows = self.fetch(connection, _take(plan), parameters)
         unseen: list[int] = []
         if plan.unseen is not None and len(rows) < parameters["limit"]:
             # RETURNING tells nothing of rows that were not taken.
             unseen = sorted(priority for (priority,) in self.fetch(connection, plan.unseen, parameters))
         # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
-        return TakeResult(rows, len(rows), {}, unseen)
+        return result_of(parameters, rows, len(rows), unseen=unseen)
 
     def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
         connection.execute(delete(jobs).where(jobs.c.id.in_(select(held.c.id).where(which))))

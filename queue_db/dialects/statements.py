@@ -1,4 +1,4 @@
-"""Statements that are made once for each table and kept, so that they need to be compiled once only."""
+"""Statements that are built once for each table and kept, so that they are compiled once."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Delete, Select, Table, and_, bindparam, delete, insert, or_, select, tuple_
+from sqlalchemy import BindParameter, ColumnElement, Delete, Select, Table, and_, bindparam, delete, insert, or_, select, tuple_
 
 from queue_db.model import NewJob
 
 if TYPE_CHECKING:
-    from queue_db.dialects.base import Dialect
+    from queue_db.dialects.seam import ClaimSeam
 
 Pairs = Sequence[tuple[int, int]]
 """``(id, version)`` of jobs."""
 
 Columns = tuple[str, ...]
 
-# Columns of a new job that are inserted as they are given; of most jobs without the last two, which would cost a tenth.
+# Columns of a new job that are inserted unchanged; most jobs have no values in the last two, which would cost a tenth.
 _PLAIN = ("queue", "kind", "payload", "headers", "priority", "max_attempts", "unique_key")
 _TIED = (*_PLAIN, "group_key", "callback_id")
 
 
 def copied(rows: Sequence[NewJob]) -> Columns:
-    """The columns of these jobs that are inserted as they are given: the first fields of a :class:`NewJob`."""
+    """The columns of these jobs that are inserted unchanged: the first fields of a :class:`NewJob`."""
     return _TIED if any(row.group_key is not None or row.callback_id is not None for row in rows) else _PLAIN
 
 
@@ -34,12 +34,12 @@ def new(columns: Columns) -> list[str]:
 
 
 def tied(table: Table) -> ColumnElement[bool]:
-    """Which jobs have more hanging on them than their work, that is done when they leave."""
+    """Jobs with a group or a callback, which change when the job leaves."""
     return or_(table.c.group_key.is_not(None), table.c.callback_id.is_not(None))
 
 
 def stays(table: Table) -> ColumnElement[bool]:
-    """Which jobs keep their row in ``jobs`` while a stream holds them: those on which more hangs than their work.
+    """Jobs whose row stays in ``jobs`` while a stream holds them: those with a unique key, a group or a callback.
 
     :param table: ``jobs`` or ``held``.
     """
@@ -48,18 +48,23 @@ def stays(table: Table) -> ColumnElement[bool]:
 
 @lru_cache(maxsize=64)
 def insert_into(jobs: Table, columns: Columns) -> Any:
-    """One row of these columns, its values called :func:`new`."""
+    """Insert one row of these columns; its parameters are :func:`new`."""
     return insert(jobs).values({name: bindparam(f"new_{name}") for name in columns})
 
 
-def matching(jobs: Table, *, one: bool) -> ColumnElement[bool]:
-    """:meth:`Dialect.match` for the parameters of :func:`wanted`: part of a statement that is made once and kept."""
+def matching(jobs: Table, *, one: bool, pairs: Pairs = ()) -> ColumnElement[bool]:
+    """Rows whose ``(id, version)`` is one of ``pairs``; without ``pairs`` part of a kept statement, for :func:`wanted`."""
+    given = wanted(pairs) if pairs else {}
+
+    def of(name: str, *, expanding: bool = False) -> BindParameter[Any]:
+        return bindparam(name, given[name], expanding=expanding) if given else bindparam(name, expanding=expanding)
+
     if one:
-        return and_(jobs.c.id == bindparam("of_id"), jobs.c.version == bindparam("of_version"))
+        return and_(jobs.c.id == of("of_id"), jobs.c.version == of("of_version"))
     # The ids alone drive the primary key; not every planner sees a range in the pairs.
     return and_(
-        jobs.c.id.in_(bindparam("of_ids", expanding=True)),
-        tuple_(jobs.c.id, jobs.c.version).in_(bindparam("of_pairs", expanding=True)),
+        jobs.c.id.in_(of("of_ids", expanding=True)),
+        tuple_(jobs.c.id, jobs.c.version).in_(of("of_pairs", expanding=True)),
     )
 
 
@@ -72,19 +77,19 @@ def wanted(pairs: Pairs) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def delete_of(dialect: Dialect, jobs: Table, *, one: bool) -> Delete:
-    """Delete what matches."""
+def delete_of(dialect: ClaimSeam, jobs: Table, *, one: bool) -> Delete:
+    """Delete the rows of :func:`matching`."""
     return dialect.by_id(delete(jobs).where(matching(jobs, one=one)), jobs)
 
 
 @lru_cache(maxsize=64)
 def delete_returning(jobs: Table, *, one: bool) -> Any:
-    """Delete what matches, and return the ids."""
+    """Delete the rows of :func:`matching` and return their ids."""
     return delete(jobs).where(matching(jobs, one=one)).returning(jobs.c.id)
 
 
 @lru_cache(maxsize=64)
-def hold_of(dialect: Dialect, jobs: Table, *, one: bool) -> Select[Any]:
-    """Lock what matches, in id order."""
+def hold_of(dialect: ClaimSeam, jobs: Table, *, one: bool) -> Select[Any]:
+    """Lock the rows of :func:`matching` in id order."""
     query = select(jobs.c.id, jobs.c.version).where(matching(jobs, one=one)).order_by(jobs.c.id)
     return dialect.lock_rows(dialect.by_id(query, jobs), skip=False)

@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, case, or_, select, update
 
-from queue_db.dialects.base import due_time
-from queue_db.dialects.clock import moment
+from queue_db.dialects.clock import due_time, moment
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
 from queue_db.model import NewJob
 from queue_db.store import groups, windows

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import BigInteger, Connection, Integer, Row, Table, bindparam, case, func, literal, select, union_all, update
 
-from queue_db.dialects.base import Dialect, due_time
-from queue_db.dialects.clock import moment
+from queue_db.dialects import Dialect
+from queue_db.dialects.clock import due_time, moment
 from queue_db.dialects.transactions import own
 from queue_db.model import Capability, NewJob
 from queue_db.store.base import Store, each, next_version

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -75,8 +74,6 @@ _OTHERS = (1, 2, 4, 8, MOST_ASKED)
 _NEVER = 2**63 - 1
 
 _COLUMNS = ClaimedRow._fields
-_WIDTH = len(_COLUMNS)
-_in_claim_order = attrgetter("priority", "due_at", "id")
 
 
 def claim(connection: Connection, store: Store, request: ClaimRequest, window: CandidateWindow) -> ClaimResult:
@@ -98,21 +95,9 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
         parameters["front"] = min(window.start, request.limit)
     fast_path = request.fast_path and plan.fast_path is not None
     delete_on_claim = request.delete_on_claim and fast_path
-    taken = store.dialect.take(connection, plan, parameters, fast_path=fast_path, delete_on_claim=delete_on_claim)
-    rows = [ClaimedRow._make(row[:_WIDTH]) for row in taken.rows]
-    if len(rows) > 1:
-        rows.sort(key=_in_claim_order)
-    return ClaimResult(
-        queue=request.queue,
-        limit=request.limit,
-        rows=tuple(rows),
-        missed=taken.candidates - len(rows),
-        window=window.width,
-        heads=taken.heads,
-        unseen=tuple(taken.unseen),
-        conclusive=taken.conclusive,
-        deleted=delete_on_claim,
-    )
+    result = store.dialect.take(connection, plan, parameters, fast_path=fast_path, delete_on_claim=delete_on_claim)
+    result.window, result.deleted = window.width, delete_on_claim
+    return result
 
 
 def anything_due(connection: Connection, store: Store, request: ClaimRequest) -> bool:

@@ -19,9 +19,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects.base import due_time
 from queue_db.dialects.chunks import FIELDS, jobs_of, unpack, whole
-from queue_db.dialects.clock import moment
+from queue_db.dialects.clock import due_time, moment
 from queue_db.dialects.tabbed import Value
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import StagingError

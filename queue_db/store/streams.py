@@ -37,6 +37,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from queue_db.dialects.bulk import Move
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs, stays
 from queue_db.dialects.transactions import savepoint
@@ -459,17 +460,9 @@ def _claim(connection: Connection, store: Store, row: Row[Any], batch: int, clai
         "claim_token": claim,
         "worker": f"stream {row.name}"[:100],
     }
-    return store.dialect.move_to_held(
-        connection,
-        jobs,
-        held,
-        due=due,
-        limit=limit,
-        values=values,
-        reserved=reserved if keyed else None,
-        skip=connection.execute(others).first() is not None,
-        parameters=store.time(),
-    )
+    skip = connection.execute(others).first() is not None
+    move = Move(jobs, held, due, limit, values, reserved if keyed else None, skip)
+    return store.dialect.move_to_held(connection, move, store.time())
 
 
 def _parts(

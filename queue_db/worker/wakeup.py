@@ -79,7 +79,7 @@ class Wakeup:
             names.add(self._names.popleft())
         if listener is not None and listener in ready:
             try:
-                names |= listener.heard()
+                names |= listener.received()
             except QueueDBError as error:
                 self._broken(error)
         return names

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, text, true
 
 from queue_db import Queue, QueueDB
-from queue_db.dialects import claim_plan, mysql, postgresql
+from queue_db.dialects import claim_plan, mysql, postgresql_claim
 from queue_db.model import ClaimResult
 from queue_db.removal import Delete
 from queue_db.store import LowWaterMarks, Store, lease, settle
@@ -75,7 +75,7 @@ class TestWithoutTheVersionCheck:
             test_claim_loses.test_claim_loses_between_its_look_and_its_update(kind, never, on.clock, on.queue, on.rival, "claim")
 
         check(stage())
-        monkeypatch.setattr(claim_plan, "matching", lambda jobs, one: jobs.c.id == bindparam("of_id"))
+        monkeypatch.setattr(claim_plan, "matching", lambda jobs, **_: jobs.c.id == bindparam("of_id"))
         with pytest.raises(AssertionError):
             check(stage())
 
@@ -85,7 +85,7 @@ class TestWithoutTheVersionCheck:
             settling.TestFence().test_mixed_verdicts_stand_by_position(on.queue, on.rival, on.clock)
 
         check(stage())
-        monkeypatch.setattr(postgresql, "tuple_", lambda *_: SimpleNamespace(in_=lambda _: true()))
+        monkeypatch.setattr(postgresql_claim, "tuple_", lambda *_: SimpleNamespace(in_=lambda _: true()))
         with pytest.raises(AssertionError):
             check(stage())
 

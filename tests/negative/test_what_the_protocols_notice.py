@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
 from queue_db import QueueDB, StorageError
 from queue_db.dialects import transactions
 from queue_db.dialects.base import Dialect
+from queue_db.dialects.bulk import Move
 from queue_db.errors import CheckpointMismatchError
 from queue_db.store import Store, staging, streams
 from queue_db.store.staging import Load, Published
@@ -193,21 +194,13 @@ def break_the_count_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> None:
     """A claim takes jobs that were due at its read, whatever their state is now."""
 
-    def move_to_held(
-        _dialect: object,
-        connection: Connection,
-        jobs: Table,
-        held: Table,
-        *,
-        due: Sequence[ColumnElement[bool]],
-        limit: int,
-        values: Mapping[str, ColumnElement[Any]],
-        parameters: Mapping[str, Any],
-        **_: Any,
-    ) -> int:
-        found = select(jobs.c.id).where(*due).order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id).limit(limit)
+    def move_to_held(_dialect: object, connection: Connection, move: Move, parameters: Mapping[str, Any]) -> int:
+        jobs, values = move.jobs, move.values
+        found = select(jobs.c.id).where(*move.due).order_by(jobs.c.priority, jobs.c.available_at, jobs.c.id).limit(move.limit)
         ids = list(connection.execute(found, parameters).scalars())
-        connection.execute(insert(held).from_select(list(values), select(*values.values()).where(jobs.c.id.in_(ids))), parameters)
+        connection.execute(
+            insert(move.held).from_select(list(values), select(*values.values()).where(jobs.c.id.in_(ids))), parameters
+        )
         connection.execute(delete(jobs).where(jobs.c.id.in_(ids)))
         return len(ids)
 

@@ -4,5 +4,5 @@
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET available_at = CASE WHEN (jobs.due_at > (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))) THEN jobs.due_at ELSE (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) END,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (:param_1);
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (:of_pairs);

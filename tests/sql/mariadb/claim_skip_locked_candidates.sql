@@ -1,6 +1,6 @@
 -- claim_skip_locked_candidates: skip_locked
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
 -- Always: delete_mark_1 = 0, param_1 = 1, param_2 = 1
 SELECT candidate.id, candidate.kind, candidate.payload, candidate.headers, candidate.priority, candidate.available_at,
     candidate.due_at, candidate.version, candidate.attempts, candidate.max_attempts, candidate.unique_key,

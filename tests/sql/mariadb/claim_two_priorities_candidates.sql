@@ -1,6 +1,6 @@
 -- claim_two_priorities_candidates: optimistic or adaptive, with two priorities in the queue
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.base.Dialect.take
+-- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
 -- Always: delete_mark_1 = 0, delete_mark_2 = 0, param_1 = 1, param_2 = 1, param_3 = 1
 SELECT candidate.id, candidate.kind, candidate.payload, candidate.headers, candidate.priority, candidate.available_at,
     candidate.due_at, candidate.version, candidate.attempts, candidate.max_attempts, candidate.unique_key,

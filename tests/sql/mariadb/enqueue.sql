@@ -2,7 +2,7 @@
 -- Also: enqueue_unique_for_insert_jobs, complete_grouped_insert_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.base.Dialect.insert_new > dialects.mysql.MySQL.bulk_load
+--   dialects.seam.ClaimSeam.insert_new > dialects.mysql.MySQL.bulk_load
 INSERT INTO jobs(queue, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at)
 VALUES (:queue, :kind, :payload, :headers, :priority, CASE WHEN ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01',
     UTC_TIMESTAMP(6))) + :now_us_1 >= :param_1) THEN (TIMESTAMPDIFF(MICROSECOND, '1970-01-01',

@@ -3,7 +3,7 @@
 -- Sent by: store.settle.extend_unlocked
 SELECT jobs.id, jobs.version
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (:param_1)
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (:of_pairs)
 ORDER BY jobs.id
 FOR UPDATE SKIP LOCKED;

@@ -7,5 +7,5 @@ SET available_at = ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
     claim_token = :claim_token, worker = :worker,
     last_error = CASE jobs.id WHEN :param_5 THEN :param_6 WHEN :param_7 THEN :param_8 END, progress = :progress,
     progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (:param_9);
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (:of_pairs);

@@ -3,5 +3,5 @@
 -- Sent by: store.progress.write
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET progress = :progress, progress_note = :progress_note
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_1;
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version;

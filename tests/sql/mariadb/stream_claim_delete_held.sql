@@ -3,7 +3,7 @@
 --   stream_claim_keyed_many_delete_held
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
---   dialects.base.Dialect.move_to_held > dialects.mysql.MySQL.delete_held
+--   dialects.bulk.Bulk.move_to_held > dialects.mysql.MySQL.delete_held
 DELETE jobs
 FROM jobs_held
 STRAIGHT_JOIN jobs FORCE INDEX (PRIMARY) ON jobs.id = jobs_held.id

@@ -3,11 +3,11 @@
 -- Also: stream_claim_keyed_alone_update_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
---   dialects.base.Dialect.move_to_held
+--   dialects.bulk.Bulk.move_to_held > dialects.bulk.Bulk._reserve
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET due_at = jobs.available_at, available_at = :available_at,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     attempts = CASE WHEN (jobs.attempts < :attempts_1) THEN jobs.attempts + :attempts_2 ELSE :param_1 END,
     claim_token = :claim_token, worker = :worker
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_3;
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version;

@@ -5,5 +5,5 @@ UPDATE jobs FORCE INDEX (PRIMARY)
 SET queue = :queue,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     unique_key = :unique_key, claim_token = :claim_token, delete_mark = :delete_mark, group_key = :group_key
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_3;
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version;

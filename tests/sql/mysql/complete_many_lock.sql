@@ -6,7 +6,7 @@
 --   claim_unanswered_lock_jobs, pop_fast_path_many_lock, pop_fast_path_slice_many_lock,
 --   pop_fast_path_skip_locked_many_lock, stream_release_many_lock_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning > dialects.base.Dialect.hold
+-- Sent by: store.settle.delete > dialects.mysql.MySQL.delete_returning > dialects.seam.ClaimSeam.hold
 SELECT jobs.id, jobs.version
 FROM jobs FORCE INDEX (PRIMARY)
 WHERE jobs.id IN (:of_ids)

@@ -3,7 +3,7 @@
 -- Sent by: store.settle.extend_unlocked
 SELECT jobs.id, jobs.version
 FROM jobs FORCE INDEX (PRIMARY)
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_1
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version
 ORDER BY jobs.id
 FOR UPDATE SKIP LOCKED;

@@ -6,5 +6,5 @@ SET available_at = ((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
     progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_3;
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version;

@@ -3,7 +3,7 @@
 -- Also: stream_claim_keyed_alone_select_held, stream_claim_keyed_many_select_held
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
---   dialects.base.Dialect.move_to_held
+--   dialects.bulk.Bulk.move_to_held > dialects.bulk.Bulk._reserve
 SELECT jobs_held.id, jobs_held.version - :version_1 AS anon_1
 FROM jobs_held
 WHERE jobs_held.stream = :param_1

@@ -6,5 +6,5 @@ SET available_at = jobs.due_at,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_1 END,
     claim_token = :claim_token, worker = :worker
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_3;
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version;

@@ -4,6 +4,6 @@
 UPDATE jobs
 SET available_at = CASE WHEN (jobs.due_at > CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT)) THEN jobs.due_at ELSE CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) END,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_3
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version
 RETURNING jobs.id;

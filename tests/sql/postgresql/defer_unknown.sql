@@ -7,6 +7,6 @@ SET available_at = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS 
     attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_2 END,
     claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
     progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_3
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version
 RETURNING jobs.id;

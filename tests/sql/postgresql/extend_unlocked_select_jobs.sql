@@ -3,6 +3,6 @@
 -- Sent by: store.settle.extend_unlocked
 SELECT jobs.id, jobs.version
 FROM jobs
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_1
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version
 ORDER BY jobs.id;

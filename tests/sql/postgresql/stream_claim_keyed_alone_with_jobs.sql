@@ -1,7 +1,7 @@
 -- stream_claim_keyed_alone_with_jobs: the same, no other stream reads the queue
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
---   dialects.postgresql.PostgreSQL.move_to_held
+--   dialects.postgresql_bulk.PostgreSQLBulk.move_to_held
 WITH found AS (
     SELECT ctid AS place
     FROM jobs

@@ -3,7 +3,7 @@
 -- Also: stream_claim_keyed_many_with_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
---   dialects.postgresql.PostgreSQL.move_to_held
+--   dialects.postgresql_bulk.PostgreSQLBulk.move_to_held
 WITH found AS (
     SELECT ctid AS place
     FROM jobs

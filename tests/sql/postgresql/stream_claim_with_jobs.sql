@@ -1,7 +1,7 @@
 -- stream_claim_with_jobs: the next batch of a stream, no job with a key, a group or a callback in the queue
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
---   dialects.postgresql.PostgreSQL.move_to_held
+--   dialects.postgresql_bulk.PostgreSQLBulk.move_to_held
 WITH found AS (
     SELECT ctid AS place
     FROM jobs

@@ -4,6 +4,6 @@
 UPDATE jobs
 SET available_at = CASE WHEN (jobs.due_at > (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)) THEN jobs.due_at ELSE (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) END,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (VALUES (:param_1))
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs))
 RETURNING id;

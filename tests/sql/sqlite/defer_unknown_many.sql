@@ -7,6 +7,6 @@ SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS IN
     attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_5 END,
     claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
     progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (VALUES (:param_6))
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs))
 RETURNING id;

@@ -2,7 +2,7 @@
 -- Also: enqueue_unique_for_insert_jobs, complete_grouped_insert_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
---   dialects.base.Dialect.insert_new > dialects.sqlite.SQLite.bulk_load > dialects.base.Dialect.bulk_load
+--   dialects.seam.ClaimSeam.insert_new > dialects.sqlite.SQLite.bulk_load > dialects.seam.ClaimSeam.bulk_load
 INSERT INTO jobs(queue, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at)
 VALUES (:queue, :kind, :payload, :headers, :priority,
     CASE WHEN ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :now_us_1 >= :param_1) THEN (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :now_us_2 ELSE :param_2 END,

@@ -5,6 +5,6 @@
 UPDATE jobs
 SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :now_us_1),
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (VALUES (:param_1))
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs))
 RETURNING id, available_at;

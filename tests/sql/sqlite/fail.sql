@@ -6,6 +6,6 @@ SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS IN
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
     progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id = :id_1
-  AND jobs.version = :version_3
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version
 RETURNING id;

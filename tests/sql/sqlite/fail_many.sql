@@ -7,6 +7,6 @@ SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS IN
     claim_token = :claim_token, worker = :worker,
     last_error = CASE jobs.id WHEN :param_5 THEN :param_6 WHEN :param_7 THEN :param_8 END, progress = :progress,
     progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (VALUES (:param_9))
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs))
 RETURNING id;

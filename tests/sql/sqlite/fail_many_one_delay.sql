@@ -6,6 +6,6 @@ SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS IN
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
     progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (VALUES (:param_2))
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs))
 RETURNING id;

@@ -4,6 +4,6 @@
 UPDATE jobs
 SET version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     attempts = CASE WHEN (jobs.attempts + :attempts_1 > :param_1) THEN jobs.attempts + :attempts_2 ELSE :param_2 END
-WHERE jobs.id IN (:id_1)
-  AND (jobs.id, jobs.version) IN (VALUES (:param_3))
+WHERE jobs.id IN (:of_ids)
+  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs))
 RETURNING id;

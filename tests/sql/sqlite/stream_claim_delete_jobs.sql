@@ -3,7 +3,7 @@
 --   stream_claim_keyed_many_delete_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
---   dialects.base.Dialect.move_to_held > dialects.sqlite.SQLite.delete_held
+--   dialects.bulk.Bulk.move_to_held > dialects.sqlite.SQLite.delete_held
 DELETE FROM jobs
 WHERE jobs.id IN (
     SELECT jobs_held.id

@@ -1,0 +1,64 @@
+"""Driver errors: which are worth another try, and which exception of the library each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+
+from queue_db.errors import PermanentStorageError, StorageError, TransientStorageError
+from queue_db.model import Fault
+
+
+class Failures:
+    """The error codes of a database. Errors are judged by their codes, never by their texts."""
+
+    #: Error codes after which the same transaction may succeed.
+    transient: ClassVar[frozenset[str]] = frozenset()
+    #: Error codes of a read-only server, such as a standby. The same transaction may succeed on another server.
+    read_only: ClassVar[frozenset[str]] = frozenset()
+    #: Error codes of collisions between transactions.
+    faults: ClassVar[Mapping[str, Fault]] = {}
+
+    def code(self, error: DBAPIError) -> str | None:
+        """SQLSTATE, error number or result code of a driver's exception, as text."""
+        return getattr(error.orig, "sqlstate", None)
+
+    def fault(self, error: SQLAlchemyError) -> Fault:
+        """The kind of collision that an error reports."""
+        code = self.code(error) if isinstance(error, DBAPIError) else None
+        return self.faults.get(code or "", Fault.OTHER)
+
+    def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
+        """The library's exception for a driver's."""
+        code = self.code(error)
+        transient = error.connection_invalidated or (
+            # A failed connection attempt has no SQLSTATE: the server may be restarting.
+            isinstance(error, OperationalError) if code is None else self.is_transient(code)
+        )
+        away = error.connection_invalidated or (transient if code is None else self.is_away(code))
+        kind = TransientStorageError if transient else PermanentStorageError
+        detail = (self.detail(error).strip().splitlines() or [type(error.orig).__name__])[0]
+        return kind(f"{statement_name}: {detail}", sqlstate=code, statement_name=statement_name, server_away=away)
+
+    def detail(self, error: DBAPIError) -> str:
+        """The message of the driver."""
+        return str(error.orig)
+
+    def is_down(self, engine: Engine) -> bool:
+        """Whether no server accepts connections now; called after an error without a code. Default: unknown (False)."""
+        return False
+
+    def is_transient(self, code: str) -> bool:
+        """Whether the same transaction may succeed when it runs again."""
+        return code in self.transient or code in self.read_only
+
+    def is_away(self, code: str) -> bool:
+        """Whether the server is unavailable, so that every statement fails: no collision with another transaction."""
+        return self.is_transient(code) and code not in self.faults
+
+    def leads_astray(self, error: SQLAlchemyError) -> bool:
+        """Whether the connection leads to a read-only server, so that a new connection may lead to another server."""
+        return isinstance(error, DBAPIError) and (self.code(error) or "") in self.read_only

@@ -1,0 +1,63 @@
+"""How a database is opened: drivers, engines, pools, and what a server must have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from sqlalchemy import URL, Connection, Engine, Table
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+
+
+class Opening:
+    """How a database is opened, with defaults that work on most."""
+
+    #: SQLAlchemy dialect names that the class is for.
+    names: ClassVar[tuple[str, ...]] = ()
+    #: The name in messages.
+    title: ClassVar[str] = "SQL database"
+    #: The extra and the driver to install when a URL names none.
+    default_driver: ClassVar[str | None] = None
+    extra: ClassVar[str] = ""
+    #: The same for asyncio.
+    async_driver: ClassVar[str | None] = None
+    async_extra: ClassVar[str] = ""
+    #: The oldest supported ``server_version_info``.
+    minimum: ClassVar[tuple[int, ...]] = ()
+
+    @classmethod
+    def driver(cls, *, asynchronous: bool) -> str | None:
+        """The driver for a URL that names none; None: SQLAlchemy's choice."""
+        return cls.async_driver if asynchronous else cls.default_driver
+
+    def server(self, sql: SQLAlchemyDialect) -> str:
+        """Name and version of the server, for messages."""
+        return f"{self.title} {'.'.join(str(part) for part in sql.server_version_info or ())}"
+
+    def minimum_for(self, sql: SQLAlchemyDialect) -> tuple[int, ...]:
+        """The oldest supported version of this kind of server."""
+        return self.minimum
+
+    def closed_sequences(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
+        """The id sequences of these tables that the user has no right to use. Default: ids need no right of their own."""
+        return []
+
+    def engine_options(self, url: URL) -> dict[str, Any]:
+        """Arguments of ``create_engine`` for the library's own engines: isolation, and a limit on every network wait."""
+        return {}
+
+    def pool_options(self, url: URL, size: int, overflow: int) -> dict[str, Any]:
+        """Arguments of ``create_engine`` for a pool of ``size`` connections, with up to ``overflow`` more on demand."""
+        return {"pool_size": size, "max_overflow": overflow}
+
+    def missing(self, url: URL) -> str | None:
+        """The part of the database that does not exist and that opening it would create, for messages; None: nothing. Default."""
+        return None
+
+    def from_anywhere(self, url: URL) -> URL:
+        """The URL for a process in another working directory. Default: the same."""
+        return url
+
+    def prepare(self, engine: Engine, *, made_here: bool) -> Engine:
+        """Return the engine as the library's transactions use it. One that is not ``made_here`` is the caller's: unchanged."""
+        return engine

@@ -1,0 +1,326 @@
+"""The claim seam: what claims, settles and enqueues need of a database, with portable defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, ClassVar, TypeVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Delete,
+    Engine,
+    Executable,
+    Row,
+    Select,
+    Table,
+    Update,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.dialects import direct, transactions
+from queue_db.dialects.claim_plan import (
+    ASSIGNED,
+    HEAD,
+    ID,
+    LOOKED_AT,
+    PRIORITY,
+    VERSION,
+    ClaimPlan,
+    as_claimed,
+    change_of,
+    fast_path_look,
+    look,
+    lowest_heads,
+    result_of,
+    won_by,
+)
+from queue_db.dialects.clock import due_time, now_us
+from queue_db.dialects.listening import Listener
+from queue_db.dialects.statements import Columns, Pairs, copied, delete_of, hold_of, insert_into, matching, new, wanted
+from queue_db.errors import TransientStorageError
+from queue_db.model import Capability, ClaimResult, NewJob
+
+Rows = Sequence[NewJob]
+"""New jobs. ``after`` and ``not_before`` give their due time, once the database's time is known."""
+
+Statement = TypeVar("Statement", Select[Any], Update, Delete)
+
+# How often an insert is repeated after another transaction has inserted one of its keys.
+_RACES = 8
+
+# A chunk is one statement: a second page could fail after the first one is in.
+_ONE_PAGE = {"insertmanyvalues_page_size": 100_000}
+
+
+class ClaimSeam:
+    """What claims, settles and enqueues need of a database. Each member has a default that works on most."""
+
+    #: Whether the library's own connections commit each statement by itself, so that one statement is one round trip.
+    autocommits: ClassVar[bool] = False
+    #: Whether a server runs the statements, so that this process can work meanwhile.
+    served: ClassVar[bool] = True
+    #: Whether :meth:`take` can delete the jobs that it claims in the same statement.
+    deletes_on_claim: ClassVar[bool] = False
+    #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
+    notifies: ClassVar[bool] = False
+    #: The statement that begins a transaction with changes.
+    begins_writing: ClassVar[str] = "BEGIN"
+
+    def capabilities(self, sql: SQLAlchemyDialect) -> frozenset[Capability]:
+        """What this server can do. SQLAlchemy's compiler cannot be asked: on SQLite it omits SKIP LOCKED silently."""
+        return frozenset({Capability.CONCURRENT_WRITERS})
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def on_demand(self, connection: Connection, *, write: bool = True) -> transactions.OnDemand:
+        """For a connection of the library, which commits each statement by itself: :meth:`begin` begins a transaction."""
+        return transactions.OnDemand(connection, self.begins_writing if write else "BEGIN")
+
+    def begin(self, connection: Connection) -> None:
+        """Begin a transaction on a connection of the library, unless one has begun. A caller's transaction stays as it is."""
+        transaction = transactions.own(connection)
+        if transaction is not None:
+            transaction.begin()
+
+    def commits_each_statement(self, connection: Connection) -> bool:
+        """Whether a caller's connection is in the driver's autocommit mode. Costs no round trip."""
+        driver: Any = connection.connection.dbapi_connection
+        try:
+            return connection.dialect.detect_autocommit_setting(driver)
+        except NotImplementedError:
+            # The mode of this driver is unknown; that of SQLAlchemy is known.
+            return connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
+
+    # --- statements that are built once and kept --------------------------------------------------------------------
+
+    def fetch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """The rows of ``statement``, an object that is built once and kept; on the library's own connections without SQLAlchemy."""
+        transaction = transactions.own(connection)
+        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
+            return connection.execute(statement, values).all()
+        transaction.sent += 1
+        text, arguments = self.render(connection, statement, values)
+        return direct.fetch(connection, text, arguments)
+
+    def execute(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> int:
+        """:meth:`fetch` for a statement without rows: how many rows it matched."""
+        transaction = transactions.own(connection)
+        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
+            return connection.execute(statement, values).rowcount
+        transaction.sent += 1
+        text, arguments = self.render(connection, statement, values)
+        return direct.change(connection, text, arguments)
+
+    def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
+        """Whether kept statements go to this driver's cursor directly. Default: if it takes values by position."""
+        return sql.paramstyle in direct.PARAMSTYLES
+
+    def render(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        """Text and arguments for the driver's cursor."""
+        return direct.written(statement, connection.dialect).filled(values)
+
+    # --- notifications ------------------------------------------------------------------------------------------------------
+
+    def notify(self, connection: Connection, channel: str, text: str) -> None:
+        """Notify the listeners of ``channel`` with ``text`` when this transaction commits. Default: no effect."""
+
+    def listen(self, engine: Engine, channel: str) -> Listener | None:
+        """A connection that receives the notifications of ``channel``. Default: None, poll instead."""
+        return None
+
+    # --- the clock --------------------------------------------------------------------------------------------------
+
+    def clock_query(self) -> Select[Any]:
+        """Select the database's time, in microseconds."""
+        return select(now_us())
+
+    def random(self) -> ColumnElement[float]:
+        """A random number in [0, 1) for each row."""
+        return func.random()
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def lock_rows(self, rows: Select[Any], *, skip: bool) -> Select[Any]:
+        """Lock the rows until the transaction ends; ``skip``: step over rows that other transactions have locked."""
+        return rows.with_for_update(skip_locked=skip)
+
+    def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
+        """Rows whose ``(id, version)`` is one of ``pairs``, found by primary key."""
+        return matching(jobs, one=len(pairs) == 1, pairs=pairs)
+
+    def by_id(self, statement: Statement, jobs: Table) -> Statement:
+        """The statement with a hint to use the primary key, where the planner might not. Default: it does."""
+        return statement
+
+    def take(
+        self,
+        connection: Connection,
+        plan: ClaimPlan,
+        parameters: Mapping[str, Any],
+        *,
+        fast_path: bool = False,
+        delete_on_claim: bool = False,
+    ) -> ClaimResult:
+        """Read candidates, update those that still have their version, and read them back if some were lost.
+
+        :param fast_path: jobs are expected: use a cheaper statement, if there is one, which cannot distinguish an empty queue from
+            lost candidates.
+        :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
+        """
+        if plan.locks:
+            self.begin(connection)
+        found = self.fetch(connection, fast_path_look(self, plan), parameters) if fast_path else ()
+        if len(found) < parameters["limit"]:
+            # The queue ends here, or has other priorities: run the full statement.
+            found = self.fetch(connection, look(plan), parameters)
+        unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
+        # No candidates beyond a priority that was not read.
+        candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
+        heads = lowest_heads((row[PRIORITY], row[HEAD]) for row in candidates if row[HEAD] is not None)
+        won = self._take(connection, plan, candidates, parameters) if candidates else ()
+        return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen)
+
+    def _take(
+        self, connection: Connection, plan: ClaimPlan, candidates: Sequence[Sequence[Any]], parameters: Mapping[str, Any]
+    ) -> Sequence[Sequence[Any]]:
+        """Update the candidates that still have their version, and return them as they are then."""
+        # In id order: overlapping claims wait for each other in one direction only.
+        pairs = sorted((row[ID], row[VERSION]) for row in candidates)
+        # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
+        until = candidates[0][LOOKED_AT] + parameters["lease"]
+        assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
+        if not plan.waits:
+            assigned["until"] = until
+            del assigned["lease"]
+            assigned.pop("now", None)
+        won = self.execute(connection, change_of(self, plan, one=len(pairs) == 1), assigned | wanted(pairs))
+        if won == 0:
+            return ()
+        if won == len(pairs) and not plan.waits:
+            return [as_claimed(row, until) for row in candidates]
+        return self.fetch(connection, won_by(self, plan), {"of_ids": [row[0] for row in pairs], "token": parameters["token"]})
+
+    def change(
+        self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> set[int]:
+        """Update the rows that match ``pairs`` and return their ids. ``values`` raise ``version`` by one."""
+        if len(pairs) > 1:
+            # A count does not show which of several rows matched: lock them first.
+            self.begin(connection)
+            pairs = self.hold(connection, jobs, pairs)
+        if not pairs:
+            return set()
+        statement = self.by_id(update(jobs).where(self.match(jobs, pairs)).values(values), jobs)
+        changed = connection.execute(statement, parameters).rowcount
+        return {job_id for job_id, _ in pairs} if changed else set()
+
+    def update_returning(
+        self,
+        connection: Connection,
+        jobs: Table,
+        pairs: Pairs,
+        values: Mapping[str, Any],
+        returning: Sequence[ColumnElement[Any]],
+        parameters: Mapping[str, Any],
+    ) -> Sequence[Row[Any]]:
+        """:meth:`change`; returns the columns ``returning`` of the changed rows, found by their new version."""
+        changed = self.change(connection, jobs, pairs, values, parameters)
+        if not changed:
+            return ()
+        after = [(job_id, version + 1) for job_id, version in pairs if job_id in changed]
+        return connection.execute(self.by_id(select(*returning).where(self.match(jobs, after)), jobs)).all()
+
+    def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
+        """Delete the rows that match ``pairs`` and return their ids."""
+        if len(pairs) > 1:
+            self.begin(connection)
+            pairs = self.hold(connection, jobs, pairs)
+        if not pairs:
+            return set()
+        deleted = self.execute(connection, delete_of(self, jobs, one=len(pairs) == 1), wanted(pairs))
+        return {job_id for job_id, _ in pairs} if deleted else set()
+
+    def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
+        """Lock the rows that match, in id order, until the transaction ends; return their ``(id, version)``."""
+        found = self.fetch(connection, hold_of(self, jobs, one=len(pairs) == 1), wanted(sorted(pairs)))
+        return [(job_id, version) for job_id, version in found]
+
+    def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
+        """The query with a hint to use the claim index in its order, where the planner might not. Default: it does."""
+        return rows
+
+    # --- new rows ---------------------------------------------------------------------------------------------------
+
+    def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
+        """Insert ``rows`` and return their ids by position; None where a live job has the unique key already.
+
+        The keys within ``rows`` differ from each other. ``now``: microseconds; None: the database's clock.
+        """
+        keys = [row.key for row in rows if row.key is not None]
+        for race in range(_RACES):
+            # A caller's old snapshot does not show the row that was faster; a locking read does.
+            taken = self.live_keys(connection, jobs, keys, current=race > 0)
+            fresh = [row for row in rows if row.key not in taken] if taken else rows
+            try:
+                ids = iter(self.bulk_load(connection, jobs, fresh, now) if fresh else ())
+            except IntegrityError:
+                # Another transaction inserted one of the keys between the read and the insert; the statement undid itself.
+                continue
+            return [None if row.key in taken else next(ids) for row in rows] if taken else list(ids)
+        raise TransientStorageError("other transactions inserted the same unique keys repeatedly", statement_name="insert_new")
+
+    def live_keys(
+        self, connection: Connection, jobs: Table, keys: Collection[tuple[str, str]], *, current: bool = False
+    ) -> dict[tuple[str, str] | None, tuple[int, int]]:
+        """``(queue, unique_key)`` → ``(id, version)`` of the live jobs that have one of ``keys``."""
+        if not keys:
+            return {}
+        query = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id, jobs.c.version).where(
+            jobs.c.queue.in_({queue for queue, _ in keys}), jobs.c.unique_key.in_([key for _, key in keys])
+        )
+        found = connection.execute(self.lock_rows(query, skip=False) if current else query)
+        return {(row.queue, row.unique_key): (row.id, row.version) for row in found}
+
+    def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
+        """Insert all ``rows``, in one statement where the database can, and return their ids by position."""
+        if len(rows) == 1:
+            return [connection.execute(insert(jobs).values(self.single(rows[0], now)).returning(jobs.c.id)).scalar_one()]
+        columns, values = self.dated(connection, rows, now)
+        full = [dict(zip(columns, row, strict=True)) for row in values]
+        statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
+        return list(connection.execute(statement, full, execution_options=_ONE_PAGE).scalars())
+
+    def single(self, row: NewJob, now: int | None) -> dict[str, Any]:
+        """The columns of a single new job; the statement reads the clock."""
+        clock: Any = now_us() if now is None else now
+        given = {name: getattr(row, name) for name in copied([row])}
+        return given | {"available_at": due_time(clock, row.after, row.not_before), "created_at": clock}
+
+    def dated(self, connection: Connection, rows: Rows, now: int | None) -> tuple[Columns, list[tuple[Any, ...]]]:
+        """The columns of ``rows`` to insert, with due time and creation time, and their values.
+
+        Drivers and SQLAlchemy join many rows into one statement only if their values are plain, so the clock is read first.
+        """
+        clock: int = now if now is not None else connection.execute(self.clock_query()).scalar_one()
+        columns = copied(rows)
+        width = len(columns)
+        values = [(*row[:width], max(clock + row.after, row.not_before), clock) for row in rows]
+        return (*columns, "available_at", "created_at"), values
+
+    def load(self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert rows of these columns by the driver's fastest way; return its ``lastrowid``."""
+        statement, names = insert_into(jobs, columns), new(columns)
+        transaction = transactions.own(connection)
+        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
+            named = [dict(zip(names, row, strict=True)) for row in rows]
+            return int(connection.execute(statement, named).lastrowid or 0)
+        transaction.sent += 1
+        written = direct.written(statement, connection.dialect)
+        return direct.load(connection, written.text, [*map(itemgetter(*map(names.index, written.order)), rows)])

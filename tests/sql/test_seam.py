@@ -1,0 +1,153 @@
+"""The seams stay small: the members of a dialect's claim seam, and the way of a claim from the verb to the driver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, ClassVar
+
+import pytest
+from sqlalchemy import Integer, bindparam, column, create_engine, select, tuple_
+
+from queue_db import Queue, QueueDB
+from queue_db.dialects import Dialect, direct
+from queue_db.dialects.bulk import Bulk
+from queue_db.dialects.lab import Laboratory
+from queue_db.dialects.seam import ClaimSeam
+from queue_db.leased_job import LeasedJob
+from queue_db.model import ClaimRequest, ClaimResult
+from queue_db.store.lease import CandidateWindow
+
+#: Most members of the claim seam, and most frames of the package between ``Queue.claim`` and the driver's cursor.
+MEMBERS = 36
+FRAMES = 14
+
+#: The objects made for each claim that carry it between functions: two down, two up. (The plan of its statements is made once for
+#: each shape and kept.)
+CARRIERS = {ClaimRequest, CandidateWindow, ClaimResult, LeasedJob}
+
+
+def members(owner: type) -> set[str]:
+    return {name for name in vars(owner) if not name.startswith("_")}
+
+
+def test_the_claim_seam_has_few_members() -> None:
+    assert len(members(ClaimSeam)) <= MEMBERS, sorted(members(ClaimSeam))
+    # Those of Spark and of the comparison are apart.
+    assert not members(Dialect)
+    assert not members(ClaimSeam) & (members(Bulk) | members(Laboratory))
+
+
+def test_the_pairs_of_a_statement_are_written_in_one_place() -> None:
+    """What is built once and kept, and what is built for some jobs, has the same condition."""
+    from queue_db.dialects.statements import matching, wanted
+    from queue_db.store.schema import tables
+
+    jobs = tables().jobs
+    for pairs in ([(1, 3)], [(1, 3), (2, 4)]):
+        condition = Dialect().match(jobs, pairs)
+        assert str(condition) == str(matching(jobs, one=len(pairs) == 1))
+        assert condition.compile().params == wanted(pairs)
+
+
+class TestPostcompile:
+    """``direct.written`` reads ``__[POSTCOMPILE_name]`` in SQLAlchemy's compiled text: this is what it relies on."""
+
+    engine: ClassVar[Any] = create_engine("sqlite://")
+
+    def test_lists_stand_in_the_text_as_postcompile_and_their_names(self) -> None:
+        ids, pairs = bindparam("ids", expanding=True), bindparam("pairs", expanding=True)
+        number, version = column("id", Integer), column("version", Integer)
+        statement = select(number).where(number.in_(ids), tuple_(number, version).in_(pairs), version == bindparam("one"))
+        compiled: Any = statement.compile(dialect=self.engine.dialect)
+        assert "__[POSTCOMPILE_ids]" in str(compiled)
+        assert "__[POSTCOMPILE_pairs]" in str(compiled)
+        assert {compiled.bind_names[bind] for bind in compiled.post_compile_params} == {"ids", "pairs"}
+        assert list(compiled.positiontup) == ["ids", "pairs", "one"]
+        written = direct.written(statement, self.engine.dialect)
+        text, arguments = written.filled({"ids": [1, 2], "pairs": [(1, 3), (2, 4)], "one": 9})
+        assert text.count("?") == 2 + 4 + 1
+        assert arguments == (1, 2, 1, 3, 2, 4, 9)
+
+
+# --- the way of a claim -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def cursors(ways: list[list[FrameType]]) -> Iterator[None]:
+    """Note the frames that are under way each time a driver's cursor executes a statement."""
+
+    def note(frame: FrameType, event: str, called: Any) -> None:
+        # Of drivers in C the call is an event of its own; of those in Python it is a frame.
+        in_c = event == "c_call" and called.__name__ == "execute"
+        in_python = event == "call" and frame.f_code.co_name == "execute" and "pymysql" in frame.f_code.co_filename
+        if in_c or in_python:
+            ways.append(list(_outwards(frame)))
+
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def own(way: list[FrameType]) -> list[str]:
+    """The frames of the package from ``Queue.claim`` on, from outside in; all others, SQLAlchemy's too, are not counted."""
+    found = [f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}" for frame in way]
+    ours = [name for name in found if name.startswith("queue_db.")]
+    if "queue_db.queue.Queue.claim" not in ours:
+        return []
+    return ours[: ours.index("queue_db.queue.Queue.claim") + 1][::-1]
+
+
+def foreign(way: list[FrameType]) -> list[str]:
+    """SQLAlchemy's frames."""
+    return [frame.f_code.co_qualname for frame in way if str(frame.f_globals["__name__"]).startswith("sqlalchemy.")]
+
+
+def test_a_claim_has_a_short_way_to_the_drivers_cursor(kind: str, queue: Queue, db: QueueDB) -> None:
+    queue.enqueue_many([("work", number) for number in range(10)])
+    queue.claim()
+    ways: list[list[FrameType]] = []
+    with cursors(ways):
+        (job,) = queue.claim()
+    assert job.payload is not None
+    claims = [way for way in ways if own(way)]
+    assert claims
+    for way in claims:
+        assert len(own(way)) <= FRAMES, own(way)
+        # The statement is compiled once and kept: SQLAlchemy has no part in sending it.
+        assert foreign(way) == [], foreign(way)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_claim_carries_few_objects(kind: str, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The classes of the package whose objects a claim makes on its way, besides the rows."""
+    queue.enqueue_many([("work", number) for number in range(10)])
+    queue.claim()
+    made: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if event == "call" and frame.f_code.co_name == "__init__" and module.startswith("queue_db."):
+            made.add(type(frame.f_locals["self"]).__name__)
+
+    sys.setprofile(note)
+    try:
+        (job,) = queue.claim()
+    finally:
+        sys.setprofile(None)
+    carriers = {one.__name__ for one in CARRIERS}
+    assert len(CARRIERS) <= 4
+    assert carriers <= made | {LeasedJob.__name__}
+    # Not carriers: the transaction, the state of the claim loop, and the window that the adaptive strategy keeps for the queue.
+    assert made - carriers <= {"OnDemand", "_Rounds", "_Control"}
+    assert isinstance(job, LeasedJob)
