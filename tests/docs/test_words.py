@@ -1,4 +1,4 @@
-"""The glossary names what is in the code, troubleshooting has each error, and the drawing of the tables has each table."""
+"""The glossary names what is in the code, troubleshooting has each error, and pages name commands and files that are there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from queue_db import errors
 from queue_db.store.schema import tables
-from tools import drawings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -82,14 +81,6 @@ def test_every_error_has_a_cause_and_a_fix() -> None:
         if inspect.isclass(value) and issubclass(value, errors.QueueDBError):
             assert f"\n| `{name}` |" in page, name
             assert f"`{name}`" in reference, name
-
-
-def test_the_drawing_of_the_tables_has_every_table() -> None:
-    here = tables()
-    drawn = {f"jobs{suffix}" for rows in drawings.TABLES.values() for suffix, *_ in rows}
-    assert drawn == {*here.metadata.tables, here.version}
-    reference = (DOCS / "reference.md").read_text()
-    assert [name for name in drawn if f"`{name}`" not in reference] == []
 
 
 def found(name: str) -> bool:

@@ -1,0 +1,58 @@
+"""The drawings show what is there: every table of the schema, and every thread of a worker."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queue_db import QueueDB
+from queue_db.store.schema import tables
+from queue_db.worker import Worker
+from tools import drawings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", list(drawings.drawings()))
+def test_drawings_are_written_from_their_texts(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == drawings.drawings()[name], "run: python tools/drawings.py"
+
+
+def test_the_drawing_of_the_tables_has_every_table() -> None:
+    here = tables()
+    drawn = {f"jobs{suffix}" for rows in drawings.TABLES.values() for suffix, *_ in rows}
+    assert drawn == {*here.metadata.tables, here.version}
+    reference = (DOCS / "reference.md").read_text()
+    assert [name for name in drawn if f"`{name}`" not in reference] == []
+
+
+def test_the_drawing_of_the_worker_has_every_thread(tmp_path: Path) -> None:
+    with QueueDB(f"sqlite:///{tmp_path}/threads.db") as db:
+        db.migrate()
+        worker = Worker(db, "drawn")
+        worker.handles("function", timeout=60)(lambda job: None)
+
+        @worker.handles("coroutine")
+        async def coroutine(job):
+            return None
+
+        with worker:
+            end = time.monotonic() + 10
+            # The claimer is the last to start.
+            while "claimer" not in (running := set(threads_of("drawn"))) and time.monotonic() < end:
+                time.sleep(0.01)
+    drawn = {title for title, *_ in drawings.THREADS.values()}
+    called = {"handler": "handler threads", "worker": "thread of run()"}
+    assert {called.get(name, name) for name in running} == drawn - {"handler processes"}
+
+
+def threads_of(queue: str) -> Iterator[str]:
+    """The names of a worker's threads, without numbers."""
+    for thread in threading.enumerate():
+        if found := re.fullmatch(rf"queue_db (.*?)( \d+)? of '{queue}'", thread.name):
+            yield found[1]
