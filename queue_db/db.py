@@ -45,22 +45,22 @@ _LONGEST_WAIT = 0.25
 class QueueDB:
     """The queues of one database.
 
-    :param url_or_engine: a database URL, or a SQLAlchemy Engine whose pool is to be shared. When the server has become
-        read-only, as after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
+    :param url_or_engine: a database URL, or a SQLAlchemy Engine, to share its pool. When the server becomes read-only, as
+        after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
     :param strategy: how claims win jobs: ``adaptive``, ``optimistic``, ``skip_locked``, ``pessimistic``, or a Strategy object.
     :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
-    :param table: name of the jobs table; the dead table is called ``<table>_dead``.
+    :param table: name of the jobs table; the dead table is ``<table>_dead``.
     :param schema: schema prefix of the tables.
     :param worker: the name that claimed jobs show; default host, process id and a random part.
     :param codec: payload ↔ text, JSON by default.
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
-        Where it raises, or returns no possible wait, that one job waits as by default, and an error is logged.
+        If it raises or returns an impossible wait, that job waits as by default, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
-    :param pool_size: connections that stay open between two uses, 1 to 1,000; more are made when they are needed.
+    :param pool_size: connections that stay open while idle, 1 to 1,000; more are opened when needed.
     :param clock: for tests: microseconds since 1970, instead of the database's clock.
-    :raises ArgumentError: ``retry_after`` is no function of one number, or another value is outside its allowed range.
+    :raises ArgumentError: ``retry_after`` is not a function of one number, or another value is outside its allowed range.
     :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed.
-    :raises UnsupportedError: the server is too old, or lacks what the strategy or removal needs.
+    :raises UnsupportedError: the server is too old, or lacks a capability that the strategy or the removal needs.
     :raises StorageError: the server does not answer or refuses the login.
     """
 
@@ -132,7 +132,7 @@ class QueueDB:
 
     @property
     def counters(self) -> Counters:
-        """What happened since this object was made."""
+        """Counts of claims, settles, retries and errors since this object was made."""
         return self.database.counters
 
     @property
@@ -152,14 +152,14 @@ class QueueDB:
     def migrate(self, connection: Connection | None = None, *, revision: str = "head") -> None:
         """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
 
-        On a ``connection`` it runs in the caller's transaction, which the caller commits.
+        With ``connection`` it runs in the caller's transaction, and the caller commits.
 
         :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
         """
         self.core.migrate(connection, revision)
 
     def migration_sql(self, revision: str = "head", *, start: str = "base") -> str:
-        """The statements of :meth:`migrate` as text; nothing is executed.
+        """The SQL of :meth:`migrate` as text; nothing is executed.
 
         :param revision: "head", "base" or a revision's name, as for :meth:`migrate`.
         :param start: the revision that the tables are at; "base": an empty database.
@@ -168,9 +168,9 @@ class QueueDB:
         return migrate.offline_sql(self.database.engine.dialect, self.store.tables, revision, start=start)
 
     def check(self) -> None:
-        """Make sure that the tables are there and that this version of the package works with them.
+        """Check that the tables exist and that this version of the package works with them.
 
-        Tables that are newer are accepted, with a line in the log, as long as they only have additions.
+        Newer tables that only have additions are accepted, with a log line.
 
         :raises SchemaOutOfDateError: with the command that fixes it.
         """
@@ -181,10 +181,7 @@ class QueueDB:
         self.core.ready()
 
     def close(self) -> None:
-        """Close the connections; those of an engine that was passed in stay with their owner.
-
-        Every verb raises ConfigurationError from then on.
-        """
+        """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
         self.database.close()
 
     def __enter__(self) -> Self:
@@ -202,7 +199,7 @@ class QueueDB:
     # --- queues -----------------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name; it needs no creation. The same object for the same name."""
+        """The queue with this name; it need not be created first. The same object for the same name."""
         arguments.name("queue", name, QUEUE_LENGTH)
         queue = self._queues.get(name)
         if queue is None:
@@ -214,9 +211,9 @@ class QueueDB:
         return self.core.read(insights.queues)
 
     def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
-        """Seconds until the next job of each queue is due: 0 or less where one is, None where there is no job.
+        """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.
 
-        One statement for all of them, that reads one index entry for each priority. A running job counts at the end of its lease.
+        One statement for all queues; it reads one index entry per priority. A running job counts as due when its lease ends.
         """
         if isinstance(queues, str):
             raise ArgumentError(f"queues={arguments.shown(queues)}: must be a list of names: [{arguments.shown(queues)}]")
@@ -224,9 +221,9 @@ class QueueDB:
         return next_due.upcoming(self.core, names)
 
     def get(self, job_id: int) -> Job:
-        """The job of that id, in whatever queue, live or dead.
+        """The job with this id, live or dead, in any queue.
 
-        :raises JobNotFoundError: completed, cancelled, purged, or never there.
+        :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
         """
         return find_job(self.core, job_id)
 
@@ -235,15 +232,15 @@ class QueueDB:
         return self.queue(self.get(job_id).queue).cancel(job_id)
 
     def rescue(self, worker: str) -> int:
-        """Give back at once what a worker has in hand that is known to be dead; return how many jobs.
+        """Release the jobs of a dead worker at once; return how many.
 
-        Without this they come back when their leases run out. These attempts count. Should it live after all, its leases are lost.
+        Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
         return self.core.write(_rescue, worker)
 
     def workers(self) -> list[WorkerInfo]:
-        """The workers that have told of themselves within the last hour and have not left, by name."""
+        """The registered workers with a heartbeat within the last hour, by name."""
         return [
             WorkerInfo(
                 name=row.name,
@@ -262,7 +259,7 @@ class QueueDB:
         ]
 
     def errors(self, job_id: int) -> list[JobError]:
-        """The latest failed attempts of a job, live, dead or gone, first to last; at most ten."""
+        """The latest failed attempts of a job, also of one that is gone, oldest first; at most ten."""
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
         return [
             JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace)
@@ -270,9 +267,9 @@ class QueueDB:
         ]
 
     def finished(self, job_id: int) -> Finished:
-        """What is kept of a completed job: its result, until it expires.
+        """The retained result of a completed job, until it expires.
 
-        :raises JobNotFoundError: it is not completed, nothing of it is kept, or it has expired.
+        :raises JobNotFoundError: the job is not completed, its result was not retained, or the result has expired.
         """
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
         row = self.core.read(history.finished, job_id)
@@ -283,14 +280,14 @@ class QueueDB:
     def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
     ) -> list[Finished]:
-        """What is kept of completed jobs, by id; ``after``: the last one of the page before."""
+        """The retained results of completed jobs, by id. ``after``: the last one of the previous page."""
         if queue is not None:
             arguments.name("queue", queue, QUEUE_LENGTH)
         if kind is not None:
             arguments.name("kind", kind, KIND_LENGTH)
         arguments.whole("limit", limit, 1)
         if after is not None and not isinstance(after, Finished):
-            raise ArgumentError(f"after={arguments.shown(after)}: must be the last one of the page before")
+            raise ArgumentError(f"after={arguments.shown(after)}: must be the last one of the previous page")
         above = -1 if after is None else after.id
         page = self.core.read(history.finished_page, queue=queue, kind=kind, above=above, limit=limit)
         return [self._finished(row) for row in page]
@@ -310,11 +307,11 @@ class QueueDB:
         )
 
     def wait(self, job_id: int, timeout: float) -> Finished:
-        """Wait until a job is completed, and return its result, which its handler must keep (``handles(…, keep=seconds)``).
+        """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, keep=seconds)``.
 
         :param timeout: seconds.
-        :raises JobNotFoundError: it is gone and nothing of it is kept, or it is dead.
-        :raises TimeoutError: it is still there.
+        :raises JobNotFoundError: it is dead, or it is gone and its result was not retained.
+        :raises TimeoutError: it is not completed yet.
         """
         until = time.monotonic() + arguments.seconds("timeout", timeout) / 1_000_000
         pause = _FIRST_WAIT
@@ -325,7 +322,7 @@ class QueueDB:
                 try:
                     state = self.get(job_id).state
                 except JobNotFoundError:
-                    return self.finished(job_id)  # between the two looks it may have been completed
+                    return self.finished(job_id)  # it may have been completed between the two reads
             if state is State.DEAD:
                 raise JobNotFoundError(job_id, "the live jobs", state=state.value)
             left = until - time.monotonic()
@@ -335,7 +332,7 @@ class QueueDB:
             pause = min(2 * pause, _LONGEST_WAIT)
 
     def batch(self, batch_id: int) -> Batch | None:
-        """How far a batch is that :meth:`Queue.enqueue_batch` made; None: all of it has left, and the job after it was enqueued."""
+        """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
         arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
         row = self.core.read(callbacks.find, batch_id)
         if row is None:
@@ -343,9 +340,9 @@ class QueueDB:
         return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
 
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
-        """Delete expired results and unique keys, and failed attempts older than so many seconds; return how many rows.
+        """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 
-        Workers do this once a minute.
+        Workers call it once a minute.
         """
         age = arguments.seconds("errors_older_than", errors_older_than)
         return (
@@ -357,7 +354,7 @@ class QueueDB:
     def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
 
-        The first call looks through the whole table, for jobs that others have marked in their queues; later ones do not.
+        The first call reads the whole table, for jobs that other versions marked in their queues; later calls do not.
         """
         if limit is not None:
             arguments.whole("limit", limit, 0)

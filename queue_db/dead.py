@@ -1,4 +1,4 @@
-"""``db.dead``: the jobs that were given up, and the way back."""
+"""``db.dead``: dead jobs, and how to redrive or purge them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCH = 500
 
 
 class DeadJobs:
-    """Jobs whose attempts are used up, or that a handler gave up. They stay until redriven or purged."""
+    """Dead jobs: out of attempts, or buried by a handler. They stay until redriven or purged."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -34,11 +34,11 @@ class DeadJobs:
         limit: int = 100,
         after: Job | None = None,
     ) -> list[Job]:
-        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the page before."""
+        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page."""
         _check(queue, kind)
         arguments.whole("limit", limit, 1)
         if after is not None and not isinstance(after, Job):
-            raise ArgumentError(f"after={arguments.shown(after)}: must be the last job of the page before")
+            raise ArgumentError(f"after={arguments.shown(after)}: must be the last job of the previous page")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
         rows = self._core.read(dead.page, queue=queue, kind=kind, limit=limit, after=cursor)
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
@@ -51,12 +51,13 @@ class DeadJobs:
         kind: str | None = None,
         limit: int | None = None,
     ) -> JobIds:
-        """Bring dead jobs back, due now, untried, under their old ids; return these.
+        """Return dead jobs to their queues under their old ids, due now, with no attempts counted; return the ids.
 
-        All of them, or those of the given ids, queue and kind, at most ``limit``. A job whose unique key a live job has stays dead.
+        All dead jobs, or those with the given ids, queue and kind, at most ``limit``. If a live job has its unique key, a job stays
+        dead.
 
-        :raises JobNotFoundError: an id was given that is not dead, or not of that queue and kind. None of the others came back.
-        :raises DuplicateJobError: one id was given, and a live job has its unique key.
+        :raises JobNotFoundError: a given id is not dead, or not of that queue and kind. No job was redriven.
+        :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
         _check(queue, kind)
         wanted = _ids(ids)
@@ -78,7 +79,7 @@ class DeadJobs:
                 above = max([*came, *stayed])
         if wanted is not None:
             missing = set(wanted) - set(back) - set(left)
-            if missing and not back and limit != 0:  # another process was faster
+            if missing and not back and limit != 0:  # another process redrove them first
                 raise self._not_dead(min(missing))
             if len(wanted) == 1 and left:
                 ((key, existing),) = left.values()
@@ -86,9 +87,9 @@ class DeadJobs:
         return back
 
     def _require_dead(self, ids: set[int], queue: str | None, kind: str | None) -> None:
-        """Before anything changes.
+        """Check the ids before anything changes.
 
-        :raises JobNotFoundError: one of these is not a dead job of that queue and kind.
+        :raises JobNotFoundError: one of them is not a dead job of that queue and kind.
         """
         for some in _batches(sorted(ids)):
             if missing := set(some) - self._core.read(dead.which, ids=some, queue=queue, kind=kind):
@@ -101,7 +102,7 @@ class DeadJobs:
             return JobNotFoundError(job_id, "the dead table")
         if job.state is State.DEAD:
             which = f"of queue {job.queue!r} and kind {job.kind!r}"
-            return JobNotFoundError(job_id, "the dead table", message=f"job {job_id} is {which}: it was not asked for")
+            return JobNotFoundError(job_id, "the dead table", message=f"job {job_id} is {which}: it does not match the filter")
         return JobNotFoundError(job_id, "the dead table", message=f"job {job_id} is not dead: it is {job.state.value}")
 
     def purge(
@@ -113,11 +114,11 @@ class DeadJobs:
         keep: int | None = None,
         limit: int | None = None,
     ) -> int:
-        """Delete dead jobs for good, in batches, those of one queue longest dead first; return how many.
+        """Delete dead jobs in batches, within one queue longest dead first; return how many.
 
-        :param older_than: only those dead for so many seconds.
-        :param keep: not those that died last, so many of the queue and kind, or of all.
-        :param limit: at most so many.
+        :param older_than: only jobs dead for at least this many seconds.
+        :param keep: keep this many, the last to die, of the queue and kind or of all.
+        :param limit: delete at most this many.
         """
         _check(queue, kind)
         age = None if older_than is None else arguments.seconds("older_than", older_than)

@@ -1,4 +1,4 @@
-"""A job in a worker's hands."""
+"""A claimed job, and the verbs that settle it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
 
 @contextmanager
 def claimed_by(claimant: object) -> Iterator[None]:
-    """Jobs that this thread claims in the block have this :attr:`LeasedJob.claimant`, also those that the claim itself buries."""
+    """Set the :attr:`LeasedJob.claimant` of jobs that this thread claims in the block, also of those that the claim buries."""
     before = _claimant.set(claimant)
     try:
         yield
@@ -46,7 +46,7 @@ class Lock(Protocol):
 
 
 class Settler(Protocol):
-    """The queue that a leased job came from."""
+    """The queue that a leased job was claimed from."""
 
     name: str
 
@@ -270,11 +270,11 @@ class LeasedJob(JobData):
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction for the handler's own SQL that completes the job with it: both or neither, *exactly-once effect*.
+        """A transaction for the handler's own SQL that also completes the job: both or neither, *exactly-once effect*.
 
-        At the end of the block the job leaves the queue and all is committed. An exception rolls it all back.
+        The end of the block completes the job and commits. An exception rolls back.
 
-        :raises LeaseLostError: the lease was lost; what the block wrote is rolled back.
+        :raises LeaseLostError: the lease was lost; the block's writes are rolled back.
         """
         with self.source.transaction() as connection:
             yield connection
@@ -283,43 +283,43 @@ class LeasedJob(JobData):
     def complete(self, using: Connection | Session | None = None) -> Verdict:
         """The work is done: the job leaves the queue.
 
-        With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Call
-        ``.require()`` on the verdict there, so that a lost lease rolls the writes back.
+        With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Then call
+        ``.require()`` on the verdict, so that a lost lease rolls back the writes.
         """
         return self.source.complete_many([self], using=using)[0]
 
     def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
-        """The attempt failed: try again after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
+        """The attempt failed: retry after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
         return self.source.fail_many([self], error, retry_in=retry_in)[0]
 
     def snooze(self, seconds: float) -> Verdict:
-        """Come back in ``seconds``; this does not count as an attempt."""
+        """Make the job due again in ``seconds``; this does not count as an attempt."""
         return self.source.snooze_many([self], seconds)[0]
 
     def release(self) -> Verdict:
-        """Give the job back at once, unworked; this does not count as an attempt."""
+        """Make the job due again now; this does not count as an attempt."""
         return self.source.release_many([self])[0]
 
     def extend(self, seconds: float) -> Verdict:
-        """Hold the lease for ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
+        """Extend the lease to ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
         return self.source.extend_many([self], seconds)[0]
 
     def cancel(self) -> Verdict:
-        """The work is no longer wanted: the job leaves the queue."""
+        """Cancel the job: it leaves the queue."""
         return self.source.cancel_many([self])[0]
 
     def bury(self, error: BaseException | str) -> Verdict:
-        """Trying again is pointless: send the job to the dead table."""
+        """Send the job to the dead table: a retry would not help."""
         return self.source.bury_many([self], error)[0]
 
     def progress(self, fraction: float, note: str | None = None) -> Verdict:
-        """Say how far the work is: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt has the job.
+        """Report progress: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt runs.
 
-        In a worker it costs no statement: what was said last is written once a second, for all its jobs together, and the verdict
-        is what the worker knows. Elsewhere it is written at once.
+        A worker writes the latest reports of all its jobs once a second in one statement; the verdict is what the worker knows.
+        Elsewhere it is written at once.
 
         :param fraction: 0 to 1.
-        :param note: a few words, cut at 200 characters.
+        :param note: a short text, cut at 200 characters.
         """
         report = ProgressReport(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
         return self.source.progress_of(self, report) if self._report_to is None else self._report_to(self, report)
@@ -329,7 +329,7 @@ class LeasedJob(JobData):
         self._report_to = receiver
 
     def settle(self, outcome: Outcome) -> Verdict:
-        """Do what a handler returned: nothing completes the job, :class:`Snooze`, :class:`Retry` and so on do as they say."""
+        """Settle the job by a handler's return value: None completes it, :class:`Snooze` snoozes it, and so on."""
         match outcome:
             case None:
                 return self.complete()
@@ -348,7 +348,7 @@ class LeasedJob(JobData):
 
 
 def decode_headers(stored: str | None) -> Mapping[str, Any]:
-    """Headers from their stored text; what is not a JSON object counts as none."""
+    """Headers from their stored text; empty if it is not a JSON object."""
     if not stored:
         return {}
     try:

@@ -29,7 +29,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Trying again is pointless: send the job to the dead table."""
+    """Send the job to the dead table: a retry would not help."""
 
     reason: str = "the handler gave the job up"
 

@@ -1,4 +1,4 @@
-"""One queue: enqueue, claim, settle, look, and the controls of the queue as a whole.
+"""One queue: enqueue, claim, settle, inspect, and the controls of the queue as a whole.
 
 Each transaction begins in :class:`~queue_db.core.Core`. The SQL is in ``store/``, whose functions take a Connection: therefore
 the same verbs run on an asynchronous engine.
@@ -48,7 +48,7 @@ _POP_LEASE = 60_000_000
 
 
 class Queue:
-    """One queue: enqueue, claim, settle, look. Safe to share between threads; get it from :meth:`QueueDB.queue`."""
+    """One queue: enqueue, claim, settle, inspect. Safe to share between threads; get it from :meth:`QueueDB.queue`."""
 
     def __init__(self, core: Core, name: str, db: Any) -> None:
         self.core = core
@@ -81,20 +81,20 @@ class Queue:
         headers: Mapping[str, Any] | None = None,
         using: Connection | Session | None = None,
     ) -> int | None:
-        """Add a job and return its id; None where ``on_duplicate="skip"`` found a live job with the key.
+        """Add a job and return its id; None if ``on_duplicate="skip"`` found a live job with the key.
 
         :param delay: seconds until it is due.
-        :param run_at: when it is due (aware datetime); with both, the later one counts.
+        :param run_at: when it is due (aware datetime); with ``delay`` too, the later one counts.
         :param priority: lower number first; ties by due time, then id.
-        :param unique_key: at most one live job of this queue has it, also among concurrent enqueues.
-        :param unique_for: seconds for which the key stays taken, from now on, also when the job is done before.
-        :param on_duplicate: ``raise``, ``skip``, ``replace`` (the new content takes the live job's place and id; who works on the
-            old one loses its lease), or ``debounce``: as ``replace``, so that with a ``delay`` the job waits until nobody has asked
-            for it for so long; but who works on the old one keeps it, without its key, and the new one waits beside it.
-        :param group: jobs of this queue with the same group run one at a time, or as many as :meth:`limit` says, in the order in
-            which they were enqueued: one that waits for its time, or for its next attempt, holds up those behind it.
-        :param max_attempts: after so many failed attempts the job is dead.
-        :param headers: small mapping for tracing and the like; JSON.
+        :param unique_key: at most one live job of this queue has this key, also with concurrent enqueues.
+        :param unique_for: seconds from now for which the key stays taken, even if the job is done earlier.
+        :param on_duplicate: ``raise``; ``skip``; ``replace``: the new content takes over the live job's row and id, and a worker
+            that runs the old one loses its lease; or ``debounce``: ``replace``, but a running job keeps its lease and loses its
+            key, and the new job waits beside it. With ``delay`` a debounced job runs once no enqueue came for that time.
+        :param group: jobs of this queue with the same group run one at a time, or as many at once as :meth:`limit` allows, in the
+            order in which they were enqueued: a job that waits for its due time or its next attempt blocks those behind it.
+        :param max_attempts: after this many failed attempts the job is dead.
+        :param headers: a small mapping, for example for tracing; JSON.
         :param using: a Connection or Session: the job commits or rolls back with the caller's own data.
         :raises ArgumentError, PayloadError: nothing was enqueued.
         :raises DuplicateJobError: a live job has the key; nothing was enqueued.
@@ -127,8 +127,8 @@ class Queue:
     ) -> list[int | None]:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
-        ``options`` are the keyword arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000 and
-        everything is one transaction: all jobs or none. None stands where ``on_duplicate="skip"`` skipped a job.
+        ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
+        transaction: all jobs or none. The id is None where ``on_duplicate="skip"`` skipped a job.
         """
         policy = new_jobs.policy(on_duplicate)
         return self._enqueue.many(self._chunks(jobs), policy, using)
@@ -141,13 +141,13 @@ class Queue:
         on_duplicate: str = "raise",
         using: Connection | Session | None = None,
     ) -> tuple[int, list[int | None]]:
-        """Add jobs as :meth:`enqueue_many` does, and a job that is enqueued when all of them have left the queue.
+        """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all of them have left the queue.
 
-        It is enqueued once, in the transaction in which the last of them leaves: completed, dead or cancelled. Its headers say what
-        became of them: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven counts no more.
+        It is enqueued once, in the transaction in which the last of them is completed, dies or is cancelled. Its headers count
+        them: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
 
-        :param then: that job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
-        :param on_duplicate: ``raise`` or ``skip``; skipped jobs are not waited for.
+        :param then: the callback job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
+        :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
         :return: the batch's id, for :meth:`QueueDB.batch`, and the jobs' ids by position.
         """
         policy = new_jobs.policy(on_duplicate)
@@ -162,32 +162,32 @@ class Queue:
     # --- claim ------------------------------------------------------------------------------------------------------
 
     def claim(self, limit: int = 1, lease: float = 60.0, *, delete: bool = False) -> list[LeasedJob]:
-        """Take up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
+        """Lease up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
 
-        The list may be shorter than ``limit`` and may be empty. A claim that lost every candidate to others tries a few times with
-        short random pauses, then comes back empty and is counted as ``contended``.
+        The list may be shorter than ``limit``, or empty. A claim that lost every candidate to other workers tries a few times with
+        short random pauses; then it returns an empty list and counts as ``contended``.
 
-        :param delete: take them out of the table for good, as :meth:`pop` does: nothing is left to settle, every verb answers LOST.
+        :param delete: delete them from the table, as :meth:`pop` does: nothing is left to settle, every verb returns LOST.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         codec = self.core.codec
         return [LeasedJob(row, self, codec, token) for row, token in self._claims.claim(limit, micros, delete=delete)]
 
     def claim_unless(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
-        """:meth:`claim`, but nothing while a job is due in one of the queues ``due``, asked in the same statement.
+        """:meth:`claim`, but nothing while a job is due in one of the queues ``due``; checked in the same statement.
 
-        Not found there: a job of a priority that this process has not seen, in a queue of more than 32 priorities, or beyond the
-        first 16 priorities of all these queues together, in the order of ``due``. ``db.upcoming`` finds them.
+        It overlooks due jobs of priorities that this process has not seen, in queues with more than 32 priorities, and beyond the
+        first 16 priorities of all these queues in the order of ``due``. ``db.upcoming`` finds them.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         won = self._claims.claim(limit, micros, delete=delete, unless_due=due)
         return [LeasedJob(row, self, self.core.codec, token) for row, token in won]
 
     def pop(self, limit: int = 1) -> list[Job]:
-        """Take up to ``limit`` due jobs out of the queue for good, in claim order: *at most once*.
+        """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.
 
-        They are gone when this returns, and nothing brings them back: not for work that may be done twice but for work that may
-        rather be left undone. One commit per batch instead of two.
+        A crash after this call loses them: use it for work that may rather be skipped than done twice. One commit per batch
+        instead of two.
         """
         stored = {"queue": self.name, "worker": self.core.worker}
         return [
@@ -208,9 +208,9 @@ class Queue:
         using: Connection | Session | None = None,
         retained: Sequence[RetainedResult | None] | None = None,
     ) -> list[Verdict]:
-        """The work of these jobs is done; one verdict per job, in one or two statements.
+        """Complete these jobs, in one or two statements; one verdict per job.
 
-        :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: nothing.
+        :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
         """
         return self._settle.complete(jobs, using, retained)
 
@@ -222,19 +222,19 @@ class Queue:
         retry_in: float | Sequence[float | None] | None = None,
         last: Sequence[bool] | None = None,
     ) -> list[Verdict]:
-        """These attempts failed, all for one reason or each for its own; jobs out of attempts go to the dead table.
+        """Fail these attempts, all with one error or each with its own. Jobs out of attempts go to the dead table.
 
         :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
-        :param last: whether this was the last attempt, for each; default: as its ``max_attempts`` says.
+        :param last: whether this was the last attempt, for each; default: by its ``max_attempts``.
         """
         return self._settle.fail(jobs, error, retry_in, last)
 
     def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
-        """Bring these jobs back in ``seconds``; not an attempt."""
+        """Make these jobs due again in ``seconds``; this does not count as an attempt."""
         return self._settle.snooze(jobs, arguments.seconds("seconds", seconds))
 
     def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
-        """Give these jobs back at once, unworked; not an attempt."""
+        """Make these jobs due again now; this does not count as an attempt."""
         verdicts = self._settle.release(jobs)
         if any(verdicts):
             self.core.write(_notify, self.core.notifications, self.name)
@@ -242,19 +242,19 @@ class Queue:
         return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
-        """Hold the leases of these jobs for ``seconds`` from now; their versions go up by one."""
+        """Extend the leases of these jobs to ``seconds`` from now; their versions go up by one."""
         return self._settle.extend(jobs, seconds)
 
     def extend_unlocked(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict | None]:
-        """:meth:`extend_many` for a heartbeat: tried once, without a wait for rows that other transactions have locked (None)."""
+        """:meth:`extend_many` for a heartbeat: tried once, without waiting for rows locked by other transactions (None)."""
         return self._settle.extend_unlocked(jobs, seconds)
 
     def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
-        """Add ``by`` to the attempts of these jobs, which stay leased, for a worker that holds them back; versions go up by one."""
+        """Add ``by`` to the attempts of these jobs, which stay leased, for a worker that delays them; versions go up by one."""
         return self._settle.recount(jobs, by)
 
     def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
-        """The work of these jobs is no longer wanted."""
+        """Cancel these jobs: they leave the queue."""
         return self._settle.cancel(jobs)
 
     def bury_many(
@@ -266,15 +266,15 @@ class Queue:
     ) -> list[Verdict]:
         """Send these jobs to the dead table, all with one error text or each with its own.
 
-        :param reason: what log records, events and metrics call it.
+        :param reason: shown by log records, events and metrics.
         """
         return self._settle.bury(jobs, error, reason)
 
     def defer_unknown_many(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, grace: float) -> list[Verdict]:
-        """Give back jobs for whose kind there is no handler here; not an attempt.
+        """Give back jobs of kinds without a handler here; this does not count as an attempt.
 
-        They come back after a second at first and a minute at last: another worker may have a handler. Those that are still
-        without one ``grace`` seconds after the first time go to the dead table, with ``error`` as the text.
+        They return after a second at first, later after up to a minute: another worker may have a handler. Jobs that still have
+        none ``grace`` seconds after the first time go to the dead table with ``error`` as the text.
         """
         return self._settle.defer_unknown(jobs, error, arguments.seconds("grace", grace))
 
@@ -285,46 +285,45 @@ class Queue:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection in a transaction of the caller's, for ``using=``: committed at the end of the block, or rolled back."""
+        """A transaction for ``using=``: committed at the end of the block, rolled back if the block raises."""
         self.core.ready()
         with self.core.database.begin("transaction") as connection:
             yield connection
 
-    # --- look -------------------------------------------------------------------------------------------------------
+    # --- inspect ----------------------------------------------------------------------------------------------------
 
     def get(self, job_id: int) -> Job:
-        """The job as it stands, live or dead.
+        """The job as it is now, live or dead.
 
-        :raises JobNotFoundError: completed, cancelled, purged, or never there.
+        :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
         """
         return find_job(self.core, job_id, self.name)
 
     def peek(self, limit: int = 10) -> list[Job]:
-        """The due jobs that claims would find, in their order, without taking them."""
+        """The due jobs, in claim order, without claiming them."""
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         rows = self.core.read(insights.next_due, self.name, limit)
         return [job_from_row(row, State.AVAILABLE, self.core.codec) for row in rows]
 
     def stats(self) -> QueueStats:
-        """Counts by state and kind, and the age of the longest waiting due job. Reads the whole queue."""
+        """Counts by state and kind, and the age of the oldest due job. Reads the whole queue."""
         return self.core.read(insights.stats, self.name)
 
     # --- control ----------------------------------------------------------------------------------------------------
 
     def pause(self, *, wait: float | None = None) -> bool:
-        """Let no worker claim from this queue, until :meth:`resume`, also when they start anew.
+        """Stop all workers from claiming from this queue until :meth:`resume`, also across restarts.
 
-        :param wait: seconds to wait until none of its jobs runs any more. Workers notice the pause within 1.5 s: only a queue in
-            which nothing has run for so long is at rest, so the answer may come so much later than ``wait``.
-        :return: whether none runs; without ``wait`` True.
+        :param wait: seconds to wait until none of its jobs runs. Workers notice the pause within 1.5 s, so the queue is at rest
+            when no job has run for that time; the call may take that much longer than ``wait``.
+        :return: whether no job runs; without ``wait`` True.
         """
         patience = None if wait is None else arguments.seconds("wait", wait) / 1_000_000
         self._control(paused=1)
         if patience is None:
             return True
         until = time.monotonic() + patience
-        # Workers need a moment to notice it: two looks without a running job, longer apart than that. What is at rest at the
-        # end of the wait may go on to the second look.
+        # Workers notice the pause late: no job may run for longer than that. If none runs when the wait is over, go on to the end.
         quiet_since: float | None = None
         while True:
             now = time.monotonic()
@@ -337,20 +336,20 @@ class Queue:
             self.core.database.pause(_BETWEEN_LOOKS)
 
     def resume(self) -> None:
-        """Let workers claim again."""
+        """Let workers claim from this queue again."""
         self._control(paused=0)
 
     def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
     ) -> None:
-        """What all workers together may do. Sets all limits at once: what is not given is not limited any more, and ``limit()``
-        removes every limit. :meth:`controls` reads them; ``queue-db limit`` changes one and leaves the others.
+        """Set the limits of this queue over all workers together. A limit that is not given is removed; ``limit()`` removes all.
 
-        It holds for workers and Spark drains, in all processes, within a second; :meth:`claim` by itself does not ask.
+        :meth:`controls` reads them; ``queue-db limit`` changes one and leaves the others. Workers and Spark drains in all processes
+        obey within a second; :meth:`claim` by itself does not.
 
-        :param concurrency: most jobs of this queue in hand at once.
-        :param rate: most jobs begun in ``per`` seconds. After a rest so many may be begun at once.
-        :param per_group: most jobs of one group in hand at once; not given: one. This holds for every claim.
+        :param concurrency: most running jobs at once.
+        :param rate: most jobs started in ``per`` seconds. After an idle time that many may start at once.
+        :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
         """
         self._control(
             concurrency=None if concurrency is None else arguments.whole("concurrency", concurrency, 1),
@@ -364,7 +363,7 @@ class Queue:
     def repair_groups(self) -> None:
         """Unblock the groups of this queue whose next job waits for no other, as after a job was deleted by hand.
 
-        Workers do this once a minute.
+        Workers call it once a minute.
         """
         found = self.core.read(groups.incomplete, self.name)
         # A few at a time, since others wait for them meanwhile.
@@ -372,7 +371,7 @@ class Queue:
             self._wake(self.core.write(groups.repair, found[start : start + groups.AT_ONCE]))
 
     def controls(self) -> Controls:
-        """What is said about this queue."""
+        """The pause and the limits of this queue."""
         return self.core.read(controls.read, [self.name]).get(self.name, Controls())
 
     def _control(self, **values: int | None) -> None:
@@ -385,9 +384,9 @@ class Queue:
     # --- remove -----------------------------------------------------------------------------------------------------
 
     def cancel(self, job_id: int) -> Verdict:
-        """Take a job out of the queue, whatever its state; a worker that has it will find its lease lost.
+        """Cancel a live job in any state. A worker that runs it loses its lease.
 
-        LOST: a stream holds the job, which cannot be called back; or others changed it each time.
+        LOST: a stream holds the job and cannot give it back, or the job changed during each of five tries.
 
         :raises JobNotFoundError: there is no such live job.
         """
@@ -401,13 +400,13 @@ class Queue:
                 if job.state is State.RUNNING:
                     self.core.notifications.wake_cancelled(job.id)
                 return Verdict.APPLIED
-            # It changed between look and deletion (claimed, extended, settled): look again.
+            # It changed between the read and the DELETE (claimed, extended, settled): read again.
         else:
             return Verdict.LOST
         raise JobNotFoundError(job_id, f"queue {self.name!r}", state=State.DEAD.value)
 
     def purge(self) -> int:
-        """Delete all jobs that are there and that nobody works on, due, scheduled and blocked, in batches; return how many."""
+        """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""
         # Jobs enqueued meanwhile stay, such as the job after a batch.
         upto = self.core.read(sweep.highest)
         deleted, above = 0, -1

@@ -1,4 +1,4 @@
-"""``db.schedules``: jobs that are enqueued again and again, by cron lines or at intervals; each slot once, however many ask."""
+"""``db.schedules``: jobs enqueued by cron lines or at intervals; each slot once, however many processes check."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, RULE_LENGT
 from queue_db.verbs import new_jobs
 from queue_db.verbs.recurrence import Cron, Interval, Rule, rule_of, zone_of
 
-#: What becomes of slots that passed while nobody looked.
+#: What happens to slots that passed while no worker ran.
 CATCH_UP = ("one", "all", "none")
 
-#: With ``catch_up="none"`` a slot that is this late, seconds, has been missed.
+#: With ``catch_up="none"`` a slot that is later than this, seconds, is skipped.
 MISSED_AFTER = 60.0
 
-#: With ``catch_up="all"`` at most so many slots are enqueued in one transaction; the next look goes on.
+#: With ``catch_up="all"``: most slots enqueued in one transaction; the next tick goes on.
 AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as it was seen."""
+    """A schedule at the time of the call."""
 
     name: str
     queue: str
@@ -52,7 +52,7 @@ class Schedule:
 
 
 class Schedules:
-    """The schedules of one database. Workers enqueue what is due; :meth:`tick` does it by hand."""
+    """The schedules of one database. Workers enqueue due slots; :meth:`tick` does it by hand."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -73,16 +73,15 @@ class Schedules:
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Make the schedule of that name, or change it; return whether it is new.
+        """Create or change the schedule with this name; return whether it is new.
 
-        Every process may say this when it starts: a schedule whose rule stays the same keeps its next slot.
+        Every process may call it at its start: if the rule stays the same, the next slot does too.
 
-        :param cron: minute, hour, day, month, weekday, in ``zone``; what falls into the hour that a change of the clock leaves out
-            happens at its end.
+        :param cron: minute, hour, day, month, weekday, in ``zone``; a slot in the hour that a clock change skips runs at its end.
         :param every: seconds between two slots.
-        :param catch_up: what to do about slots that passed while nobody looked: enqueue ``one`` job for the last of them, ``all``,
-            or ``none`` of those that are more than a minute late.
-        :param first_at: the first slot; default: the next by ``cron``, or now and ``every``.
+        :param catch_up: for slots that passed while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
+            that is more than a minute late.
+        :param first_at: the first slot; default: the next by ``cron``, or ``every`` seconds from now.
         :raises ArgumentError, PayloadError: nothing was changed.
         """
         core = self._core
@@ -129,30 +128,30 @@ class Schedules:
         ]
 
     def pause(self, name: str) -> None:
-        """Enqueue nothing of it until :meth:`resume`.
+        """Enqueue nothing by this schedule until :meth:`resume`.
 
         :raises ArgumentError: there is no such schedule.
         """
         self._change(name, {"paused": 1})
 
     def resume(self, name: str) -> None:
-        """Go on; what passed meanwhile is caught up with as the schedule says.
+        """Enqueue again; slots that passed meanwhile are handled by ``catch_up``.
 
         :raises ArgumentError: there is no such schedule.
         """
         self._change(name, {"paused": 0})
 
     def remove(self, name: str) -> bool:
-        """Delete it; False if it was not there."""
+        """Delete the schedule; False if there is none."""
         arguments.name("name", name, SCHEDULE_LENGTH)
         return self._core.write(stored.remove, name)
 
     def tick(self) -> tuple[int, float | None]:
-        """Enqueue what is due; return how many jobs, and seconds until the next slot of any schedule (None: there is none).
+        """Enqueue the due slots; return how many jobs, and the seconds until the next slot of any schedule (None: there is none).
 
-        Any number of processes may do this at once: the one that moves a schedule on enqueues the slot.
+        Any number of processes may call it at once: the one that advances a schedule enqueues the slot.
 
-        :raises ConfigurationError: a rule cannot be read here; the others have been carried out.
+        :raises ConfigurationError: a rule cannot be parsed here; the other schedules were handled.
         """
         now, rows, later = self._core.read(stored.due)
         enqueued = 0
@@ -200,7 +199,7 @@ def _tick(connection: Connection, store: Store, row: Any, slots: Sequence[int], 
 
 def _rule(cron: str | None, every: float | None, zone: str) -> Rule:
     if (cron is None) == (every is None):
-        raise ArgumentError('when? Give either cron="0 3 * * *" or every=seconds')
+        raise ArgumentError('give either cron="0 3 * * *" or every=seconds')
     if cron is not None:
         return Cron(arguments.name("cron", cron.strip() if isinstance(cron, str) else cron, RULE_LENGTH), zone)
     return Interval(arguments.seconds("every", every, zero=False))
@@ -219,7 +218,7 @@ def _slots(rule: Rule, first: int, now: int, catch_up: str) -> tuple[list[int], 
 
 
 def _job(row: Any, slot: int) -> NewJob:
-    """The job of one slot; its headers say which."""
+    """The job of one slot; its headers name the schedule and the slot."""
     headers = {"schedule": row.name, "slot": from_micros(slot).isoformat()}
     if row.headers:
         headers = json.loads(row.headers) | headers

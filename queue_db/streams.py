@@ -1,4 +1,4 @@
-"""``db.streams``: who holds claimed jobs for a stream, how to get them back, and how to say that they are written."""
+"""``db.streams``: jobs held by Spark streams; complete them, or release them to their queues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Names = list[str]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream as it stands."""
+    """A stream at the time of the call."""
 
     name: str
     queue: str
@@ -37,15 +37,15 @@ class Stream:
     completed: int  #: number of the last completed batch
     claimed: int  #: number of the last claimed batch
     held: int  #: jobs claimed and not completed
-    maybe_written: int  #: of these a query was given so many: it may have written them, and given back they are done again
-    deliveries: int  #: how often the held batches were given to a query, the most of them; 0: never
-    oldest_held_age: float | None  #: seconds since the oldest of them was enqueued
-    seen_at: datetime  #: when a reader last came by
+    maybe_written: int  #: of these, jobs that a query was given: it may have written them; released, they are done again
+    deliveries: int  #: how often a held batch was given to a query, at most; 0: never
+    oldest_held_age: float | None  #: seconds since the oldest held job was enqueued
+    seen_at: datetime  #: when a reader was last seen
     retention: float  #: seconds without a reader after which its jobs return to the queue
 
 
 class Streams:
-    """The streams of one database. Readers make them; they stay."""
+    """The streams of one database. Readers create them; they stay."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -73,13 +73,13 @@ class Streams:
         ]
 
     def complete(self, name: str, *, checkpoint: str | os.PathLike[str] | None = None) -> int:
-        """The jobs that a stream holds are written: they leave the queue, those with a reason to the dead; return how many left.
+        """Complete the jobs that a stream holds, for the sink has them; rejected ones go to the dead table. Return how many left.
 
         A query that still reads the stream stops. With a checkpoint that has committed the batches it can start again.
 
-        :param checkpoint: folder of the query's checkpoint, on this machine: only what its commit log says is written leaves. None:
-            all that is held is written, as you have seen in the sink. A batch that was not would be lost.
-        :raises StreamError: there is no such stream, or the folder is no checkpoint with a committed batch.
+        :param checkpoint: folder of the query's checkpoint, on this machine: only the batches in its commit log are completed.
+            None: all held jobs are; check the sink first, a batch that was not written is lost.
+        :raises StreamError: there is no such stream, or the folder is not a checkpoint with a committed batch.
         :raises CheckpointMismatchError: the checkpoint has not committed a batch of this stream.
         """
         arguments.name("name", name, STREAM_LENGTH)
@@ -94,10 +94,10 @@ class Streams:
         return completed
 
     def release(self, name: str) -> int:
-        """Give the jobs that a stream holds back to the queue, not counted as an attempt; return how many.
+        """Return the jobs that a stream holds to the queue; this does not count as an attempt; return how many.
 
-        A query that still reads the stream stops, and its checkpoint is refused: go on with a new one. What the query has written
-        already (``Stream.maybe_written``) is done again: the log has a warning. :meth:`complete` is for what is written.
+        A query that still reads the stream stops, and its checkpoint is refused: start with a new one. Jobs that the query has
+        already written (``Stream.maybe_written``) are done again, with a warning in the log; :meth:`complete` is for them.
 
         :raises StreamError: there is no such stream.
         """
@@ -109,9 +109,9 @@ class Streams:
         return released
 
     def expire(self) -> Names:
-        """Release the streams that have had no reader for longer than their retention; return their names.
+        """Release the streams without a reader for longer than their retention; return their names.
 
-        The log has a warning for each whose jobs may be written already: see :meth:`release`.
+        A warning is logged for each stream that may have written jobs already: see :meth:`release`.
         """
         gone = []
         for name in self._core.read(streams.expired):
@@ -127,9 +127,9 @@ class Streams:
 
 
 def committed(checkpoint: Path) -> list[streams.Offset]:
-    """The offsets, of all its sources that may be ours, of the last batch that a checkpoint of Spark's has committed.
+    """The offsets in the last batch that a Spark checkpoint has committed, of all its sources that may be queue_db streams.
 
-    :raises StreamError: there is none.
+    :raises StreamError: there are none.
     """
     try:
         batches = [int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal()]
@@ -142,13 +142,13 @@ def committed(checkpoint: Path) -> list[streams.Offset]:
     found = list(offsets_in(lines))
     if not found:
         raise StreamError(
-            f"checkpoint={str(checkpoint)!r}: no batch of a queue_db stream was committed, so nothing is known to be written"
+            f"checkpoint={str(checkpoint)!r}: no batch of a queue_db stream was committed, so no batch is known to be written"
         )
     return found
 
 
 def offsets_in(values: Iterable[Any]) -> Iterator[streams.Offset]:
-    """Those among the lines of Spark's offset log, in which an offset may stand as text within JSON."""
+    """The queue_db offsets in lines of Spark's offset log, also those that are text within JSON."""
     for value in values:
         if isinstance(value, str):
             try:
@@ -175,7 +175,7 @@ def _release_expired(connection: Connection, store: Store, name: str) -> tuple[i
 def _warn(name: str, released: int, written: int) -> None:
     if released and written:
         log.warning(
-            "stream %r gave %d jobs back; up to %d of them may be written already, since a query had them, and are done again then",
+            "stream %r released %d jobs; a query had up to %d of them and may have written them: they are done again",
             name,
             released,
             written,

@@ -1,7 +1,6 @@
 """The queue for asyncio programs: the same verbs, awaited, on asyncpg, aiomysql (or asyncmy) and aiosqlite.
 
-Nothing is done twice: each verb runs its synchronous namesake in a greenlet of SQLAlchemy's, which lets the event loop go on
-wherever the other would wait.
+Each verb runs its synchronous namesake in a SQLAlchemy greenlet; wherever the namesake would wait, the event loop goes on.
 """
 
 import importlib

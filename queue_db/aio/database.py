@@ -1,4 +1,4 @@
-"""A database on an event loop: where the synchronous code waits, the loop goes on."""
+"""A database on an event loop: while the synchronous code waits, the loop goes on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AsyncDatabase(Database):
 
 
 class Turn:
-    """A lock between tasks, which the one that holds it may take again: whoever waits for it lets the loop go on."""
+    """A reentrant lock between tasks; the event loop goes on while a task waits for it."""
 
     def __init__(self) -> None:
         self._free = asyncio.Lock()
@@ -48,7 +48,7 @@ class Turn:
         self._times = 0
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Wait for it; not ``blocking``: take it if it is free. Return whether it was taken."""
+        """Acquire the lock; if not ``blocking``, only if it is free. Return whether it was acquired."""
         me = asyncio.current_task()
         if self._holder is not me:
             if not blocking and self._free.locked():
@@ -59,7 +59,7 @@ class Turn:
         return True
 
     def release(self) -> None:
-        """Let the next one have it."""
+        """Release the lock."""
         self._times -= 1
         if not self._times:
             self._holder = None

@@ -1,4 +1,4 @@
-"""``db.dead``: the jobs that were given up, and the way back."""
+"""``db.dead``: dead jobs, and how to redrive or purge them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queue_db.model import Job
 
 
 class AsyncDeadJobs:
-    """Jobs whose attempts are used up, or that a handler gave up. They stay until redriven or purged."""
+    """Dead jobs: out of attempts, or buried by a handler. They stay until redriven or purged."""
 
     def __init__(self, dead: DeadJobs) -> None:
         self._dead = dead
@@ -23,7 +23,7 @@ class AsyncDeadJobs:
         limit: int = 100,
         after: Job | None = None,
     ) -> list[Job]:
-        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the page before."""
+        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page."""
         return await run(self._dead.list, queue, kind=kind, limit=limit, after=after)
 
     async def redrive(
@@ -34,12 +34,13 @@ class AsyncDeadJobs:
         kind: str | None = None,
         limit: int | None = None,
     ) -> JobIds:
-        """Bring dead jobs back, due now, untried, under their old ids; return these.
+        """Return dead jobs to their queues under their old ids, due now, with no attempts counted; return the ids.
 
-        All of them, or those of the given ids, queue and kind, at most ``limit``. A job whose unique key a live job has stays dead.
+        All dead jobs, or those with the given ids, queue and kind, at most ``limit``. If a live job has its unique key, a job stays
+        dead.
 
-        :raises JobNotFoundError: an id was given that is not dead, or not of that queue and kind. None of the others came back.
-        :raises DuplicateJobError: one id was given, and a live job has its unique key.
+        :raises JobNotFoundError: a given id is not dead, or not of that queue and kind. No job was redriven.
+        :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
         return await run(self._dead.redrive, ids, queue=queue, kind=kind, limit=limit)
 
@@ -52,10 +53,10 @@ class AsyncDeadJobs:
         keep: int | None = None,
         limit: int | None = None,
     ) -> int:
-        """Delete dead jobs for good, in batches, those of one queue longest dead first; return how many.
+        """Delete dead jobs in batches, within one queue longest dead first; return how many.
 
-        :param older_than: only those dead for so many seconds.
-        :param keep: not those that died last, so many of the queue and kind, or of all.
-        :param limit: at most so many.
+        :param older_than: only jobs dead for at least this many seconds.
+        :param keep: keep this many, the last to die, of the queue and kind or of all.
+        :param limit: delete at most this many.
         """
         return await run(self._dead.purge, queue, kind=kind, older_than=older_than, keep=keep, limit=limit)

@@ -1,4 +1,4 @@
-"""A job in a task's hands."""
+"""A claimed job for tasks."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class AsyncLeasedJob(JobData):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction for the handler's own SQL that completes the job with it: both or neither, *exactly-once effect*.
+        """A transaction for the handler's own SQL that also completes the job: both or neither, *exactly-once effect*.
 
-        At the end of the block the job leaves the queue and all is committed. An exception rolls it all back.
+        The end of the block completes the job and commits. An exception rolls back.
 
-        :raises LeaseLostError: the lease was lost; what the block wrote is rolled back.
+        :raises LeaseLostError: the lease was lost; the block's writes are rolled back.
         """
         async with within(self.leased.transaction()) as connection:
             yield connection
@@ -74,53 +74,53 @@ class AsyncLeasedJob(JobData):
     async def complete(self, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
         """The work is done: the job leaves the queue.
 
-        With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Call
-        ``.require()`` on the verdict there, so that a lost lease rolls the writes back.
+        With ``using`` it leaves in that transaction, together with the caller's own writes: exactly-once effect. Then call
+        ``.require()`` on the verdict, so that a lost lease rolls back the writes.
         """
         return await run(self.leased.complete, joined(using))
 
     async def fail(self, error: BaseException | str, retry_in: float | None = None) -> Verdict:
-        """The attempt failed: try again after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
+        """The attempt failed: retry after ``retry_in`` seconds or the backoff; after the last attempt the job is dead."""
         return await run(self.leased.fail, error, retry_in)
 
     async def snooze(self, seconds: float) -> Verdict:
-        """Come back in ``seconds``; this does not count as an attempt."""
+        """Make the job due again in ``seconds``; this does not count as an attempt."""
         return await run(self.leased.snooze, seconds)
 
     async def release(self) -> Verdict:
-        """Give the job back at once, unworked; this does not count as an attempt."""
+        """Make the job due again now; this does not count as an attempt."""
         return await run(self.leased.release)
 
     async def extend(self, seconds: float) -> Verdict:
-        """Hold the lease for ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
+        """Extend the lease to ``seconds`` from now; ``version``, ``fence`` and ``lease_expires`` change."""
         return await run(self.leased.extend, seconds)
 
     async def progress(self, fraction: float, note: str | None = None) -> Verdict:
-        """Say how far the work is: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt has the job.
+        """Report progress: ``db.get(id).progress`` and ``.progress_note`` show it while this attempt runs.
 
-        In a worker it costs no statement: what was said last is written once a second, for all its jobs together, and the verdict
-        is what the worker knows. Elsewhere it is written at once.
+        A worker writes the latest reports of all its jobs once a second in one statement; the verdict is what the worker knows.
+        Elsewhere it is written at once.
 
         :param fraction: 0 to 1.
-        :param note: a few words, cut at 200 characters.
+        :param note: a short text, cut at 200 characters.
         """
         return await run(self.leased.progress, fraction, note)
 
     async def cancel(self) -> Verdict:
-        """The work is no longer wanted: the job leaves the queue."""
+        """Cancel the job: it leaves the queue."""
         return await run(self.leased.cancel)
 
     async def bury(self, error: BaseException | str) -> Verdict:
-        """Trying again is pointless: send the job to the dead table."""
+        """Send the job to the dead table: a retry would not help."""
         return await run(self.leased.bury, error)
 
     async def settle(self, outcome: Outcome) -> Verdict:
-        """Do what a handler returned: nothing completes the job, :class:`Snooze`, :class:`Retry` and so on do as they say."""
+        """Settle the job by a handler's return value: None completes it, :class:`Snooze` snoozes it, and so on."""
         return await run(self.leased.settle, outcome)
 
 
 def settled(jobs: Any) -> Any:
-    """The jobs that synchronous verbs settle; what is no job, or no list of jobs, is left for them to refuse."""
+    """The synchronous jobs behind these. Anything that is not a list of jobs is passed on, and the synchronous verb refuses it."""
     if isinstance(jobs, Iterable) and not isinstance(jobs, str | bytes | Mapping):
         return [job.leased if isinstance(job, AsyncLeasedJob) else job for job in jobs]
     return jobs

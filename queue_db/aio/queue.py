@@ -44,7 +44,7 @@ from queue_db.strategies import Strategy
 
 
 class InGreenlets(QueueDB):
-    """The synchronous queues, as the verbs here use them."""
+    """The synchronous database behind :class:`AsyncQueueDB`."""
 
     _opens: ClassVar[type[Database]] = AsyncDatabase
 
@@ -54,24 +54,24 @@ class AsyncQueueDB:
 
     ``async with AsyncQueueDB(url) as db:`` opens and closes it; or :meth:`open` and :meth:`close`.
 
-    A task that is cancelled in the middle of a verb leaves it done or not done, never in between, and its connection is closed.
-    What a cancelled claim has won is given back by the queue's next claim, or else when the leases end.
+    A verb whose task is cancelled is done or not done, never half, and its connection is closed. Jobs won by a cancelled claim are
+    released by the queue's next claim, or return when their leases end.
 
-    :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine whose pool is to be shared. When the server has become
-        read-only, as after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
+    :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine, to share its pool. When the server becomes read-only,
+        as after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
     :param strategy: how claims win jobs: ``adaptive``, ``optimistic``, ``skip_locked``, ``pessimistic``, or a Strategy object.
     :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
-    :param table: name of the jobs table; the dead table is called ``<table>_dead``.
+    :param table: name of the jobs table; the dead table is ``<table>_dead``.
     :param schema: schema prefix of the tables.
     :param worker: the name that claimed jobs show; default host, process id and a random part.
     :param codec: payload ↔ text, JSON by default.
     :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
-        Where it raises, or returns no possible wait, that one job waits as by default, and an error is logged.
+        If it raises or returns an impossible wait, that job waits as by default, and an error is logged.
     :param max_payload: largest encoded payload, bytes.
-    :param pool_size: connections that stay open between two uses, 1 to 1,000; more are made when they are needed.
+    :param pool_size: connections that stay open while idle, 1 to 1,000; more are opened when needed.
     :param clock: for tests: microseconds since 1970, instead of the database's clock.
-    :raises ArgumentError: ``retry_after`` is no function of one number.
-    :raises ConfigurationError: an engine that is not for asyncio, or that lets tasks share a connection.
+    :raises ArgumentError: ``retry_after`` is not a function of one number.
+    :raises ConfigurationError: the engine is not for asyncio, or shares one connection between tasks.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class AsyncQueueDB:
         self._queues: dict[str, AsyncQueue] = {}
 
     async def open(self) -> Self:
-        """Connect, and look at the server and the tables; return this object.
+        """Connect and check the server; return this object.
 
         :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed, or not for asyncio.
-        :raises UnsupportedError: the server is too old, or lacks what the strategy or removal needs.
+        :raises UnsupportedError: the server is too old, or lacks a capability that the strategy or the removal needs.
         :raises StorageError: the server does not answer or refuses the login.
         """
         async with self._opening:
@@ -128,10 +128,7 @@ class AsyncQueueDB:
         return self
 
     async def close(self) -> None:
-        """Close the connections; those of an engine that was passed in stay with their owner.
-
-        Every verb raises ConfigurationError from then on.
-        """
+        """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
         opened, self._opened = self._opened, None
         self._queues.clear()
         if opened is not None:
@@ -161,17 +158,17 @@ class AsyncQueueDB:
 
     @property
     def dead(self) -> AsyncDeadJobs:
-        """The jobs that were given up."""
+        """Dead jobs."""
         return AsyncDeadJobs(self._db.dead)
 
     @property
     def schedules(self) -> AsyncSchedules:
-        """Jobs that are enqueued again and again."""
+        """Jobs enqueued by cron lines or at intervals."""
         return AsyncSchedules(self._db.schedules)
 
     @property
     def streams(self) -> AsyncStreams:
-        """Who holds claimed jobs for a stream."""
+        """Jobs held by Spark streams."""
         return AsyncStreams(self._db.streams)
 
     @property
@@ -189,7 +186,7 @@ class AsyncQueueDB:
         return self._db.schemas
 
     def queue(self, name: str) -> AsyncQueue:
-        """The queue of that name; it needs no creation. The same object for the same name."""
+        """The queue with this name; it need not be created first. The same object for the same name."""
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = AsyncQueue(self, self._db.queue(name))
@@ -204,20 +201,20 @@ class AsyncQueueDB:
 
     @property
     def counters(self) -> Counters:
-        """What happened since this object was made."""
+        """Counts of claims, settles, retries and errors since this object was made."""
         return self._db.counters
 
     async def migrate(self, connection: AsyncConnection | None = None, *, revision: str = "head") -> None:
         """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
 
-        On a ``connection`` it runs in the caller's transaction, which the caller commits.
+        With ``connection`` it runs in the caller's transaction, and the caller commits.
 
         :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
         """
         await run(self._db.migrate, opened(connection), revision=revision)
 
     def migration_sql(self, revision: str = "head", *, start: str = "base") -> str:
-        """The statements of :meth:`migrate` as text; nothing is executed.
+        """The SQL of :meth:`migrate` as text; nothing is executed.
 
         :param revision: "head", "base" or a revision's name, as for :meth:`migrate`.
         :param start: the revision that the tables are at; "base": an empty database.
@@ -226,9 +223,9 @@ class AsyncQueueDB:
         return self._db.migration_sql(revision, start=start)
 
     async def check(self) -> None:
-        """Make sure that the tables are there and that this version of the package works with them.
+        """Check that the tables exist and that this version of the package works with them.
 
-        Tables that are newer are accepted, with a line in the log, as long as they only have additions.
+        Newer tables that only have additions are accepted, with a log line.
 
         :raises SchemaOutOfDateError: with the command that fixes it.
         """
@@ -239,16 +236,16 @@ class AsyncQueueDB:
         return await run(self._db.queues)
 
     async def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
-        """Seconds until the next job of each queue is due: 0 or less where one is, None where there is no job.
+        """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.
 
-        One statement for all of them, that reads one index entry for each priority. A running job counts at the end of its lease.
+        One statement for all queues; it reads one index entry per priority. A running job counts as due when its lease ends.
         """
         return await run(self._db.upcoming, queues)
 
     async def get(self, job_id: int) -> Job:
-        """The job of that id, in whatever queue, live or dead.
+        """The job with this id, live or dead, in any queue.
 
-        :raises JobNotFoundError: completed, cancelled, purged, or never there.
+        :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
         """
         return await run(self._db.get, job_id)
 
@@ -257,63 +254,63 @@ class AsyncQueueDB:
         return await run(self._db.cancel, job_id)
 
     async def rescue(self, worker: str) -> int:
-        """Give back at once what a worker has in hand that is known to be dead; return how many jobs.
+        """Release the jobs of a dead worker at once; return how many.
 
-        Without this they come back when their leases run out. These attempts count. Should it live after all, its leases are lost.
+        Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
         """
         return await run(self._db.rescue, worker)
 
     async def workers(self) -> list[WorkerInfo]:
-        """The workers that have told of themselves within the last hour and have not left, by name."""
+        """The registered workers with a heartbeat within the last hour, by name."""
         return await run(self._db.workers)
 
     async def errors(self, job_id: int) -> list[JobError]:
-        """The latest failed attempts of a job, live, dead or gone, first to last; at most ten."""
+        """The latest failed attempts of a job, also of one that is gone, oldest first; at most ten."""
         return await run(self._db.errors, job_id)
 
     async def finished(self, job_id: int) -> Finished:
-        """What is kept of a completed job: its result, until it expires.
+        """The retained result of a completed job, until it expires.
 
-        :raises JobNotFoundError: it is not completed, nothing of it is kept, or it has expired.
+        :raises JobNotFoundError: the job is not completed, its result was not retained, or the result has expired.
         """
         return await run(self._db.finished, job_id)
 
     async def finished_jobs(
         self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
     ) -> list[Finished]:
-        """What is kept of completed jobs, by id; ``after``: the last one of the page before."""
+        """The retained results of completed jobs, by id. ``after``: the last one of the previous page."""
         return await run(self._db.finished_jobs, queue, kind=kind, limit=limit, after=after)
 
     async def wait(self, job_id: int, timeout: float) -> Finished:  # noqa: ASYNC109 - as the other one has it
-        """Wait until a job is completed, and return its result, which its handler must keep (``handles(…, keep=seconds)``).
+        """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, keep=seconds)``.
 
         :param timeout: seconds.
-        :raises JobNotFoundError: it is gone and nothing of it is kept, or it is dead.
-        :raises TimeoutError: it is still there.
+        :raises JobNotFoundError: it is dead, or it is gone and its result was not retained.
+        :raises TimeoutError: it is not completed yet.
         """
         return await run(self._db.wait, job_id, timeout)
 
     async def batch(self, batch_id: int) -> Batch | None:
-        """How far a batch is that :meth:`Queue.enqueue_batch` made; None: all of it has left, and the job after it was enqueued."""
+        """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
         return await run(self._db.batch, batch_id)
 
     async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
-        """Delete expired results and unique keys, and failed attempts older than so many seconds; return how many rows.
+        """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 
-        Workers do this once a minute.
+        Workers call it once a minute.
         """
         return await run(self._db.prune, errors_older_than=errors_older_than)
 
     async def sweep(self, limit: int | None = None) -> int:
         """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
 
-        The first call looks through the whole table, for jobs that others have marked in their queues; later ones do not.
+        The first call reads the whole table, for jobs that other versions marked in their queues; later calls do not.
         """
         return await run(self._db.sweep, limit)
 
 
 class AsyncQueue:
-    """One queue: enqueue, claim, settle, look. For the tasks of one event loop; get it from :meth:`AsyncQueueDB.queue`."""
+    """One queue: enqueue, claim, settle, inspect. For the tasks of one event loop; get it from :meth:`AsyncQueueDB.queue`."""
 
     def __init__(self, db: AsyncQueueDB, queue: Queue) -> None:
         self.db = db
@@ -339,20 +336,20 @@ class AsyncQueue:
         headers: Mapping[str, Any] | None = None,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> int | None:
-        """Add a job and return its id; None where ``on_duplicate="skip"`` found a live job with the key.
+        """Add a job and return its id; None if ``on_duplicate="skip"`` found a live job with the key.
 
         :param delay: seconds until it is due.
-        :param run_at: when it is due (aware datetime); with both, the later one counts.
+        :param run_at: when it is due (aware datetime); with ``delay`` too, the later one counts.
         :param priority: lower number first; ties by due time, then id.
-        :param unique_key: at most one live job of this queue has it, also among concurrent enqueues.
-        :param unique_for: seconds for which the key stays taken, from now on, also when the job is done before.
-        :param on_duplicate: ``raise``, ``skip``, ``replace`` (the new content takes the live job's place and id; who works on the
-            old one loses its lease), or ``debounce``: as ``replace``, so that with a ``delay`` the job waits until nobody has asked
-            for it for so long; but who works on the old one keeps it, without its key, and the new one waits beside it.
-        :param group: jobs of this queue with the same group run one at a time, or as many as :meth:`limit` says, in the order in
-            which they were enqueued: one that waits for its time, or for its next attempt, holds up those behind it.
-        :param max_attempts: after so many failed attempts the job is dead.
-        :param headers: small mapping for tracing and the like; JSON.
+        :param unique_key: at most one live job of this queue has this key, also with concurrent enqueues.
+        :param unique_for: seconds from now for which the key stays taken, even if the job is done earlier.
+        :param on_duplicate: ``raise``; ``skip``; ``replace``: the new content takes over the live job's row and id, and a worker
+            that runs the old one loses its lease; or ``debounce``: ``replace``, but a running job keeps its lease and loses its
+            key, and the new job waits beside it. With ``delay`` a debounced job runs once no enqueue came for that time.
+        :param group: jobs of this queue with the same group run one at a time, or as many at once as :meth:`limit` allows, in the
+            order in which they were enqueued: a job that waits for its due time or its next attempt blocks those behind it.
+        :param max_attempts: after this many failed attempts the job is dead.
+        :param headers: a small mapping, for example for tracing; JSON.
         :param using: an AsyncConnection or AsyncSession: the job commits or rolls back with the caller's own data.
         :raises ArgumentError, PayloadError: nothing was enqueued.
         :raises DuplicateJobError: a live job has the key; nothing was enqueued.
@@ -382,8 +379,8 @@ class AsyncQueue:
     ) -> list[int | None]:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
-        ``options`` are the keyword arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000 and
-        everything is one transaction: all jobs or none. None stands where ``on_duplicate="skip"`` skipped a job.
+        ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
+        transaction: all jobs or none. The id is None where ``on_duplicate="skip"`` skipped a job.
         """
         return await run(self._queue.enqueue_many, jobs, on_duplicate=on_duplicate, using=joined(using))
 
@@ -395,32 +392,32 @@ class AsyncQueue:
         on_duplicate: str = "raise",
         using: AsyncConnection | AsyncSession | None = None,
     ) -> tuple[int, list[int | None]]:
-        """Add jobs as :meth:`enqueue_many` does, and a job that is enqueued when all of them have left the queue.
+        """Add jobs as :meth:`enqueue_many` does, and a callback job that is enqueued when all of them have left the queue.
 
-        It is enqueued once, in the transaction in which the last of them leaves: completed, dead or cancelled. Its headers say what
-        became of them: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven counts no more.
+        It is enqueued once, in the transaction in which the last of them is completed, dies or is cancelled. Its headers count
+        them: ``{"batch": {"id": …, "jobs": …, "dead": …, "cancelled": …}}``. A dead job that is redriven does not count again.
 
-        :param then: that job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
-        :param on_duplicate: ``raise`` or ``skip``; skipped jobs are not waited for.
+        :param then: the callback job; its ``options`` may be ``priority``, ``max_attempts`` and ``headers``.
+        :param on_duplicate: ``raise`` or ``skip``; the batch does not wait for skipped jobs.
         :return: the batch's id, for :meth:`QueueDB.batch`, and the jobs' ids by position.
         """
         return await run(self._queue.enqueue_batch, jobs, then, on_duplicate=on_duplicate, using=joined(using))
 
     async def claim(self, limit: int = 1, lease: float = 60.0, *, delete: bool = False) -> list[AsyncLeasedJob]:
-        """Take up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
+        """Lease up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
 
-        The list may be shorter than ``limit`` and may be empty. A claim that lost every candidate to others tries a few times with
-        short random pauses, then comes back empty and is counted as ``contended``.
+        The list may be shorter than ``limit``, or empty. A claim that lost every candidate to other workers tries a few times with
+        short random pauses; then it returns an empty list and counts as ``contended``.
 
-        :param delete: take them out of the table for good, as :meth:`pop` does: nothing is left to settle, every verb answers LOST.
+        :param delete: delete them from the table, as :meth:`pop` does: nothing is left to settle, every verb returns LOST.
         """
         return [AsyncLeasedJob(job, self) for job in await run(self._queue.claim, limit, lease, delete=delete)]
 
     async def pop(self, limit: int = 1) -> list[Job]:
-        """Take up to ``limit`` due jobs out of the queue for good, in claim order: *at most once*.
+        """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.
 
-        They are gone when this returns, and nothing brings them back: not for work that may be done twice but for work that may
-        rather be left undone. One commit per batch instead of two.
+        A crash after this call loses them: use it for work that may rather be skipped than done twice. One commit per batch
+        instead of two.
         """
         return await run(self._queue.pop, limit)
 
@@ -431,9 +428,9 @@ class AsyncQueue:
         using: AsyncConnection | AsyncSession | None = None,
         retained: Sequence[RetainedResult | None] | None = None,
     ) -> list[Verdict]:
-        """The work of these jobs is done; one verdict per job, in one or two statements.
+        """Complete these jobs, in one or two statements; one verdict per job.
 
-        :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: nothing.
+        :param retained: the result to keep of each job, for :meth:`QueueDB.finished`; None: none.
         """
         return await run(self._queue.complete_many, settled(jobs), using=joined(using), retained=retained)
 
@@ -445,27 +442,27 @@ class AsyncQueue:
         retry_in: float | Sequence[float | None] | None = None,
         last: Sequence[bool] | None = None,
     ) -> list[Verdict]:
-        """These attempts failed, all for one reason or each for its own; jobs out of attempts go to the dead table.
+        """Fail these attempts, all with one error or each with its own. Jobs out of attempts go to the dead table.
 
         :param retry_in: seconds until the next attempt, for all or for each; None: the backoff.
-        :param last: whether this was the last attempt, for each; default: as its ``max_attempts`` says.
+        :param last: whether this was the last attempt, for each; default: by its ``max_attempts``.
         """
         return await run(self._queue.fail_many, settled(jobs), error, retry_in=retry_in, last=last)
 
     async def snooze_many(self, jobs: Sequence[AsyncLeasedJob], seconds: float) -> list[Verdict]:
-        """Bring these jobs back in ``seconds``; not an attempt."""
+        """Make these jobs due again in ``seconds``; this does not count as an attempt."""
         return await run(self._queue.snooze_many, settled(jobs), seconds)
 
     async def release_many(self, jobs: Sequence[AsyncLeasedJob]) -> list[Verdict]:
-        """Give these jobs back at once, unworked; not an attempt."""
+        """Make these jobs due again now; this does not count as an attempt."""
         return await run(self._queue.release_many, settled(jobs))
 
     async def extend_many(self, jobs: Sequence[AsyncLeasedJob], seconds: float) -> list[Verdict]:
-        """Hold the leases of these jobs for ``seconds`` from now; their versions go up by one."""
+        """Extend the leases of these jobs to ``seconds`` from now; their versions go up by one."""
         return await run(self._queue.extend_many, settled(jobs), seconds)
 
     async def cancel_many(self, jobs: Sequence[AsyncLeasedJob]) -> list[Verdict]:
-        """The work of these jobs is no longer wanted."""
+        """Cancel these jobs: they leave the queue."""
         return await run(self._queue.cancel_many, settled(jobs))
 
     async def bury_many(
@@ -477,88 +474,88 @@ class AsyncQueue:
     ) -> list[Verdict]:
         """Send these jobs to the dead table, all with one error text or each with its own.
 
-        :param reason: what log records, events and metrics call it.
+        :param reason: shown by log records, events and metrics.
         """
         return await run(self._queue.bury_many, settled(jobs), error, reason=reason)
 
     async def defer_unknown_many(
         self, jobs: Sequence[AsyncLeasedJob], error: BaseException | str, *, grace: float
     ) -> list[Verdict]:
-        """Give back jobs for whose kind there is no handler here; not an attempt.
+        """Give back jobs of kinds without a handler here; this does not count as an attempt.
 
-        They come back after a second at first and a minute at last: another worker may have a handler. Those that are still
-        without one ``grace`` seconds after the first time go to the dead table, with ``error`` as the text.
+        They return after a second at first, later after up to a minute: another worker may have a handler. Jobs that still have
+        none ``grace`` seconds after the first time go to the dead table with ``error`` as the text.
         """
         return await run(self._queue.defer_unknown_many, settled(jobs), error, grace=grace)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A connection in a transaction of the caller's, for ``using=``: committed at the end of the block, or rolled back."""
+        """A transaction for ``using=``: committed at the end of the block, rolled back if the block raises."""
         async with within(self._queue.transaction()) as connection:
             yield connection
 
     async def get(self, job_id: int) -> Job:
-        """The job as it stands, live or dead.
+        """The job as it is now, live or dead.
 
-        :raises JobNotFoundError: completed, cancelled, purged, or never there.
+        :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
         """
         return await run(self._queue.get, job_id)
 
     async def peek(self, limit: int = 10) -> list[Job]:
-        """The due jobs that claims would find, in their order, without taking them."""
+        """The due jobs, in claim order, without claiming them."""
         return await run(self._queue.peek, limit)
 
     async def stats(self) -> QueueStats:
-        """Counts by state and kind, and the age of the longest waiting due job. Reads the whole queue."""
+        """Counts by state and kind, and the age of the oldest due job. Reads the whole queue."""
         return await run(self._queue.stats)
 
     async def pause(self, *, wait: float | None = None) -> bool:
-        """Let no worker claim from this queue, until :meth:`resume`, also when they start anew.
+        """Stop all workers from claiming from this queue until :meth:`resume`, also across restarts.
 
-        :param wait: seconds to wait until none of its jobs runs any more. Workers notice the pause within 1.5 s: only a queue in
-            which nothing has run for so long is at rest, so the answer may come so much later than ``wait``.
-        :return: whether none runs; without ``wait`` True.
+        :param wait: seconds to wait until none of its jobs runs. Workers notice the pause within 1.5 s, so the queue is at rest
+            when no job has run for that time; the call may take that much longer than ``wait``.
+        :return: whether no job runs; without ``wait`` True.
         """
         return await run(self._queue.pause, wait=wait)
 
     async def resume(self) -> None:
-        """Let workers claim again."""
+        """Let workers claim from this queue again."""
         await run(self._queue.resume)
 
     async def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
     ) -> None:
-        """What all workers together may do. Sets all limits at once: what is not given is not limited any more, and ``limit()``
-        removes every limit. :meth:`controls` reads them; ``queue-db limit`` changes one and leaves the others.
+        """Set the limits of this queue over all workers together. A limit that is not given is removed; ``limit()`` removes all.
 
-        It holds for workers and Spark drains, in all processes, within a second; :meth:`claim` by itself does not ask.
+        :meth:`controls` reads them; ``queue-db limit`` changes one and leaves the others. Workers and Spark drains in all processes
+        obey within a second; :meth:`claim` by itself does not.
 
-        :param concurrency: most jobs of this queue in hand at once.
-        :param rate: most jobs begun in ``per`` seconds. After a rest so many may be begun at once.
-        :param per_group: most jobs of one group in hand at once; not given: one. This holds for every claim.
+        :param concurrency: most running jobs at once.
+        :param rate: most jobs started in ``per`` seconds. After an idle time that many may start at once.
+        :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
         """
         await run(self._queue.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 
     async def repair_groups(self) -> None:
         """Unblock the groups of this queue whose next job waits for no other, as after a job was deleted by hand.
 
-        Workers do this once a minute.
+        Workers call it once a minute.
         """
         await run(self._queue.repair_groups)
 
     async def controls(self) -> Controls:
-        """What is said about this queue."""
+        """The pause and the limits of this queue."""
         return await run(self._queue.controls)
 
     async def cancel(self, job_id: int) -> Verdict:
-        """Take a job out of the queue, whatever its state; a worker that has it will find its lease lost.
+        """Cancel a live job in any state. A worker that runs it loses its lease.
 
-        LOST: a stream holds the job, which cannot be called back; or others changed it each time.
+        LOST: a stream holds the job and cannot give it back, or the job changed during each of five tries.
 
         :raises JobNotFoundError: there is no such live job.
         """
         return await run(self._queue.cancel, job_id)
 
     async def purge(self) -> int:
-        """Delete all jobs that are there and that nobody works on, due, scheduled and blocked, in batches; return how many."""
+        """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""
         return await run(self._queue.purge)

@@ -1,4 +1,4 @@
-"""How synchronous code is run for a task."""
+"""Run synchronous code for a task."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _T = TypeVar("_T")
 
 
 async def run(verb: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-    """Call ``verb`` in a greenlet of its own."""
+    """Call ``verb`` in a new greenlet."""
     return await greenlet_spawn(partial(verb, *arguments, **named))
 
 
 @asynccontextmanager
 async def within(block: AbstractContextManager[Connection]) -> AsyncIterator[AsyncConnection]:
-    """``async with`` for a synchronous ``with`` block that has a connection."""
+    """``async with`` for a synchronous context manager of a connection."""
     connection = await run(block.__enter__)
     try:
         yield AsyncConnection(AsyncEngine(connection.engine), connection)
@@ -38,15 +38,15 @@ async def within(block: AbstractContextManager[Connection]) -> AsyncIterator[Asy
 
 
 def joined(using: AsyncConnection | AsyncSession | None) -> Connection | Session | None:
-    """What ``using`` stands for.
+    """The synchronous connection or session behind ``using``.
 
-    :raises ConfigurationError: when it is something else, or a connection that is not open.
+    :raises ConfigurationError: it is something else, or a connection that is not open.
     """
     return using.sync_session if isinstance(using, AsyncSession) else opened(using)
 
 
 def opened(connection: AsyncConnection | None) -> Connection | None:
-    """The same, where it can only be a connection."""
+    """The synchronous connection behind ``connection``."""
     if connection is None:
         return None
     if not isinstance(connection, AsyncConnection):

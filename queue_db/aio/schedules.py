@@ -1,4 +1,4 @@
-"""``db.schedules``: jobs that are enqueued again and again, by cron lines or at intervals; each slot once, however many ask."""
+"""``db.schedules``: jobs enqueued by cron lines or at intervals; each slot once, however many processes check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
 class AsyncSchedules:
-    """The schedules of one database. Workers enqueue what is due; :meth:`tick` does it by hand."""
+    """The schedules of one database. Workers enqueue due slots; :meth:`tick` does it by hand."""
 
     def __init__(self, schedules: Schedules) -> None:
         self._schedules = schedules
@@ -33,16 +33,15 @@ class AsyncSchedules:
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         headers: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Make the schedule of that name, or change it; return whether it is new.
+        """Create or change the schedule with this name; return whether it is new.
 
-        Every process may say this when it starts: a schedule whose rule stays the same keeps its next slot.
+        Every process may call it at its start: if the rule stays the same, the next slot does too.
 
-        :param cron: minute, hour, day, month, weekday, in ``zone``; what falls into the hour that a change of the clock leaves out
-            happens at its end.
+        :param cron: minute, hour, day, month, weekday, in ``zone``; a slot in the hour that a clock change skips runs at its end.
         :param every: seconds between two slots.
-        :param catch_up: what to do about slots that passed while nobody looked: enqueue ``one`` job for the last of them, ``all``,
-            or ``none`` of those that are more than a minute late.
-        :param first_at: the first slot; default: the next by ``cron``, or now and ``every``.
+        :param catch_up: for slots that passed while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
+            that is more than a minute late.
+        :param first_at: the first slot; default: the next by ``cron``, or ``every`` seconds from now.
         :raises ArgumentError, PayloadError: nothing was changed.
         """
         return await run(
@@ -66,28 +65,28 @@ class AsyncSchedules:
         return await run(self._schedules.list)
 
     async def pause(self, name: str) -> None:
-        """Enqueue nothing of it until :meth:`resume`.
+        """Enqueue nothing by this schedule until :meth:`resume`.
 
         :raises ArgumentError: there is no such schedule.
         """
         await run(self._schedules.pause, name)
 
     async def resume(self, name: str) -> None:
-        """Go on; what passed meanwhile is caught up with as the schedule says.
+        """Enqueue again; slots that passed meanwhile are handled by ``catch_up``.
 
         :raises ArgumentError: there is no such schedule.
         """
         await run(self._schedules.resume, name)
 
     async def remove(self, name: str) -> bool:
-        """Delete it; False if it was not there."""
+        """Delete the schedule; False if there is none."""
         return await run(self._schedules.remove, name)
 
     async def tick(self) -> tuple[int, float | None]:
-        """Enqueue what is due; return how many jobs, and seconds until the next slot of any schedule (None: there is none).
+        """Enqueue the due slots; return how many jobs, and the seconds until the next slot of any schedule (None: there is none).
 
-        Any number of processes may do this at once: the one that moves a schedule on enqueues the slot.
+        Any number of processes may call it at once: the one that advances a schedule enqueues the slot.
 
-        :raises ConfigurationError: a rule cannot be read here; the others have been carried out.
+        :raises ConfigurationError: a rule cannot be parsed here; the other schedules were handled.
         """
         return await run(self._schedules.tick)

@@ -1,4 +1,4 @@
-"""``db.streams``: who holds claimed jobs for a stream, how to get them back, and how to say that they are written."""
+"""``db.streams``: jobs held by Spark streams; complete them, or release them to their queues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queue_db.streams import Names, Stream, Streams
 
 
 class AsyncStreams:
-    """The streams of one database. Readers make them; they stay."""
+    """The streams of one database. Readers create them; they stay."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -19,30 +19,30 @@ class AsyncStreams:
         return await run(self._streams.list, queue)
 
     async def complete(self, name: str, *, checkpoint: str | os.PathLike[str] | None = None) -> int:
-        """The jobs that a stream holds are written: they leave the queue, those with a reason to the dead; return how many left.
+        """Complete the jobs that a stream holds, for the sink has them; rejected ones go to the dead table. Return how many left.
 
         A query that still reads the stream stops. With a checkpoint that has committed the batches it can start again.
 
-        :param checkpoint: folder of the query's checkpoint, on this machine: only what its commit log says is written leaves. None:
-            all that is held is written, as you have seen in the sink. A batch that was not would be lost.
-        :raises StreamError: there is no such stream, or the folder is no checkpoint with a committed batch.
+        :param checkpoint: folder of the query's checkpoint, on this machine: only the batches in its commit log are completed.
+            None: all held jobs are; check the sink first, a batch that was not written is lost.
+        :raises StreamError: there is no such stream, or the folder is not a checkpoint with a committed batch.
         :raises CheckpointMismatchError: the checkpoint has not committed a batch of this stream.
         """
         return await run(self._streams.complete, name, checkpoint=checkpoint)
 
     async def release(self, name: str) -> int:
-        """Give the jobs that a stream holds back to the queue, not counted as an attempt; return how many.
+        """Return the jobs that a stream holds to the queue; this does not count as an attempt; return how many.
 
-        A query that still reads the stream stops, and its checkpoint is refused: go on with a new one. What the query has written
-        already (``Stream.maybe_written``) is done again: the log has a warning. :meth:`complete` is for what is written.
+        A query that still reads the stream stops, and its checkpoint is refused: start with a new one. Jobs that the query has
+        already written (``Stream.maybe_written``) are done again, with a warning in the log; :meth:`complete` is for them.
 
         :raises StreamError: there is no such stream.
         """
         return await run(self._streams.release, name)
 
     async def expire(self) -> Names:
-        """Release the streams that have had no reader for longer than their retention; return their names.
+        """Release the streams without a reader for longer than their retention; return their names.
 
-        The log has a warning for each whose jobs may be written already: see :meth:`release`.
+        A warning is logged for each stream that may have written jobs already: see :meth:`release`.
         """
         return await run(self._streams.expire)

@@ -593,7 +593,7 @@ def test_dead_redrive_brings_back_all_ids_or_none(ask, queue):
     refused = ask("dead", "redrive", dead, unknown, "--json", status=1)
     assert f"no job {unknown} in the dead table" in refused.err
     assert f"job {later} is not dead: it is scheduled" in ask("dead", "redrive", dead, later, status=1).err
-    assert "it was not asked for" in ask("dead", "redrive", dead, "--kind", "b", status=1).err
+    assert "it does not match the filter" in ask("dead", "redrive", dead, "--kind", "b", status=1).err
     assert queue.get(dead).state is State.DEAD
 
 

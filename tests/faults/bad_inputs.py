@@ -310,14 +310,14 @@ _SINGLE: dict[str, tuple[Act, str]] = {
     "upcoming of bytes": (lambda world: world.db.upcoming(b"mail"), "must be a list of names"),  # type: ignore[arg-type]
     "redrive of a queue": (lambda world: world.db.dead.redrive("mail"), "ids='mail': .*queue='mail'"),  # type: ignore[arg-type]
     "redrive of half an id": (lambda world: world.db.dead.redrive([1.5]), "id=1.5: must be a whole number"),  # type: ignore[list-item]
-    "dead.list after a number": (lambda world: world.db.dead.list(after=5), "after=5: must be the last job of the page before"),  # type: ignore[arg-type]
+    "dead.list after a number": (lambda world: world.db.dead.list(after=5), "after=5: must be the last job of the previous page"),  # type: ignore[arg-type]
     "finished_jobs after a number": (
         lambda world: world.db.finished_jobs(after=5),  # type: ignore[arg-type]
-        "after=5: must be the last one of the page before",
+        "after=5: must be the last one of the previous page",
     ),
     "finished_jobs after a live job": (
         lambda world: world.db.finished_jobs(after=world.queue.get(world.waiting)),  # type: ignore[arg-type]
-        "must be the last one of the page before",
+        "must be the last one of the previous page",
     ),
     "complete_many of one job": (lambda world: world.queue.complete_many(world.leased), "jobs=.*: must be a list"),  # type: ignore[arg-type]
     "complete_many of ids": (lambda world: world.queue.complete_many([world.leased.id]), "is not a LeasedJob"),  # type: ignore[list-item]

@@ -95,7 +95,7 @@ def test_a_release_of_jobs_that_may_be_written_is_logged(
     with caplog.at_level(logging.WARNING, "queue_db.streams"):
         assert db.streams.release(name) == 3 if verb == "release" else name in db.streams.expire()
     (message,) = [record.message for record in caplog.records if repr(name) in record.message]
-    assert "gave 3 jobs back; up to 3 of them may be written already" in message
+    assert "released 3 jobs; a query had up to 3 of them and may have written them" in message
     # A batch that no query was given is not written.
     caplog.clear()
     reader = open_stream(db, name, retention=0 if verb == "expire" else 10**12)
