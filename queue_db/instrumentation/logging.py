@@ -1,8 +1,8 @@
-"""Log lines for programs: one JSON object each.
+"""Log records as lines of JSON.
 
-``handler.setFormatter(JSONFormatter())`` on a handler of yours; ``queue-db work --log-format json`` does it by itself. Records of
-the worker about a job carry ``job_id``, ``queue``, ``kind``, ``attempt`` and ``worker``, and where they are known ``outcome`` and
-``seconds``, and of jobs that died ``max_attempts`` and ``reason``; never a payload.
+``handler.setFormatter(JSONFormatter())`` for a handler of your own; ``queue-db work --log-format json`` has it. The worker's
+records about a job have ``job_id``, ``queue``, ``kind``, ``attempt`` and ``worker``, if known ``outcome`` and ``seconds``, and for
+dead jobs ``max_attempts`` and ``reason``; never a payload.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-# What every record has; the rest is what somebody gave it as ``extra``.
+# The attributes of every record; the others were passed as ``extra``.
 _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 
 
 class JSONFormatter(logging.Formatter):
-    """Each record as a line: ``time`` (ISO 8601, UTC, microseconds), ``level``, ``logger``, ``message``, what it was given as
-    ``extra``, and ``exception``, the traceback, if there is one. What is not JSON is written as its text.
+    """Formats each record as a line: ``time`` (ISO 8601, UTC, microseconds), ``level``, ``logger``, ``message``, the fields of
+    ``extra``, and ``exception``, the traceback, if there is one. Values that JSON lacks are written as text.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        # In ASCII: it is the same JSON whatever the stream makes of other characters, and none of them commands a terminal.
+        # In ASCII: independent of the encoding of the stream, and without control characters for a terminal.
         return json.dumps(self.fields(record), default=str)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """What is written of a record; to be overridden by who wants more, or less."""
+        """The fields of a record; override it to add or remove fields."""
         fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": record.levelname,

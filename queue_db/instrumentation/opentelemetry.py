@@ -1,7 +1,7 @@
-"""Traces with OpenTelemetry: a span for each execution, linked to the one in which the job was enqueued.
+"""Traces with OpenTelemetry: a span for each execution, linked to the span in which the job was enqueued.
 
-``instrument(worker)`` in the worker; where jobs are enqueued by another process, ``stamp(db)`` there. The context travels in the
-job's headers, as ``traceparent``.
+Call ``instrument(worker)`` in the worker, and ``stamp(db)`` in other processes that enqueue. The headers of the job carry the
+context, as ``traceparent``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = "queue_db"
 
 
 def stamp(db: QueueDB) -> None:
-    """Let each job that is enqueued through ``db`` know in which span that was."""
+    """Add the current span to the headers of each job that is enqueued through ``db``."""
 
     def headers() -> Mapping[str, Any]:
         carrier: dict[str, str] = {}
@@ -32,7 +32,7 @@ def stamp(db: QueueDB) -> None:
 
 
 def instrument(worker: Worker, provider: trace.TracerProvider | None = None) -> None:
-    """Make a span of each execution, and stamp what handlers enqueue through the same database object."""
+    """Create a span for each execution, and stamp the jobs that handlers enqueue through the same database object."""
     tracer = trace.get_tracer(_NAME, tracer_provider=provider)
     stamp(worker.db)
 

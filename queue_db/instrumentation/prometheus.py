@@ -1,9 +1,8 @@
-"""Metrics for Prometheus: what happens to jobs, how long they waited and ran, and what claims met.
+"""Metrics for Prometheus: events of jobs, how long they waited and ran, misses and retries of claims, depth and age of queues.
 
-``instrument(worker)`` once, and serve them with ``prometheus_client.start_http_server(9000, addr="127.0.0.1")`` or in your own web
-server; with ``queue-db work --processes`` on a port for each ``QUEUE_DB_PROCESS``. Nothing here sends a statement for a job. Depth
-and age are counted by one process of all, at most 1 % of the time (:mod:`queue_db.instrumentation.sampling`); a scrape reads one
-row.
+Call ``instrument(worker)`` once, and serve the metrics with ``prometheus_client.start_http_server(9000, addr="127.0.0.1")`` or in
+your own web server; with ``queue-db work --processes`` on one port for each ``QUEUE_DB_PROCESS``. No statement is sent for a job.
+One process of all counts depth and age, at most 1 % of the time (:mod:`queue_db.instrumentation.sampling`); a scrape reads one row.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth: bool = True) -> None:
-    """Count what happens to the worker's jobs.
+    """Count the events of the worker's jobs.
 
-    :param depth: also tell how many jobs wait and how old the oldest is. Whole queues are read for that: by one process of all that
-        use the database, every ten seconds, or if it takes s seconds, 100 · s seconds after the last time; the others read what it
-        has found. ``queue_db_depth_age_seconds`` says how old that is.
+    :param depth: also export the number of jobs by state and the age of the oldest. One process of all that use the database reads
+        whole queues for that, every ten seconds, or if it takes s seconds, 100 · s seconds after the last count; the others read
+        its result. ``queue_db_depth_age_seconds`` is the age of that result.
     """
-    jobs = Counter("queue_db_jobs", "What happened to jobs", ["queue", "kind", "event"], registry=registry)
+    jobs = Counter("queue_db_jobs", "Events of jobs", ["queue", "kind", "event"], registry=registry)
     deaths = "Jobs that went to the dead table, or were lost at most once, by reason"
     dead = Counter("queue_db_dead", deaths, ["queue", "kind", "reason"], registry=registry)
     runs = Histogram("queue_db_job_seconds", "How long handlers ran", ["queue", "kind"], buckets=BUCKETS, registry=registry)
@@ -58,15 +57,15 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
         dead.labels(death.job.queue, death.job.kind, death.reason.value).inc()
 
     worker.on(count)
-    # Not from the worker's events: a death by a program of this process that uses the same database object counts too.
+    # Not from the worker's events: other code of this process that uses the same database object counts too.
     worker.db.deaths.add(count_death)
-    stuck = Gauge("queue_db_stuck", "Slots of handlers that have not come back after a timeout or a lost lease", registry=registry)
+    stuck = Gauge("queue_db_stuck", "Slots of handlers that have not returned after a timeout or a lost lease", registry=registry)
     stuck.set_function(lambda: worker.stuck)
     registry.register(_Database(worker.db, list(worker.shares.queues) if depth else []))
 
 
 class _Database:
-    """What the database object has counted, and how full the queues are."""
+    """The counters of the database object, and the depth and age of the queues."""
 
     def __init__(self, db: QueueDB, queues: Iterable[str]) -> None:
         self._db = db
@@ -74,11 +73,11 @@ class _Database:
         self._sampling = Sampling(db)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: to register must not ask the database."""
+        """Nothing: registering must not query the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Asked for by the registry."""
+        """The metrics; called by the registry."""
         for field in fields(Counters):
             if field.name == "dead":
                 continue  # counted by reason above
@@ -88,11 +87,11 @@ class _Database:
         if not self._queues:
             return
         depth = GaugeMetricFamily("queue_db_depth", "Jobs by state", labels=["queue", "state"])
-        age = GaugeMetricFamily("queue_db_oldest_seconds", "How long the longest waiting due job has been due", labels=["queue"])
+        age = GaugeMetricFamily("queue_db_oldest_seconds", "How long the oldest due job has been due", labels=["queue"])
         try:
             found = self._sampling.depths()
         except QueueDBError:
-            return  # a gap in the graph says it
+            return  # a gap in the graph
         if found is None:
             return
         nothing = dict.fromkeys(STATES, 0)

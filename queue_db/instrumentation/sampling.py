@@ -28,7 +28,7 @@ REST = 10.0
 REST_TIMES = 100
 
 #: The lease of the process that counts, after which another one may count: this many times the duration of the last count, and at
-#: least and at most so many seconds.
+#: least and at most this many seconds.
 LEASE_TIMES = 10
 SHORTEST_LEASE = 60.0
 LONGEST_LEASE = 3600.0

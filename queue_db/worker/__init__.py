@@ -1,4 +1,4 @@
-"""The worker: claims jobs, calls their handlers, keeps the leases, and stops in good order."""
+"""The worker: claims jobs, calls their handlers, extends the leases, and stops gracefully."""
 
 from queue_db.worker.handlers import Handler, Stoppable
 from queue_db.worker.program import Program

@@ -20,7 +20,7 @@ REFRESH = 1.0
 # A share expires after this many leases: when the last job of a dead worker has come back.
 _LEASES = 2
 
-# A worker takes the jobs that a rate allows in so many seconds at once. A transaction for each claim would cost a third of the
+# A worker takes at once the jobs that a rate allows in this many seconds. A transaction for each claim would cost a third of the
 # throughput, and a burst of this size does not show.
 _AHEAD = 0.05
 

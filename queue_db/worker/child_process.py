@@ -59,7 +59,7 @@ class ChildProcess:
         return self._process.poll()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it has exited; False: it has not within so many seconds."""
+        """Wait until it has exited, at most this many seconds; whether it has."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:

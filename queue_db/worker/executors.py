@@ -18,34 +18,34 @@ from queue_db.worker.handlers import Handling
 Assignment = tuple[LeasedJob, Handling]
 
 Urgency = Callable[[LeasedJob], tuple[int, int]]
-"""The lowest begins first."""
+"""A key: the job with the lowest begins first."""
 
 
 class Threads:
-    """Functions, each call on one of ``count`` threads.
+    """Calls functions, each on one of ``number`` threads.
 
-    Daemons: a handler that does not come back must not keep the process from ending.
+    The threads are daemons: a handler that does not return must not keep the process from ending.
 
-    :param urgency: which of the waiting jobs begins first; those that are equal begin in the order in which they came.
+    :param urgency: the order in which waiting jobs begin; equal ones begin in the order in which they came.
     """
 
     def __init__(self, number: int, work: Callable[[LeasedJob, Handling], None], name: str, urgency: Urgency) -> None:
         self._work = work
         self._urgency = urgency
-        # One entry for each job in the heap, and None for each thread that is to end.
+        # One entry for each job in the heap, and None for each thread that must end.
         self._waiting: SimpleQueue[bool | None] = SimpleQueue()
         self._heap: list[tuple[tuple[int, int], int, Assignment]] = []
         self._numbers = count()
         self._lock = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._run, name=f"queue_db handler {place + 1} of {name}", daemon=True)
-            for place in range(number)
+            threading.Thread(target=self._run, name=f"queue_db handler {index + 1} of {name}", daemon=True)
+            for index in range(number)
         ]
         for thread in self._threads:
             thread.start()
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
-        """Work on these as soon as threads are free."""
+        """Call these as soon as threads are free."""
         with self._lock:
             for assignment in assignments:
                 heappush(self._heap, (self._urgency(assignment[0]), next(self._numbers), assignment))
@@ -54,10 +54,10 @@ class Threads:
             put(True)
 
     def cancel(self, job: LeasedJob) -> None:
-        """A thread cannot be stopped from outside; its handler may look at ``job.lost``."""
+        """Nothing: a thread cannot be stopped from outside. Its handler may read ``job.lost``."""
 
     def unstarted(self) -> list[LeasedJob]:
-        """Take back what no thread has begun."""
+        """Take back the jobs that no thread has begun."""
         found = []
         with suppress(Empty):
             while True:
@@ -66,7 +66,7 @@ class Threads:
         return found
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Let the threads end when they are free."""
         for _ in self._threads:
             self._waiting.put(None)
 
@@ -81,39 +81,39 @@ class Threads:
 
 
 class Loop:
-    """Coroutines, all on one event loop in a thread of its own.
+    """Calls coroutines, all on one event loop in a thread of its own.
 
-    :param work: raises nothing: it ends the job, also when it is cancelled.
-    :param never_began: ends a job whose coroutine was cancelled before its first step, of which ``work`` does not hear.
+    :param work: ends the job, also when it is cancelled; raises nothing.
+    :param cancelled_early: ends a job whose coroutine was cancelled before its first step, so that ``work`` did not run.
     """
 
     def __init__(
         self,
         work: Callable[[LeasedJob, Handling], Coroutine[Any, Any, None]],
-        never_began: Callable[[LeasedJob], None],
+        cancelled_early: Callable[[LeasedJob], None],
         name: str,
     ) -> None:
         self._work = work
-        self._never_began = never_began
+        self._cancelled_early = cancelled_early
         self._tasks: dict[LeasedJob, asyncio.Task[None]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
         self._thread.start()
 
     def begin(self, assignments: Sequence[Assignment]) -> None:
-        """Begin these at once."""
+        """Call these at once."""
         self._loop.call_soon_threadsafe(self._begin, list(assignments))
 
     def cancel(self, job: LeasedJob) -> None:
-        """Let the coroutine of this job see CancelledError."""
+        """Cancel the coroutine of this job."""
         self._loop.call_soon_threadsafe(self._cancel, job)
 
     def unstarted(self) -> list[LeasedJob]:
-        """Nothing ever waits here."""
+        """None: no job waits here."""
         return []
 
     def close(self) -> None:
-        """Cancel what is running, and end the loop."""
+        """Cancel the running coroutines and end the loop."""
         with suppress(RuntimeError):  # closed before
             self._loop.call_soon_threadsafe(self._end)
 
@@ -126,7 +126,7 @@ class Loop:
     def _ended(self, job: LeasedJob, task: asyncio.Task[None]) -> None:
         self._tasks.pop(job, None)
         if task.cancelled():
-            self._never_began(job)
+            self._cancelled_early(job)
 
     def _cancel(self, job: LeasedJob) -> None:
         task = self._tasks.get(job)

@@ -1,4 +1,4 @@
-"""What a worker calls: a function for each kind of job, and how it is called."""
+"""The handlers of a worker: a function for each kind of job, and its options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from queue_db.leased_job import LeasedJob
 from queue_db.store.schema import KIND_LENGTH
 from queue_db.worker.process_main import Reference, reference_of
 
-#: Where functions are called.
+#: Where functions are called: on a thread, or in a process.
 EXECUTORS = ("thread", "process")
 
 #: Gets the job and returns nothing or a result (done), Snooze, Retry, Cancel or Dead; an exception fails the attempt.
@@ -26,38 +26,38 @@ Handler = Callable[[LeasedJob], Any]
 
 
 Wrapper = Callable[[LeasedJob, Handler], Any]
-"""Gets the job and what to call with it; ``async def`` for coroutines."""
+"""Gets the job and the function to call with it; ``async def`` for coroutines."""
 
 
 @runtime_checkable
 class Stoppable(Protocol):
-    """A handler that can end its running calls: it is told before their jobs are given back."""
+    """A handler that can end its running calls. ``stop`` is called before their jobs are released."""
 
     def stop(self) -> None:
-        """End what is running; its results no longer count."""
+        """End the running calls; their results do not count."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handling:
-    """How jobs of one kind are worked on."""
+    """The handler of one kind, with its options."""
 
     function: Handler
-    #: After so many attempts the job is dead; None: what the job says.
+    #: After this many attempts the job is dead; None: the job's own number.
     max_attempts: int | None = None
-    #: Attempt number → seconds until the next; None: what the database object says.
+    #: Attempt number → seconds until the next attempt; None: the default of the database object.
     backoff: Backoff | None = None
-    #: Seconds after which the attempt has failed.
+    #: Seconds after which the attempt fails.
     timeout: float | None = None
     schema: Schema | None = None
-    #: Seconds for which a completed job is kept with its result; 0: not at all; None: as the worker says.
+    #: Seconds for which a completed job is kept with its result; 0: not at all; None: the worker's default.
     keep: float | None = None
     asynchronous: bool = False
-    #: Where a process of its own finds the function; None: it is called here.
+    #: The name by which a process imports the function; None: it is called in this process.
     apart: Reference | None = None
 
     def wrapped(self, wrappers: Sequence[Wrapper], function: Handler | None = None) -> Handler:
-        """The function, or ``function`` in its place, with those around it that are of its sort; the first is the outermost."""
+        """The function, or ``function`` in its place, in the wrappers of its type; the first wrapper is the outermost."""
         made = function or self.function
         for wrapper in reversed(wrappers):
             if inspect.iscoroutinefunction(wrapper) == self.asynchronous:
@@ -66,15 +66,15 @@ class Handling:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody else must watch its time."""
+        """Whether the timeouts thread watches its timeout."""
         return self.timeout is not None and not self.asynchronous and self.apart is None
 
     def exhausted(self, job: LeasedJob) -> bool:
-        """Whether there was a last attempt before this one."""
+        """Whether the job has had all its attempts before this one."""
         return self.max_attempts is not None and job.attempts > self.max_attempts
 
     def read(self, job: LeasedJob) -> None:
-        """Let ``job.payload`` be what the schema makes of it.
+        """Replace ``job.payload`` by the object that the schema makes of it.
 
         :raises PayloadError: it does not fit.
         """
@@ -87,7 +87,7 @@ class Handling:
 
 
 class Handlers:
-    """The handlers of a worker by kind. None stands for every kind that has none of its own."""
+    """The handlers of a worker by kind. None stands for every kind without a handler of its own."""
 
     def __init__(self) -> None:
         self._by_kind: dict[str | None, Handling] = {}
@@ -129,7 +129,7 @@ class Handlers:
         self._by_kind[kind] = Handling(function, max_attempts, backoff, timeout, schema, keep, asynchronous, apart)
 
     def of(self, job: LeasedJob) -> Handling:
-        """How to work on this job; its ``max_attempts`` are the handler's from now on, if that has some.
+        """The handler of this job, whose ``max_attempts`` precede the job's from now on.
 
         :raises UnknownKindError: there is no handler for its kind.
         """
@@ -141,7 +141,7 @@ class Handlers:
         return handling
 
     def require(self, names: str) -> None:
-        """Make sure that there are handlers.
+        """Check that there are handlers.
 
         :param names: the worker's queues, for the message.
         :raises ConfigurationError: there are none.
@@ -157,7 +157,7 @@ class Handlers:
         return sorted(kind for kind in self._by_kind if kind is not None)
 
     def all(self) -> list[Handling]:
-        """Every handler's handling."""
+        """All handlers."""
         return list(self._by_kind.values())
 
 

@@ -49,7 +49,7 @@ class InFlight:
         self._abandoned.pop(job, None)
 
     def stuck(self, longer: float) -> int:
-        """How many handlers have not returned although their jobs were abandoned more than so many seconds ago."""
+        """How many handlers have not returned although their jobs were abandoned more than ``longer`` seconds ago."""
         before = time.monotonic() - longer
         return sum(1 for since in list(self._abandoned.values()) if since <= before)
 

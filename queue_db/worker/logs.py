@@ -1,4 +1,4 @@
-"""What log records about jobs carry beside their text, as ``extra``: for formatters that write fields."""
+"""The fields of log records about jobs, passed as ``extra`` for formatters that write fields."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from queue_db.queue import Queue
 
 
 def about(job: LeasedJob, outcome: str | None = None, seconds: float | None = None) -> dict[str, Any]:
-    """``job_id, queue, kind, attempt, worker``, and where they are known ``outcome`` and ``seconds``. Never the payload.
+    """``job_id, queue, kind, attempt, worker``, and if known ``outcome`` and ``seconds``. Never the payload.
 
-    :param outcome: what became of it, in the words of :class:`queue_db.worker.events.EventType`.
+    :param outcome: a value of :class:`queue_db.worker.events.EventType`.
     :param seconds: how long its handler ran.
     """
     queue: Queue = job.source  # type: ignore[assignment]

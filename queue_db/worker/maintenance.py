@@ -37,7 +37,7 @@ PRUNE_DEAD_AGAIN = 0.1
 
 
 def run_periodically(tasks: Sequence[tuple[float, PeriodicTask]], stopped: threading.Event) -> None:
-    """Run each task, the first time after so many seconds, until ``stopped``."""
+    """Run each task, first after the seconds beside it, until ``stopped``."""
     now = time.monotonic()
     due = {task: now + first for first, task in tasks}
     while due:

@@ -1,4 +1,4 @@
-"""While the database is away all threads of a worker fail again and again: it is logged once, then every minute, and at the end."""
+"""Outages: all threads of a worker fail while the database does not answer. Logged once, then every minute, and at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queue_db.errors import QueueDBError, StorageError
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds between two lines about one outage.
+#: Seconds between two log lines about one outage.
 REPEAT = 60.0
 
 
@@ -23,29 +23,29 @@ REPEAT = 60.0
 class _Outage:
     since: float
     logged_at: float
-    #: The activities that have failed and not worked since.
+    #: The activities that have failed and have not succeeded since.
     failing: set[Activity] = field(default_factory=set)
 
 
 class Outages:
-    """The outages of one database, as all workers of a process see them.
+    """The outages of one database, for all workers of a process.
 
-    :param clock: for tests: seconds.
+    :param clock: seconds; for tests.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._outages: dict[object, _Outage] = {}
-        # When a failure of a kind was logged last.
+        # When a failure of each kind was logged last.
         self._rare_failures: WeakKeyDictionary[Activity, dict[object, float]] = WeakKeyDictionary()
 
     def activity(self) -> Activity:
-        """One more thread that may fail."""
+        """An activity: one thread that may fail."""
         return Activity(self)
 
     def failed(self, activity: Activity, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None) -> None:
-        """Log a failure, or do not: see :meth:`Activity.failed`."""
+        """Log a failure, as :meth:`Activity.failed` describes."""
         key = _outage_of(activity, error)
         now = self._clock()
         with self._lock:
@@ -57,7 +57,7 @@ class Outages:
             again = now - outage.logged_at >= REPEAT
             if again:
                 outage.logged_at = now
-        # What the database says fits in a line; anything else is a mistake and needs its traceback.
+        # An error of the database fits in a line; any other is a mistake and needs its traceback.
         expected = isinstance(error, QueueDBError)
         level = logging.WARNING if expected else logging.ERROR
         trace = None if expected else error
@@ -69,7 +69,7 @@ class Outages:
             log.debug("%s failed, trying again in %.1f s: %s", what, wait, error, extra=extra)
 
     def failed_rarely(self, activity: Activity, what: str, error: BaseException) -> None:
-        """Log a failure of something that is done rarely: whether the database is back is seen by others before."""
+        """Log a failure of something that runs rarely: it does not belong to an outage, whose end others see earlier."""
         now = self._clock()
         kind = _kind_of(error)
         with self._lock:
@@ -80,7 +80,7 @@ class Outages:
         log.log(logging.DEBUG if known else logging.WARNING, "%s failed: %s", what, error)
 
     def worked(self, activity: Activity, *, quietly: bool = False) -> None:
-        """Log the end of an outage if no activity fails any more."""
+        """Log the end of an outage when no activity fails any more."""
         now = self._clock()
         over: list[float] = []
         with self._lock:
@@ -95,39 +95,39 @@ class Outages:
 
 
 class Activity:
-    """One thread's part of it. Its methods are that thread's."""
+    """The failures of one thread. Only that thread calls its methods."""
 
     def __init__(self, outages: Outages | None = None) -> None:
         self._outages = outages or Outages()
         self._fails = False
 
     def failed(self, what: str, error: BaseException, wait: float, extra: dict[str, Any] | None = None) -> None:
-        """Log that ``what`` failed, unless that was said a moment ago, here or by another activity.
+        """Log that ``what`` failed, unless this outage has been logged within :data:`REPEAT`, by any activity.
 
-        :param wait: seconds until it is tried again.
+        :param wait: seconds until the next try.
         """
         self._fails = True
         self._outages.failed(self, what, error, wait, extra)
 
     def failed_rarely(self, what: str, error: BaseException) -> None:
-        """Log that ``what`` failed, unless the database is away or that was said less than a minute ago."""
+        """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`."""
         self._outages.failed_rarely(self, what, error)
 
     def worked(self) -> None:
-        """It worked. After each statement: it must cost nothing while all is well."""
+        """A statement succeeded. Called after each: it costs nothing without an outage."""
         if self._fails:
             self._fails = False
             self._outages.worked(self)
 
     def ended(self) -> None:
-        """It is not tried any more."""
+        """The thread ends."""
         self._outages.worked(self, quietly=True)
 
 
 def _outage_of(activity: Activity, error: BaseException) -> object:
-    """What an error belongs to: if the server is away, to the outage of all activities (None).
+    """The key of the outage to which an error belongs: if the server is away, the outage of all activities (None).
 
-    Any other, such as the timeout of a lock, says nothing about the others, and nothing about another failure of this activity.
+    Any other error, such as a lock timeout, concerns this activity and this kind of failure only.
     """
     return None if isinstance(error, StorageError) and error.server_away else (activity, _kind_of(error))
 
@@ -138,5 +138,5 @@ def _kind_of(error: BaseException) -> object:
 
 @lru_cache(maxsize=64)
 def outages_of(url: str) -> Outages:
-    """Those of this database in this process."""
+    """The outages of this database in this process."""
     return Outages()

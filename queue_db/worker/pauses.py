@@ -1,4 +1,4 @@
-"""How long a loop waits when there is nothing to do, or nothing can be done."""
+"""How long loops wait: between retries, and between polls."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import random
 import time
 from collections.abc import Callable
 
-#: Of the time since the last job a worker waits this share until it looks again. So a look comes late by a fortieth of the wait on
-#: average, however long that was, and from the first second to the tenth there are fewer than fifty looks.
+#: A worker waits this share of the time since its last job until the next poll. So a poll is late by a fortieth of that time on
+#: average, and from the first second to the tenth there are fewer than fifty polls.
 SHARE = 0.05
 
-#: Seconds; the shortest pause between two looks.
+#: Seconds; the shortest pause between two polls.
 SHORTEST = 0.001
 
 
 class Pause:
-    """Waits that double from ``first`` to ``longest`` seconds, each spread down to half of it: workers must not march in step."""
+    """Waits that double from ``first`` to ``longest`` seconds, each reduced by up to a half: workers must not retry in step."""
 
     def __init__(self, first: float, longest: float, rng: Callable[[], float] = random.random) -> None:
         self._first = min(first, longest)
@@ -30,12 +30,12 @@ class Pause:
         return seconds
 
     def reset(self) -> None:
-        """Begin again with the shortest wait."""
+        """Start again with the shortest wait."""
         self._now = self._first
 
 
 class Idle:
-    """Waits for jobs, the longer the longer there have been none, up to ``longest`` seconds, spread by a quarter."""
+    """Waits between polls: in proportion to the time since the last job, up to ``longest`` seconds, reduced by up to a quarter."""
 
     def __init__(
         self, longest: float, clock: Callable[[], float] = time.monotonic, rng: Callable[[], float] = random.random
@@ -50,6 +50,6 @@ class Idle:
         self._since = self._clock()
 
     def next(self) -> float:
-        """Seconds to wait until the next look."""
+        """Seconds to wait until the next poll."""
         wait = max(SHORTEST, SHARE * (self._clock() - self._since))
         return min(wait, self._longest) * (0.75 + 0.25 * self._rng())

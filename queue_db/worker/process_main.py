@@ -174,7 +174,7 @@ def _answer(call: Call, send: Callable[[Answer], None]) -> Answer:
         module: Any = importlib.import_module(call.function.module)
         function = reduce(getattr, call.function.name.split("."), module)
         send(Begun())
-        job.tell = send
+        job.send = send
         outcome = function(job)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only
         return _raised(error)

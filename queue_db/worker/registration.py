@@ -24,7 +24,7 @@ log = logging.getLogger("queue_db.worker")
 #: Seconds between two updates of a worker's row.
 REPORT_EVERY = 5.0
 
-# A row without an update for so many seconds is deleted.
+# A row without an update for this many seconds is deleted.
 _DELETE_AFTER = 3600.0
 
 _NUMBERS = itertools.count(1)

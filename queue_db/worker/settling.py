@@ -23,7 +23,7 @@ class Unknown(NamedTuple):
     """The outcome of a job of a kind without a handler: it waits for a worker that has one."""
 
     error: UnknownKindError
-    #: For so many seconds; then it is dead.
+    #: For this many seconds; then it is dead.
     grace: float
 
 

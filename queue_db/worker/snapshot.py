@@ -17,14 +17,14 @@ class JobSnapshot(JobData):
     The handler settles the job by what it returns. :attr:`fence` is as of the start: every extension of the lease raises it.
     """
 
-    __slots__ = ("payload", "tell")
+    __slots__ = ("payload", "send")
 
     def __init__(self, row: ClaimedRow, queue: str, payload: Any) -> None:
         super().__init__(row, queue)
         #: The payload; if the handler has a schema, what the schema made of it.
         self.payload = payload
         #: Sends progress to the worker; None: there is no worker.
-        self.tell: Callable[[ProgressReport], None] | None = None
+        self.send: Callable[[ProgressReport], None] | None = None
 
     def progress(self, fraction: float, note: str | None = None) -> None:
         """Report how far the work is, as :meth:`queue_db.LeasedJob.progress` does.
@@ -33,8 +33,8 @@ class JobSnapshot(JobData):
         :param note: a short text, cut at 200 characters.
         """
         report = ProgressReport(arguments.fraction("fraction", fraction), arguments.text("note", note, NOTE_LENGTH))
-        if self.tell is not None:
-            self.tell(report)
+        if self.send is not None:
+            self.send(report)
 
     @classmethod
     def of(cls, job: LeasedJob) -> Self:

@@ -25,7 +25,7 @@ RESTART = (0.1, 5.0)
 #: The same after a process that could not start, although others did.
 RESTART_AFTER_FAILED_START = (1.0, 30.0)
 
-#: A process that lives for so many seconds makes the pause before its replacement short again.
+#: A process that lives for this many seconds makes the pause before its replacement short again.
 STABLE_AFTER = 10.0
 
 #: How long the end waits until the jobs of processes that died are returned, seconds.

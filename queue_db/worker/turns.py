@@ -1,18 +1,18 @@
-"""In which order a worker claims from its queues, and how many jobs of each."""
+"""The order in which a worker claims from its queues, and how many jobs of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-# A queue without due jobs saves up no more than this for the time when it has some again.
+# The most jobs by which a queue without due jobs may lag behind its share; the rest is forfeited.
 _CREDIT = 20.0
 
 
 class Turns:
     """Shares of jobs by weight: after any number of jobs each queue is within one job of its share, while all have jobs.
 
-    Each queue has a clock that goes on by ``1/weight`` for each of its jobs. The next job comes from the queue whose clock is
-    furthest behind. Without weights queues are strictly in order.
+    Each queue has a clock that advances by ``1/weight`` for each of its jobs. The next job comes from the queue whose clock is
+    furthest behind. Without weights the order is strict.
     """
 
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None) -> None:
@@ -27,7 +27,7 @@ class Turns:
         return self._weights is None
 
     def split(self, room: Mapping[str, int], free: int) -> dict[str, int]:
-        """How many of the next ``free`` jobs are claimed from each queue in ``room``, in the order of the claims."""
+        """How many of the next ``free`` jobs to claim from each queue in ``room``, in the order of the claims."""
         names = [queue for queue in self._queues if queue in room]
         if self._weights is None:
             return {queue: min(room[queue], free) for queue in names}
@@ -46,6 +46,6 @@ class Turns:
         return wanted
 
     def came(self, queue: str, wanted: int, number: int) -> None:
-        """Only ``number`` of the ``wanted`` jobs were there."""
+        """The claim of ``wanted`` jobs got only ``number``."""
         if self._weights is not None:
             self._clocks[queue] -= (wanted - number) / self._weights[queue]

@@ -55,7 +55,7 @@ class Wakeup:
                 return  # the buffer is full, so the wait ends; or the socket is closed, and no thread waits
 
     def wait(self, seconds: float) -> AbstractSet[str]:
-        """Wait until :meth:`set` or a notification, at most so many seconds; return the names that came.
+        """Wait until :meth:`set` or a notification, at most this many seconds; return the names that came.
 
         Returns at once after it has begun to listen: earlier notifications are lost, so the caller must query.
         """

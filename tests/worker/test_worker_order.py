@@ -62,8 +62,8 @@ def frozen(open_db):
 def test_a_job_that_becomes_due_in_a_higher_queue_is_next(frozen, name, how, options, monkeypatch):
     """After the jobs in hand and one claim that is under way; nothing tells this worker of the job."""
     monkeypatch.setattr("queue_db.notifications.wakeups.Notifications.notify", lambda *_: None)
-    monkeypatch.setattr(claimer, "LOOK_EVERY", 3600.0)
-    monkeypatch.setattr(claimer, "LOOK_AFTER", 10**9)
+    monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
+    monkeypatch.setattr(claimer, "POLL_AFTER", 10**9)
     clock, db, other = frozen
     high, low = f"{name}-high", f"{name}-low"
 
@@ -91,8 +91,8 @@ def test_a_job_that_becomes_due_in_a_higher_queue_is_next(frozen, name, how, opt
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_claim_that_does_not_ask_lets_the_lower_queue_go_first(frozen, name, monkeypatch):
     """The control for the test above: it can fail."""
-    monkeypatch.setattr(claimer, "LOOK_EVERY", 3600.0)
-    monkeypatch.setattr(claimer, "LOOK_AFTER", 10**9)
+    monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
+    monkeypatch.setattr(claimer, "POLL_AFTER", 10**9)
     monkeypatch.setattr(Queue, "claim_unless", lambda queue, due, *arguments, **options: queue.claim(*arguments, **options))
     _, db, other = frozen
     high, low = f"{name}-high", f"{name}-low"
@@ -162,11 +162,11 @@ def test_weights_are_kept_while_all_queues_are_full(db, name):
         assert Counter(seen[start : start + 100]) == pytest.approx({queue: 10 * weight for queue, weight in weights.items()}, abs=2)
 
 
-def test_a_queue_with_weights_that_was_empty_is_looked_at_soon(db, open_db, name, monkeypatch):
+def test_a_queue_with_weights_that_was_empty_is_polled_soon(db, open_db, name, monkeypatch):
     monkeypatch.setattr("queue_db.notifications.wakeups.Notifications.notify", lambda *_: None)
-    monkeypatch.setattr(claimer, "LOOK_EVERY", 3600.0)
-    monkeypatch.setattr(claimer, "LOOK_AFTER", 10)
-    monkeypatch.setattr(claimer, "LOOK_REST", 0)
+    monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
+    monkeypatch.setattr(claimer, "POLL_AFTER", 10)
+    monkeypatch.setattr(claimer, "POLL_REST", 0)
     high, low = f"{name}-high", f"{name}-low"
     other = open_db()
     seen = Seen(high, lambda: other.queue(high).enqueue("n"))
@@ -180,9 +180,9 @@ def test_a_queue_with_weights_that_was_empty_is_looked_at_soon(db, open_db, name
 def test_a_busy_worker_looks_now_and_then(db, open_db, name, monkeypatch):
     """At what no claim of a lower queue asks: a job of a priority that this process has never met."""
     monkeypatch.setattr("queue_db.notifications.wakeups.Notifications.notify", lambda *_: None)
-    monkeypatch.setattr(claimer, "LOOK_EVERY", 3600.0)
-    monkeypatch.setattr(claimer, "LOOK_AFTER", 10)
-    monkeypatch.setattr(claimer, "LOOK_REST", 0)
+    monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
+    monkeypatch.setattr(claimer, "POLL_AFTER", 10)
+    monkeypatch.setattr(claimer, "POLL_REST", 0)
     high, low = f"{name}-high", f"{name}-low"
     other = open_db()
     seen = Seen(high, lambda: other.queue(high).enqueue("n", priority=7))
