@@ -1,10 +1,10 @@
-"""The queue at work: one job for every file of a folder, drained by parallel Spark tasks, and checked.
+"""A demo: one job per file of a folder, processed by parallel Spark tasks, with a check of the results.
 
 make demo [DIR=folder] [URL=database] [TASKS=number]
 
-What is written lies in ./demo-output: the SQLite database when no URL is given, a folder of Parquet for each run, Spark's log.
-A run that was interrupted leaves its jobs in the queue; the next run of the same folder works them off too, once the leases
-of the vanished tasks have ended.
+The output is in ./demo-output: the SQLite database if no URL is given, a folder of Parquet per run, and Spark's log. An
+interrupted run leaves its jobs in the queue; the next run of the same folder processes them too, after the leases of the
+interrupted tasks have expired.
 """
 
 from __future__ import annotations
@@ -38,45 +38,45 @@ from sqlalchemy import URL
 from queue_db import Capability, Optimistic, QueueDB, QueueDBError, QueueStats
 from queue_db.spark import Drained, read_results
 
-LEASE = 30.0  #: seconds; after an interrupted run the next one waits at most so long for its jobs
+LEASE = 30.0  #: seconds; the next run after an interrupted one waits at most this long for its jobs
 
-#: What pip installed beside the standard library is not part of it.
+#: Folders of installed packages, which do not belong to the standard library.
 NOT_STANDARD = frozenset({"site-packages", "dist-packages"})
 
-_LOOK_EVERY = 0.2
+_POLL_INTERVAL = 0.2
 _SHOWN = 5
 
-#: What is seen of a file without reading it: it changed when this did.
-Sight = tuple[int, int]
-#: ``size, lines, sha256`` of a file; Nones where it cannot be read.
+#: Size and time of change, ns: if they differ, the file has changed.
+State = tuple[int, int]
+#: ``size, lines, sha256`` of a file; None for each if it cannot be read.
 Facts = tuple[int | None, int | None, str | None]
 
 
-# --- the check: on its own, without the code that it checks ------------------------------------------------------------
+# --- the check, independent of the code that it checks -----------------------------------------------------------------
 
 
 @dataclass
 class Check:
-    """What the comparison of results and folder found."""
+    """The result of the comparison of results and folder."""
 
-    files: int = 0  #: compared
-    changed: int = 0  #: left out: they came, went or changed during the run
+    files: int = 0  #: number of compared files
+    changed: int = 0  #: files that were added, deleted or changed during the run
     problems: list[str] = field(default_factory=list)
 
 
-def look(folder: Path, skip: frozenset[str] = frozenset()) -> dict[str, Sight]:
-    """URI → size and time of change of every regular file below ``folder``; ``skip``: subfolders to leave out, by name."""
-    seen: dict[str, Sight] = {}
+def scan(folder: Path, skip: frozenset[str] = frozenset()) -> dict[str, State]:
+    """Return the state of every regular file below ``folder`` by URI; ``skip``: names of subfolders to skip."""
+    seen: dict[str, State] = {}
     waiting = [str(folder)]
-    left_out = {str(folder / name) for name in skip}
+    skipped = {str(folder / name) for name in skip}
     while waiting:
         try:
             entries = list(os.scandir(waiting.pop()))
         except OSError:
-            continue  # closed to us, or gone
+            continue  # unreadable or deleted
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if entry.path not in left_out:
+                if entry.path not in skipped:
                     waiting.append(entry.path)
             elif entry.is_file(follow_symlinks=False):
                 state = entry.stat(follow_symlinks=False)
@@ -85,7 +85,7 @@ def look(folder: Path, skip: frozenset[str] = frozenset()) -> dict[str, Sight]:
 
 
 def facts(uri: str) -> Facts:
-    """Read the file again."""
+    """Read the file."""
     try:
         with file_path(uri).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -97,17 +97,17 @@ def facts(uri: str) -> Facts:
 
 
 def compare(
-    results: Iterable[tuple[str, Facts]], before: Mapping[str, Sight], after: Mapping[str, Sight], progress: Progress | None = None
+    results: Iterable[tuple[str, Facts]], before: Mapping[str, State], after: Mapping[str, State], progress: Progress | None = None
 ) -> Check:
-    """Every file exactly once, none lost, none twice, each with its facts; files that changed meanwhile are left out."""
+    """Check that every file has exactly one result with the right facts; files that changed during the run are skipped."""
     check = Check()
     rows = list(results)
     found = dict(rows)
-    stable = {uri for uri, sight in before.items() if after.get(uri) == sight}
+    stable = {uri for uri, state in before.items() if after.get(uri) == state}
     check.files, check.changed = len(stable), len(before.keys() | after.keys()) - len(stable)
     _report(check, "lost: no result for", stable - found.keys())
     _report(check, "twice in the results:", (uri for uri, times in Counter(uri for uri, _ in rows).items() if times > 1))
-    # A job of an interrupted run whose file is gone by now has a result without facts.
+    # A job of an interrupted run whose file has been deleted since has a result without facts.
     unknown = found.keys() - before.keys() - after.keys()
     _report(check, "not in the folder:", (uri for uri in unknown if found[uri] != (None, None, None)))
     same = sorted(stable & found.keys())
@@ -128,7 +128,7 @@ def _report(check: Check, what: str, uris: Iterable[str]) -> None:
 
 
 def predicted_attempts(workers: int, window: int) -> float:
-    """Attempts per claim of ``workers`` that race in lock-step for a window of ``window`` jobs: N / (W (1 − (1 − 1/W)^N))."""
+    """Return attempts per claim of ``workers`` workers in lock-step with a window of ``window`` jobs: N / (W (1 − (1 − 1/W)^N))."""
     return workers / (window * (1.0 - (1.0 - 1.0 / window) ** workers))
 
 
@@ -136,15 +136,15 @@ def predicted_attempts(workers: int, window: int) -> float:
 
 
 def start_spark(tasks: int, log: Path) -> SparkSession:
-    """A Spark of our own on this machine, ``tasks`` wide, that talks to nobody and writes its messages to ``log``."""
-    # Another Spark's home would start that one.
+    """Start a local Spark with ``tasks`` slots and without network access, which writes its messages to ``log``."""
+    # SPARK_HOME would select another installation.
     os.environ.pop("SPARK_HOME", None)
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-    # Py4J logs how a call ended that Ctrl-C broke off.
+    # Py4J would log the calls that Ctrl-C interrupts.
     logging.disable()
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     builder = (
-        SparkSession.builder.master(f"local[{tasks},4]")  # a task that dies is tried again
+        SparkSession.builder.master(f"local[{tasks},4]")  # up to 4 attempts per task
         .appName("queue_db demo")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -152,7 +152,7 @@ def start_spark(tasks: int, log: Path) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(tasks))
         .config("spark.log.level", "WARN")
-        # A life this short does not pay for Java's second compiler: half the processor time without it.
+        # Java's second compiler does not pay off in so short a run: without it half the processor time.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
     )
     with _errors_into(log):
@@ -165,7 +165,7 @@ def start_spark(tasks: int, log: Path) -> SparkSession:
 
 @contextmanager
 def _errors_into(log: Path) -> Iterator[None]:
-    """What is started in here, the Java process, keeps ``log`` as its standard error."""
+    """Give processes started in the ``with`` block, the Java process, ``log`` as standard error."""
     saved = os.dup(2)
     try:
         with log.open("ab") as file:
@@ -178,8 +178,8 @@ def _errors_into(log: Path) -> Iterator[None]:
 
 @contextmanager
 def _watched(url: str | URL, queue: str, progress: Progress, line: TaskID, total: int | None) -> Iterator[None]:
-    """Move a bar with the number of live jobs: up to all of them while they are enqueued, down from ``total`` while drained."""
-    over = threading.Event()
+    """Update a progress bar with the number of live jobs: enqueued jobs, or with ``total`` the drained ones."""
+    stop = threading.Event()
 
     def show(db: QueueDB) -> None:
         now = db.queue(queue).stats()
@@ -190,23 +190,23 @@ def _watched(url: str | URL, queue: str, progress: Progress, line: TaskID, total
 
     def follow() -> None:
         with QueueDB(url) as db:
-            while not over.wait(_LOOK_EVERY):
+            while not stop.wait(_POLL_INTERVAL):
                 try:
                     show(db)
                 except QueueDBError:
-                    continue  # the tasks will tell
+                    continue  # the tasks report such errors
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        stop.set()
         thread.join()
 
 
 def live(stats: QueueStats) -> int:
-    """Jobs that are not done."""
+    """Return the number of jobs that are not completed."""
     return stats.available + stats.running + stats.scheduled
 
 
@@ -215,7 +215,7 @@ def live(stats: QueueStats) -> int:
 
 @dataclass
 class Outcome:
-    """What a run did."""
+    """The outcome of a run."""
 
     drained: Drained
     jobs: int
@@ -224,12 +224,12 @@ class Outcome:
 
 
 def queue_name(folder: Path) -> str:
-    """A queue for each folder, so that what an interrupted run of another one left does not mix with this one."""
+    """Return a queue name per folder, so that jobs of an interrupted run of another folder do not interfere."""
     return f"files-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}"
 
 
 def run(folder: Path, url: str | URL, tasks: int, output: Path, skip: frozenset[str], console: Console) -> Outcome:
-    """Migrate, enqueue, drain into ``output``, check."""
+    """Migrate, enqueue, drain into ``output``, and check the results."""
     queue = queue_name(folder)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, QueueDB(url) as db:
@@ -241,7 +241,7 @@ def run(folder: Path, url: str | URL, tasks: int, output: Path, skip: frozenset[
         spark = start_spark(tasks, output.parent / "spark.log")
         progress.advance(line)
         try:
-            before = look(folder, skip)
+            before = scan(folder, skip)
             line = progress.add_task("enqueue", total=len(before))
             with _watched(url, queue, progress, line, None):
                 enqueue_files(spark, url, queue, folder, tasks, skip)
@@ -258,36 +258,40 @@ def run(folder: Path, url: str | URL, tasks: int, output: Path, skip: frozenset[
 
             rows = read_results(spark, output, SCHEMA).select("uri", "size", "lines", "sha256").collect()
             results = ((row.uri, (row.size, row.lines, row.sha256)) for row in rows)
-            check = compare(results, before, look(folder, skip), progress)
+            check = compare(results, before, scan(folder, skip), progress)
             if live(left) or left.dead:
                 check.problems.append(f"{live(left)} live and {left.dead} dead jobs are left in queue {queue!r}")
         finally:
-            with suppress(Py4JError, ConnectionError):  # Java may be gone, and why is the better message
+            with suppress(Py4JError, ConnectionError):  # Java may have died; the first error is the better message
                 spark.stop()
     return Outcome(drained, jobs, seconds, check)
 
 
 def show(outcome: Outcome, url: str | URL, tasks: int, output: Path, console: Console) -> None:
-    """Print the table and the verdict."""
+    """Print the figures and the result of the check."""
     with QueueDB(url) as db:
         server, racing = db.database.server, Capability.CONCURRENT_WRITERS in db.database.capabilities
         masked = db.url
     window = Optimistic().window
     counters = outcome.drained.counters
     predicted = predicted_attempts(tasks, window) if racing else 1.0
-    why = f"{tasks} tasks in lock-step, window {window}; with work between claims fewer race" if racing else "one writer at a time"
+    why = (
+        f"{tasks} tasks in lock-step, window {window}; with work between claims fewer workers race"
+        if racing
+        else "one writer at a time"
+    )
     table = Table(title=f"{server}, {tasks} tasks, optimistic", show_header=False, title_justify="left")
     table.add_column()
-    table.add_column(overflow="fold")  # a path that is cut off cannot be copied
+    table.add_column(overflow="fold")  # a truncated path could not be copied
     for name, value in (
         ("database", masked),
         ("jobs", f"{outcome.jobs:,}"),
         ("seconds", f"{outcome.seconds:.1f}"),
         ("jobs/s", f"{outcome.jobs / outcome.seconds:,.0f}"),
-        ("claims", f"{counters.claims:,} (of up to 100 jobs; {counters.empty:,} found nothing due)"),
+        ("claims", f"{counters.claims:,} (of up to 100 jobs; {counters.empty:,} found no due job)"),
         ("misses", f"{counters.missed:,} of {counters.candidates:,} candidates"),
         ("attempts per claim", f"{counters.attempts_per_claim:.3f}"),
-        ("the model's prediction", f"{predicted:.3f} ({why})"),
+        ("predicted by the model", f"{predicted:.3f} ({why})"),
         ("leases lost", f"{counters.lost:,}"),
         ("Parquet", str(output)),
     ):
@@ -302,41 +306,41 @@ def show(outcome: Outcome, url: str | URL, tasks: int, output: Path, console: Co
     if check.problems:
         console.print(f"FAILED: {len(check.problems)} problems in {check.files:,} files{changed}", style="bold red")
     else:
-        console.print(f"OK: {check.files:,} files, each exactly once, none lost, none twice{changed}", style="bold green")
+        console.print(f"OK: {check.files:,} files, each exactly once{changed}", style="bold green")
 
 
 def main() -> int:
-    """Do what the command line says; 0 if every check held."""
+    """Run the demo; return 0 if every check passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dir", type=Path, help="the folder (default: the standard library of this Python)")
-    parser.add_argument("--url", help="the database (default: a SQLite file in ./demo-output)")
-    parser.add_argument("--tasks", type=int, default=4, help="tasks that claim at the same time (%(default)s)")
+    parser.add_argument("--dir", type=Path, help="folder whose files are processed (default: the standard library of this Python)")
+    parser.add_argument("--url", help="database URL (default: a SQLite file in ./demo-output)")
+    parser.add_argument("--tasks", type=int, default=4, help="number of parallel tasks (%(default)s)")
     options = parser.parse_args()
     if options.tasks < 1:
         parser.error("--tasks must be 1 or more")
     folder = (options.dir or Path(sysconfig.get_path("stdlib"))).resolve()
     if not folder.is_dir():
-        parser.error(f"--dir {folder}: there is no such folder")
-    place = Path("demo-output").absolute()
-    output = place / f"results-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+        parser.error(f"--dir {folder}: no such folder")
+    home = Path("demo-output").absolute()
+    output = home / f"results-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     output.mkdir(parents=True)
-    url = options.url or URL.create("sqlite", database=str(place / "queue.db"))
+    url = options.url or URL.create("sqlite", database=str(home / "queue.db"))
     skip = frozenset() if options.dir else NOT_STANDARD
     console = Console()
     try:
         outcome = run(folder, url, options.tasks, output, skip, console)
         show(outcome, url, options.tasks, output, console)
     except KeyboardInterrupt:
-        console.print("interrupted: the jobs that are left stay in the queue, run again to work them off")
+        console.print("interrupted: the remaining jobs stay in the queue; run again to process them")
         return 130
     except (QueueDBError, PySparkException, Py4JError, ConnectionError) as error:
-        log = place / "spark.log"
+        log = home / "spark.log"
         with log.open("a") as file:
             file.write(f"{error}\n")
         first, _, more = str(error).strip().partition("\n")
         console.print(f"{type(error).__name__}: {first}", style="red", markup=False, highlight=False)
         if more or not isinstance(error, QueueDBError):
-            console.print(f"The whole story is in {log}", highlight=False)
+            console.print(f"Details are in {log}", highlight=False)
         return 1
     return 1 if outcome.check.problems else 0
 

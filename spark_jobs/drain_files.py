@@ -1,9 +1,9 @@
-"""Read the files that a queue of ``enqueue_files.py`` names, and write size, lines and SHA-256 of each as Parquet.
+"""Read the files enqueued by ``enqueue_files.py``, and write size, lines and SHA-256 of each as Parquet.
 
     export QUEUE_DB_URL=postgresql+psycopg2://user:password@host/database
     spark-submit spark_jobs/drain_files.py --queue files --output /data/results
 
-Every executor must see the files and the output folder. Read the results with ``queue_db.spark.read_results``.
+Every executor needs access to the files and to the output folder. Read the results with ``queue_db.spark.read_results``.
 """
 
 import hashlib
@@ -18,21 +18,21 @@ from sqlalchemy import URL
 
 from queue_db.spark import Drained, applications, drain_to
 
-#: ``lines`` counts newline bytes, as ``wc -l`` does. A file that cannot be read has an ``error`` and nothing else.
+#: ``lines`` counts newline bytes, like ``wc -l``. A file that cannot be read has only an ``error``.
 SCHEMA = "uri string, size long, lines long, sha256 string, error string"
 
 _BLOCK = 1 << 20
 
 
 def measure(jobs: pd.DataFrame) -> pd.DataFrame:
-    """A row for each job's file."""
+    """Return one row per file."""
     rows = [{"id": job_id} | measure_file(payload["uri"]) for job_id, payload in zip(jobs["id"], jobs["payload"], strict=True)]
-    # Objects: a column of numbers with a gap would become floats, which are not exact.
+    # Objects: numbers in a column with missing values would become inexact floats.
     return pd.DataFrame(rows, columns=["id", "uri", "size", "lines", "sha256", "error"], dtype="object")
 
 
 def measure_file(uri: str) -> dict[str, str | int | None]:
-    """Size, lines and SHA-256 of a file; it is a result, not a failure, that a file is gone or closed to us."""
+    """Return size, lines and SHA-256 of a file; a missing or unreadable file is a result, not a failure."""
     size = lines = 0
     digest = hashlib.sha256()
     try:
@@ -52,12 +52,12 @@ def drain_files(spark: SparkSession, url: str | URL, queue: str, output: Path, t
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the application; return the exit status."""
     parser = applications.parser(__doc__)
     parser.add_argument("--queue", default="files", help="name of the queue (%(default)s)")
     parser.add_argument("--output", required=True, type=Path, help="folder for the Parquet files")
-    parser.add_argument("--tasks", type=int, default=4, help="tasks that claim at the same time (%(default)s)")
-    parser.add_argument("--lease", type=float, default=60.0, help="seconds that a batch of 100 files may take (%(default)s)")
+    parser.add_argument("--tasks", type=int, default=4, help="number of parallel tasks (%(default)s)")
+    parser.add_argument("--lease", type=float, default=60.0, help="time limit for a batch of 100 files, seconds (%(default)s)")
     options = parser.parse_args()
     url = applications.database(parser, options.url)
     with applications.session("drain_files", verbose=options.verbose) as spark:

@@ -1,12 +1,12 @@
-"""Enqueue one job for each row of a folder of Parquet: all rows or none.
+"""Enqueue one job per row of a folder of Parquet: all rows or none.
 
     export QUEUE_DB_URL=postgresql+psycopg2://user:password@host/database
     spark-submit spark_jobs/enqueue_parquet.py --queue orders --input /data/orders --payload number,total --unique-key number
     spark-submit spark_jobs/enqueue_parquet.py --queue orders --input /data/2026-03-01 --txn-app-id orders --txn-version 20260301
 
-A payload is a JSON object with the columns of --payload. With --unique-key a row whose key a waiting or running job has is left
-out. With --txn-app-id and --txn-version the load has a name: run it again, now or in a year, and nothing is added. Without them a
-second run adds all rows again. Every executor must reach the database and the folder.
+A payload is a JSON object with the columns of --payload. With --unique-key a row is skipped if a waiting or running job has its
+key. --txn-app-id and --txn-version name the load: a second run of the same load adds nothing. Without them a second run adds all
+rows again. Every executor must reach the database and the folder.
 """
 
 import sys
@@ -30,20 +30,20 @@ def enqueue_parquet(
     unique_key: str | None = None,
     load: tuple[str, int] | None = None,
 ) -> int:
-    """Enqueue the rows of ``folder`` and return how many it has.
+    """Enqueue the rows of ``folder`` and return their number.
 
-    :param payload: columns that make up the payload; None: all.
-    :param unique_key: column with the jobs' keys.
-    :param load: name and version under which the rows are published, once for ever.
+    :param payload: columns of the payload; None: all.
+    :param unique_key: column with the unique keys.
+    :param load: name and version of the load; the rows of a load are enqueued only once.
     """
     with QueueDB(url) as db:
         db.check()
     rows = spark.read.parquet(folder)
-    taken = rows.columns if payload is None else payload
-    for name in [*taken, *([] if unique_key is None else [unique_key])]:
+    selected = rows.columns if payload is None else payload
+    for name in [*selected, *([] if unique_key is None else [unique_key])]:
         if name not in rows.columns:
             raise ArgumentError(f"{folder} has no column {name!r}; it has {', '.join(rows.columns)}")
-    columns = [f.struct(*map(_column, taken)).alias("payload")]
+    columns = [f.struct(*map(_column, selected)).alias("payload")]
     if unique_key is not None:
         columns.append(_column(unique_key).cast("string").alias("unique_key"))
     options = {"url": url, "queue": queue, "kind": kind}
@@ -51,7 +51,7 @@ def enqueue_parquet(
         options |= {"txnAppId": load[0], "txnVersion": str(load[1])}
     register(spark)
     rows.select(*columns).write.format("queue_db").options(**options).mode("append").save()
-    return rows.count()  # from the files' footers
+    return rows.count()  # read from the files' footers
 
 
 def _column(name: str) -> Column:
@@ -64,14 +64,14 @@ def _names(text: str) -> list[str]:
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the application; return the exit status."""
     parser = applications.parser(__doc__)
     parser.add_argument("--queue", required=True, help="name of the queue")
-    parser.add_argument("--input", required=True, metavar="PATH", help="folder, file or pattern, as spark.read.parquet takes it")
+    parser.add_argument("--input", required=True, metavar="PATH", help="folder, file or pattern for spark.read.parquet")
     parser.add_argument("--kind", default="default", help="kind of the jobs (%(default)s)")
-    parser.add_argument("--payload", type=_names, metavar="COLUMN,…", help="columns that make up the payload (default: all)")
-    parser.add_argument("--unique-key", metavar="COLUMN", help="column with a key for each job")
-    parser.add_argument("--txn-app-id", metavar="NAME", help="name of the load; with --txn-version")
+    parser.add_argument("--payload", type=_names, metavar="COLUMN,…", help="columns of the payload (default: all)")
+    parser.add_argument("--unique-key", metavar="COLUMN", help="column with the unique key of each job")
+    parser.add_argument("--txn-app-id", metavar="NAME", help="name of the load; needs --txn-version")
     parser.add_argument("--txn-version", type=int, metavar="NUMBER", help="version of the load: a date, a batch, a run")
     options = parser.parse_args()
     url = applications.database(parser, options.url)
@@ -89,9 +89,9 @@ def main() -> int:
             unique_key=options.unique_key,
             load=load,
         )
-    left_out = ", but for keys that live jobs have" if options.unique_key else ""
-    before = "" if load is None else f" (version {load[1]} of load {load[0]!r}: now, or from an earlier run)"
-    print(f"{rows:,} rows are jobs of queue {options.queue!r}{left_out}{before}")
+    skipped = ", without those whose key a live job has" if options.unique_key else ""
+    once = "" if load is None else f" (version {load[1]} of load {load[0]!r}; nothing is added if it was enqueued before)"
+    print(f"{rows:,} rows enqueued to queue {options.queue!r}{skipped}{once}")
     return 0
 
 

@@ -1,12 +1,13 @@
-"""Show what the dead jobs of a queue died of, and bring them back by kind.
+"""Count the errors of a queue's dead jobs, and return jobs to the queue.
 
     export QUEUE_DB_URL=postgresql+psycopg2://user:password@host/database
-    spark-submit spark_jobs/redrive_dead.py --queue orders                                   # look only
-    spark-submit spark_jobs/redrive_dead.py --queue orders --kind invoice --redrive          # and bring these back
+    spark-submit spark_jobs/redrive_dead.py --queue orders                                   # only show
+    spark-submit spark_jobs/redrive_dead.py --queue orders --kind invoice --redrive          # and redrive these
 
-The table has a line for each kind and error: of an error its first line, numbers replaced by dots, so that errors which differ by
-an id count as one. With --redrive the jobs are due now and untried, under their old ids; --kind and --limit say which and how many.
-A job whose unique key another job has by now stays dead. Dead jobs are read by the driver, 10,000 at a time.
+The table has one line per kind and error. Only the first line of an error counts, with numbers replaced by dots, so that errors
+that differ in an id are counted together. With --redrive the jobs return to the queue under their old ids, due now and with no
+attempts counted; --kind and --limit select them. A job whose unique key belongs to a live job stays dead. The driver reads the
+dead jobs in pages of 10,000.
 """
 
 import sys
@@ -25,7 +26,7 @@ _WIDEST = 100
 
 
 def dead_jobs(spark: SparkSession, db: QueueDB, queue: str, kind: str | None = None) -> DataFrame:
-    """The dead jobs of ``queue`` as a DataFrame of :data:`SCHEMA`, with the first line of each error."""
+    """Return the dead jobs of ``queue`` as a DataFrame of :data:`SCHEMA`, with the first line of each error."""
     return spark.createDataFrame(list(_all(db, queue, kind)), SCHEMA)
 
 
@@ -38,7 +39,7 @@ def _all(db: QueueDB, queue: str, kind: str | None) -> Iterator[tuple[object, ..
 
 
 def causes(dead: DataFrame) -> DataFrame:
-    """``jobs, kind, error, attempts, last``: how many died of what, with how many attempts, until when; most first."""
+    """Return ``jobs, kind, error, attempts, last``: number of jobs, largest number of attempts and last time, most jobs first."""
     alike = f.regexp_replace("error", r"\d+", "…").alias("error")
     counted = dead.groupBy("kind", alike).agg(
         f.count("*").alias("jobs"), f.max("attempts").alias("attempts"), f.max("died_at").alias("last")
@@ -47,24 +48,24 @@ def causes(dead: DataFrame) -> DataFrame:
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the application; return the exit status."""
     parser = applications.parser(__doc__)
     parser.add_argument("--queue", required=True, help="name of the queue")
     parser.add_argument("--kind", help="only jobs of this kind")
-    parser.add_argument("--redrive", action="store_true", help="bring the jobs back")
-    parser.add_argument("--limit", type=int, metavar="JOBS", help="with --redrive: at most so many, lowest ids first")
+    parser.add_argument("--redrive", action="store_true", help="return the jobs to the queue")
+    parser.add_argument("--limit", type=int, metavar="JOBS", help="with --redrive: at most JOBS, lowest ids first")
     options = parser.parse_args()
     url = applications.database(parser, options.url)
     if options.limit is not None and (options.limit < 1 or not options.redrive):
-        parser.error("--limit is a number above 0, and for --redrive")
+        parser.error("--limit must be above 0 and needs --redrive")
     with applications.session("redrive_dead", verbose=options.verbose) as spark, QueueDB(url) as db:
         dead = dead_jobs(spark, db, options.queue, options.kind)
         causes(dead).show(1000, truncate=_WIDEST)
         print(f"{dead.count():,} dead jobs")
         if options.redrive:
-            back = len(db.dead.redrive(queue=options.queue, kind=options.kind, limit=options.limit))
+            redriven = len(db.dead.redrive(queue=options.queue, kind=options.kind, limit=options.limit))
             left = db.queue(options.queue).stats().dead
-            print(f"{back:,} brought back; {left:,} dead jobs of any kind are left in queue {options.queue!r}")
+            print(f"{redriven:,} redriven; {left:,} dead jobs of all kinds remain in queue {options.queue!r}")
     return 0
 
 

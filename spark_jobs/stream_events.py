@@ -1,13 +1,13 @@
-"""Stream a queue into a folder of Parquet: each job's row once.
+"""Stream a queue into a folder of Parquet, each job exactly once.
 
     export QUEUE_DB_URL=postgresql+psycopg2://user:password@host/database
-    spark-submit spark_jobs/stream_events.py --queue events --output /data/events                 # what is there, and end
+    spark-submit spark_jobs/stream_events.py --queue events --output /data/events                 # process all jobs, then exit
     spark-submit spark_jobs/stream_events.py --queue events --output /data/events --trigger 10    # every 10 seconds, until Ctrl-C
 
-Each micro-batch is a folder of its own, /data/events/batch=7, complete when _SUCCESS is in it. One that is run again after a crash
-takes the place of what the first attempt left. The checkpoint is in /data/events/_checkpoint: a new one counts its batches from 0
-again, so it needs a new output folder. The stream's name is the queue's unless --stream says otherwise; a queue may have several
-streams, which share its jobs, and each of them needs an output folder of its own. With a terminal, progress is shown.
+Each micro-batch is written to its own folder, /data/events/batch=7, which is complete when it contains _SUCCESS. A micro-batch
+that is repeated after a crash replaces its folder. The checkpoint is in /data/events/_checkpoint: a new checkpoint counts its
+batches from 0 again, so it needs a new output folder. The stream has the name of the queue unless --stream is given; a queue may
+have several streams, which share its jobs, and each needs its own output folder. Progress is shown on a terminal.
 """
 
 import argparse
@@ -23,20 +23,22 @@ from queue_db import QueueDB
 from queue_db.errors import ConfigurationError
 from queue_db.spark import applications, register
 
-_LOOK_EVERY = 1.0
+_POLL_INTERVAL = 1.0
 
 
 def start(spark: SparkSession, url: str, queue: str, stream: str, output: str, trigger: float | None, most: int) -> StreamingQuery:
-    """Begin to stream.
+    """Start the stream.
 
-    :param trigger: seconds from one micro-batch to the next; None: take what is there, and end.
-    :param most: jobs in a micro-batch.
+    :param trigger: seconds between micro-batches; None: process all available jobs, then end.
+    :param most: most jobs in a micro-batch.
     """
     with QueueDB(url) as db:
         db.check()
     checkpoint = f"{output}/_checkpoint"
-    if not _is_there(spark, checkpoint) and _is_there(spark, f"{output}/batch=0"):
-        raise ConfigurationError(f"{output} has batches and no _checkpoint: give a new folder, or the new batches replace the old")
+    if not _exists(spark, checkpoint) and _exists(spark, f"{output}/batch=0"):
+        raise ConfigurationError(
+            f"{output} has batches and no _checkpoint: give a new folder, otherwise new batches would replace the old ones"
+        )
     register(spark)
     source = spark.readStream.format("queue_db").options(url=url, queue=queue, stream=stream, maxJobsPerTrigger=most).load()
 
@@ -48,8 +50,8 @@ def start(spark: SparkSession, url: str, queue: str, stream: str, output: str, t
     return writer.start()
 
 
-def _is_there(spark: SparkSession, path: str) -> bool:
-    # As Spark sees it: on HDFS, in a bucket, on the Connect server's disk.
+def _exists(spark: SparkSession, path: str) -> bool:
+    # Checked by Spark: the path may be on HDFS, in a bucket, or on the Connect server's disk.
     try:
         spark.read.format("binaryFile").load(path)
     except AnalysisException:
@@ -58,11 +60,11 @@ def _is_there(spark: SparkSession, path: str) -> bool:
 
 
 def follow(query: StreamingQuery, *, show: bool) -> None:
-    """Wait for the end of a query, and show its progress on standard error."""
+    """Wait for the end of a query, and print its progress to standard error."""
     shown: Any = None
-    over = False
-    while not over:
-        over = bool(query.awaitTermination(_LOOK_EVERY))
+    ended = False
+    while not ended:
+        ended = bool(query.awaitTermination(_POLL_INTERVAL))
         last = query.lastProgress
         if show and last is not None and last["batchId"] != shown and last["numInputRows"]:
             shown = last["batchId"]
@@ -70,13 +72,13 @@ def follow(query: StreamingQuery, *, show: bool) -> None:
 
 
 def line(progress: Any) -> str:
-    """A micro-batch in one line."""
-    told = progress["sources"][0]["latestOffset"]
-    found = json.loads(told) if isinstance(told, str) else told or {}
+    """Return a line about a micro-batch."""
+    offset = progress["sources"][0]["latestOffset"]
+    found = json.loads(offset) if isinstance(offset, str) else offset or {}
     seconds = progress["durationMs"]["triggerExecution"] / 1000
     text = f"batch {progress['batchId']}: {progress['numInputRows']:,} jobs in {seconds:.1f} s"
     if found:
-        text += f"; backlog {found['backlog']:,}, held {found['held']:,}, the oldest waits for {found['oldestSeconds']:.0f} s"
+        text += f"; backlog {found['backlog']:,}, held {found['held']:,}, oldest {found['oldestSeconds']:.0f} s"
     return text
 
 
@@ -93,13 +95,15 @@ def _trigger(text: str) -> float | None:
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the application; return the exit status."""
     parser = applications.parser(__doc__)
     parser.add_argument("--queue", required=True, help="name of the queue")
     parser.add_argument("--output", required=True, metavar="PATH", help="folder for batches and checkpoint: s3a://…, hdfs://…, /…")
-    parser.add_argument("--stream", metavar="NAME", help="name of the stream (default: the queue's)")
-    parser.add_argument("--trigger", type=_trigger, default="available-now", help="available-now or seconds (%(default)s)")
-    parser.add_argument("--max-jobs", type=int, default=100_000, help="jobs in a micro-batch (%(default)s)")
+    parser.add_argument("--stream", metavar="NAME", help="name of the stream (default: name of the queue)")
+    parser.add_argument(
+        "--trigger", type=_trigger, default="available-now", help="available-now, or seconds between micro-batches (%(default)s)"
+    )
+    parser.add_argument("--max-jobs", type=int, default=100_000, help="most jobs in a micro-batch (%(default)s)")
     options = parser.parse_args()
     url = applications.database(parser, options.url)
     output = options.output.rstrip("/")
@@ -109,8 +113,8 @@ def main() -> int:
         try:
             follow(query, show=sys.stderr.isatty())
         except KeyboardInterrupt:
-            query.stop()  # a batch that was under way is run again at the next start
-    print(f"queue {options.queue!r} is in {output}")
+            query.stop()  # the current batch is repeated at the next start
+    print(f"queue {options.queue!r} was written to {output}")
     return 0
 
 

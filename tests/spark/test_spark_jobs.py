@@ -90,7 +90,7 @@ def test_rows_of_parquet_become_jobs(call, orders, queue):
         "enqueue_parquet", "--queue", "work", "--input", orders, "--kind", "invoice", "--payload", "number, total",
         "--unique-key", "number",
     )  # fmt: skip
-    assert (status, printed) == (0, "300 rows are jobs of queue 'work', but for keys that live jobs have\n")
+    assert (status, printed) == (0, "300 rows enqueued to queue 'work', without those whose key a live job has\n")
     jobs = queue.peek(1000)
     assert sorted(job.payload["number"] for job in jobs) == list(range(300))
     job = next(job for job in jobs if job.payload["number"] == 7)
@@ -106,7 +106,10 @@ def test_a_named_load_is_published_once(call, orders, queue):
     assert queue.stats().available == 300
     assert set(queue.peek()[0].payload) == {"number", "total", "not.wanted"}
     status, printed = call("enqueue_parquet", *arguments, 2)
-    assert (status, printed) == (0, "300 rows are jobs of queue 'work' (version 2 of load 'orders': now, or from an earlier run)\n")
+    assert (status, printed) == (
+        0,
+        "300 rows enqueued to queue 'work' (version 2 of load 'orders'; nothing is added if it was enqueued before)\n",
+    )
     assert queue.stats().available == 600
 
 
@@ -160,7 +163,7 @@ def test_a_function_of_ones_own(spark, call, queue, tmp_path, monkeypatch):
         assert status == 2
         assert problem in printed.splitlines()[-1]
     status, printed = call("drain_to_parquet", *arguments, "totals_of_jobs:total")
-    assert (status, printed.splitlines()[-1]) == (2, "drain_to_parquet.py: error: --function needs a --schema of its own")
+    assert (status, printed.splitlines()[-1]) == (2, "drain_to_parquet.py: error: --function needs a --schema")
 
 
 # --- stream_events ------------------------------------------------------------------------------------------------------
@@ -173,8 +176,8 @@ def test_a_stream_becomes_parquet(spark, call, queue, tmp_path, monkeypatch):
     arguments = ["--queue", "work", "--output", f"{output}/", "--max-jobs", 20]
     status, printed = call("stream_events", *arguments)
     assert status == 0, printed
-    assert f"queue 'work' is in {output}" in printed.splitlines()
-    assert re.search(r"^batch 1: 10 jobs in \d+\.\d s; backlog \d+, held \d+, the oldest waits for \d+ s$", printed, re.MULTILINE)
+    assert f"queue 'work' was written to {output}" in printed.splitlines()
+    assert re.search(r"^batch 1: 10 jobs in \d+\.\d s; backlog \d+, held \d+, oldest \d+ s$", printed, re.MULTILINE)
     queue.enqueue_many(("k", {"number": number}) for number in range(30, 35))
     assert call("stream_events", *arguments)[0] == 0
     assert sorted(path.name for path in output.iterdir()) == ["_checkpoint", "batch=0", "batch=1", "batch=2"]
@@ -219,7 +222,7 @@ def test_dead_jobs_are_counted_and_come_back(call, queue):
     assert printed.endswith("6 dead jobs\n")
     assert queue.stats().dead == 6
     status, printed = call("redrive_dead", "--queue", "work", "--kind", "invoice", "--redrive", "--limit", 3)
-    assert printed.endswith("5 dead jobs\n3 brought back; 3 dead jobs of any kind are left in queue 'work'\n")
+    assert printed.endswith("5 dead jobs\n3 redriven; 3 dead jobs of all kinds remain in queue 'work'\n")
     assert (queue.stats().available, queue.stats().dead) == (3, 3)
     status, printed = call("redrive_dead", "--queue", "work", "--redrive")
     assert (queue.stats().available, queue.stats().dead) == (6, 0)
@@ -234,7 +237,7 @@ def test_the_plot_of_a_run(call, tmp_path, monkeypatch):
     monkeypatch.delenv("QUEUE_DB_URL")
     status, printed = call("plot_backlog", "--output", output, "--seconds", 2.5, "--rate", 200)
     assert status == 0, printed
-    assert re.fullmatch(rf"\d+ micro-batches; most in the backlog: \d+ after \d+ s; {re.escape(str(output))}\n", printed)
+    assert re.fullmatch(rf"\d+ micro-batches; largest backlog: \d+ after \d+ s; {re.escape(str(output))}\n", printed)
     assert "maxJobsPerTrigger" in "".join(ET.parse(output).getroot().itertext())  # noqa: S314 - made here
 
 
