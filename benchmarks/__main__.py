@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure the speed bars on your own database."""
+"""``python -m benchmarks``: measure the performance targets on your own database."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.console import Console
 
 from benchmarks.bars import BARS, Bar, bars
 from benchmarks.figures import Line
-from benchmarks.lab import Crews, Lab, lab_at
+from benchmarks.lab import Lab, Pools, lab_at
 from benchmarks.report import WIDTH, Sheet, show
-from benchmarks.running import addresses, ended, leave_politely, say
+from benchmarks.running import addresses, ended, exit_on_sigterm, say
 from queue_db.compare.machine import machine
 from queue_db.errors import QueueDBError
 
@@ -25,31 +25,31 @@ bars:
 {bars}
 
 how it measures:
-  Both sides of every ratio come from one run and take turns (A B A B …), so that both share what the machine does meanwhile; the
-  ratio is that of their medians. Beside every throughput stand its errors, misses (jobs that somebody else was faster at) and
-  duplicates; a side that runs a job twice has not met its bar, however fast. Jobs do nothing: what is measured is the queue.
-  Everything happens in a schema (a database, on MySQL and MariaDB; a file beside yours, on SQLite) of its own, which is gone
-  afterwards, also after Ctrl-C. The server is under full load meanwhile.
+  Both sides of a ratio are measured in turns (A B A B …), so that other load on the machine affects both; the ratio is that of
+  their medians. Each throughput is printed with its errors, misses (jobs that another worker won) and duplicates; a side that
+  executes a job twice fails its bar. Jobs are empty: only the queue is measured. Everything happens in a schema of its own (on
+  MySQL and MariaDB a database, on SQLite a file next to yours), which is dropped afterwards, also after Ctrl-C. The server is
+  under full load.
 
-what to look out for:
-  Use a quiet machine, and --scale 1 with 3 repeats or more for figures to be believed: about an hour for PostgreSQL and MariaDB.
-  --scale 0.01 shows in a minute whether everything works; its figures mean nothing.
-  Bars about other queues need them: pip install --group peers (benchmarks/README.md). Without them they say so.
+recommendations:
+  Use an idle machine, --scale 1 and at least 3 repeats for reliable figures: about an hour for PostgreSQL and MariaDB.
+  --scale 0.01 checks in a minute that everything works; its figures are meaningless.
+  Bars with other queues need their packages: pip install --group peers (benchmarks/README.md). Without them they are skipped.
 
 examples:
   python -m benchmarks --url postgresql://me@localhost/test
   python -m benchmarks --url mysql://me@localhost/test --only batches-mysql,overhead --repeat 5 --json mariadb.json
   python -m benchmarks --only sqlite,enqueue --scale 0.1
-  python -m benchmarks spark --help       the Spark data source, which has a program of its own
-  python -m benchmarks worker --help      a whole worker process, likewise
+  python -m benchmarks spark --help       the Spark data source
+  python -m benchmarks worker --help      a worker process
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and say by the exit status whether every bar that was measured is met: 0, or 1."""
+    """Measure and print; return 0 if every measured bar is met, otherwise 1."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["spark"]:
-        from benchmarks import spark  # which needs packages that the other bars do without
+        from benchmarks import spark  # needs packages that the other bars do not need
 
         return spark.main(given[1:])
     if given[:1] == ["worker"]:
@@ -57,46 +57,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return worker.main(given[1:])
     asked = _parse(given)
-    leave_politely()
-    crews = Crews()
+    exit_on_sigterm()
+    pools = Pools()
     sheets: list[Sheet] = []
     facts = machine()
     try:
         with addresses(asked.url, {title for bar in asked.only for title in bar.on}) as urls:
             for url in urls:
-                _measure(url, asked, crews, sheets)
+                _measure(url, asked, pools, sheets)
     except (KeyboardInterrupt, QueueDBError) as error:
         return ended(error)
     finally:
-        crews.drop()
-        # What was measured before something went wrong is not lost.
-        _tell([sheet for sheet in sheets if sheet.lines], facts, asked)
+        pools.close()
+        # Also after an error: print what has been measured.
+        _print([sheet for sheet in sheets if sheet.lines], facts, asked)
     lines = [line for sheet in sheets for _, line in sheet.lines]
     return 1 if any(line.met is False for line in lines) else 0
 
 
-def _measure(url: str, asked: argparse.Namespace, crews: Crews, sheets: list[Sheet]) -> None:
-    with lab_at(url, repeat=asked.repeat, scale=asked.scale, workers=asked.workers, crews=crews, say=say) as lab:
+def _measure(url: str, asked: argparse.Namespace, pools: Pools, sheets: list[Sheet]) -> None:
+    with lab_at(url, repeat=asked.repeat, scale=asked.scale, workers=asked.workers, pools=pools, say=say) as lab:
         sheet = Sheet(lab.bench)
         sheets.append(sheet)
         for bar in asked.only:
             if lab.bench.title in bar.on:
                 say(f"== {lab.bench.server}: {bar.name}: {bar.asks}")
-                sheet.lines.extend((bar.name, line) for line in _lines(bar, lab, crews))
+                sheet.lines.extend((bar.name, line) for line in _lines(bar, lab, pools))
 
 
-def _lines(bar: Bar, lab: Lab, crews: Crews) -> Iterator[Line]:
-    """The bar's lines; one that fails does not take the other bars with it."""
+def _lines(bar: Bar, lab: Lab, pools: Pools) -> Iterator[Line]:
+    """Yield the lines of a bar; after an error the other bars continue."""
     try:
         yield from bar.measure(lab)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the bar is not met
+    except Exception as error:  # noqa: BLE001 - reported; the bar is not met
         say(traceback.format_exc())
-        crews.drop()
+        pools.close()
         reason = (str(error).splitlines() or [""])[0]
         yield Line(bar.asks, missing=f"failed: {type(error).__name__}: {reason}", failed=True)
 
 
-def _tell(sheets: Sequence[Sheet], facts: dict[str, str], asked: argparse.Namespace) -> None:
+def _print(sheets: Sequence[Sheet], facts: dict[str, str], asked: argparse.Namespace) -> None:
     if not sheets:
         return
     console = Console()
@@ -105,14 +105,14 @@ def _tell(sheets: Sequence[Sheet], facts: dict[str, str], asked: argparse.Namesp
     for sheet in sheets:
         show(sheet, facts, asked.repeat, asked.scale, console)
     if asked.json is not None:
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "machine": facts,
             "repeat": asked.repeat,
             "scale": asked.scale,
             "workers": asked.workers,
-            "databases": [sheet.told() for sheet in sheets],
+            "databases": [sheet.record() for sheet in sheets],
         }
-        asked.json.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        asked.json.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -120,7 +120,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     listed = "\n".join(f"  {bar.name:{width}}  {', '.join(bar.on)}: {bar.asks}" for bar in BARS)
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure the speed bars: this queue against the raw driver, the article, SKIP LOCKED and other queues.",
+        description="Measure the performance targets (bars) of this queue, compared with the raw driver and other queues.",
         epilog=_EPILOG.format(bars=listed),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -128,16 +128,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--url",
         action="append",
         metavar="URL",
-        help="database to measure on, as SQLAlchemy writes it; more than once for several. Its user must be allowed to create a "
-        "schema. Without it: SQLite in a temporary folder and the private PostgreSQL and MariaDB that the test suite starts",
+        help="database to measure, as a SQLAlchemy URL; repeatable. Its user needs the right to create a schema. "
+        "Default: SQLite in a temporary folder, and the private PostgreSQL and MariaDB of the test suite",
     )
-    parser.add_argument("--only", metavar="NAME,…", help="measure these bars only")
-    parser.add_argument("--repeat", type=_positive_whole, default=3, metavar="N", help="runs of each side (default 3)")
+    parser.add_argument("--only", metavar="NAME,…", help="measure only these bars")
+    parser.add_argument("--repeat", type=_positive_whole, default=3, metavar="N", help="runs per side (default 3)")
     parser.add_argument(
-        "--scale", type=_positive, default=1.0, metavar="X", help="multiply all sizes (default 1; 0.01: try it out)"
+        "--scale", type=_positive, default=1.0, metavar="X", help="factor for all sizes (default 1; 0.01 for a trial)"
     )
-    parser.add_argument("--workers", type=_positive_whole, default=10, metavar="N", help="processes that race (default 10)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured here too")
+    parser.add_argument("--workers", type=_positive_whole, default=10, metavar="N", help="number of worker processes (default 10)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file too")
     asked = parser.parse_args(arguments)
     try:
         asked.only = bars(asked.only)

@@ -1,4 +1,4 @@
-"""The bars, declared: what is asked for, on which databases, and who measures it."""
+"""The bars (performance targets): their bounds, their databases and the functions that measure them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ALL = (*_POSTGRESQL, *_MYSQL, *_SQLITE)
 class Bar:
     """One row of the table.
 
-    :param on: titles of the databases that it is for.
-    :param asks: the bar, in words.
+    :param on: titles of the databases on which it is measured.
+    :param asks: the bounds, for people.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Bar:
 BARS: tuple[Bar, ...] = (
     Bar("single", _POSTGRESQL, "1 job per claim: ≥ 0.95 × skip_locked, ≥ 1.5 × the article's DBO-1, ≥ 4 × procrastinate", single),
     Bar("batches", _POSTGRESQL, "drain ×100: ≥ 1.1 × skip_locked, ≥ 4.5 × pgqueuer, ≥ 3 × graphile-worker; ×10 shown", batches),
-    Bar("steady", _POSTGRESQL, "produce and consume ×100: ≥ 0.65 × drain, no slower when prepared on an empty table", steady),
+    Bar("steady", _POSTGRESQL, "produce and consume ×100: ≥ 0.65 × drain, not slower if prepared on an empty table", steady),
     Bar("batches-mysql", _MYSQL, "drain ×10 and ×100: ≥ 1.5 × skip_locked, no deadlock", batches_mysql),
     Bar("sqlite", _SQLITE, "×1: ≥ 2 × persist-queue, ≥ 3 × litequeue; ×100: ≥ 0.4 × DELETE … RETURNING", sqlite_peers),
     Bar(
@@ -48,18 +48,18 @@ BARS: tuple[Bar, ...] = (
         "adaptive: ≥ 0.9 × the best fixed window of 2, 10, 32 workers; follows 2 → 50 → 2",
         following,
     ),
-    Bar("overhead", _ALL, "the API against the same statements on the raw driver: ×1 ≥ 0.7, ×100 ≥ 0.85", overhead),
+    Bar("overhead", _ALL, "the API compared with the same statements on the raw driver: ×1 ≥ 0.7, ×100 ≥ 0.85", overhead),
     Bar("enqueue", _ALL, "enqueue_many: ≥ 0.55 × COPY, ≥ 0.6 × the best multi-row INSERT", enqueue),
-    Bar("depth", (*_POSTGRESQL, *_MYSQL), "claim p50 at 1,000,000 and 10,000,000 waiting: ≤ 1.2 × that at 10,000", depth),
+    Bar("depth", (*_POSTGRESQL, *_MYSQL), "claim p50 with 1,000,000 and 10,000,000 waiting jobs: ≤ 1.2 × that with 10,000", depth),
     Bar("bloat", (*_POSTGRESQL, *_MYSQL), "claim p50 with 1,000,000 rows churned under a snapshot: ≤ 1.5 × clean", bloat),
     Bar("memory", _ALL, "a process draining 1,000,000 jobs: ≤ 150 MB", memory),
 )
 
 
 def bars(names: str | None) -> list[Bar]:
-    """The bars of these names (``a,b``), or all.
+    """Return the bars of these names (``a,b``), or all.
 
-    :raises ValueError: for a name that no bar has.
+    :raises ValueError: an unknown name.
     """
     if names is None:
         return list(BARS)

@@ -1,4 +1,4 @@
-"""Rows of a benchmark's own, on the tables of one of the product's."""
+"""Rows of benchmarks that use the tables of another row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queue_db.compare.contestant import Contestant, Target, WorkerContext
 
 @dataclass(frozen=True, kw_only=True)
 class Beside(ABC):
-    """As the row that it is ``like``, which makes and fills the tables, but for its work and its name."""
+    """A row that differs from ``like``, which creates and fills the tables, only in its name and its work."""
 
     like: Contestant = field(repr=False)
     name: str
@@ -23,17 +23,17 @@ class Beside(ABC):
 
     @property
     def claim(self) -> str:
-        """How jobs are won."""
+        """How jobs are claimed."""
         return self.like.claim
 
     @property
     def removal(self) -> str:
-        """How finished jobs leave."""
+        """How finished jobs are removed."""
         return self.like.removal
 
     @property
     def index(self) -> str:
-        """By which index claims find jobs."""
+        """Which index claims use."""
         return self.like.index
 
     @property
@@ -46,21 +46,21 @@ class Beside(ABC):
         return self.like.window(workers)
 
     def configuration(self) -> dict[str, str]:
-        """Nothing to tell."""
+        """Return no settings."""
         return {}
 
     def refused(self, target: Target) -> str | None:
-        """Where the other one is."""
+        """Return why the other row is not supported."""
         return self.like.refused(target)
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Tables with ``jobs`` due jobs."""
+        """Create tables with ``jobs`` due jobs."""
         self.like.set_up(target, jobs)
 
     def tear_down(self, target: Target) -> None:
-        """Drop them."""
+        """Drop the tables."""
         self.like.tear_down(target)
 
     @abstractmethod
     def work(self, target: Target, context: WorkerContext) -> None:
-        """In a worker: prepare, ``context.wait_for_start()``, and work until ``context.over``."""
+        """Run in a worker: prepare, call ``context.wait_for_start()``, and work until ``context.over``."""

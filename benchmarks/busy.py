@@ -1,4 +1,4 @@
-"""A handler that keeps a core busy, where other processes find it too."""
+"""A CPU-bound handler, in a module that other processes can import."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def fib(number: int) -> int:
-    """As slow as it is known for."""
+    """Return a Fibonacci number, slowly."""
     return number if number < 2 else fib(number - 1) + fib(number - 2)
 
 
 def fib_of_25(job: Any) -> None:
-    """Tens of milliseconds of work."""
+    """Compute for tens of milliseconds."""
     fib(25)

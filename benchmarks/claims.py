@@ -1,4 +1,4 @@
-"""How fast jobs are claimed and completed: the product's strategies, the article's window, other people's queues."""
+"""Throughput of claims and completions: the product's strategies, the article's window, other queues."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from queue_db.compare.article import Article
 from queue_db.compare.contestant import Contestant
 from queue_db.compare.laboratory import contestants, short_name
 
-#: Ours, each compared with every rival; the first is what users get by default.
+#: The product's rows, each compared with every rival; the first is the default.
 OURS = ("adaptive", "optimistic")
 
-#: Peers with single jobs are slow: so many jobs are enough to see how slow.
+#: Jobs for peers with single claims, which are slow.
 PEER_JOBS = 3_000
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Somebody to be compared with, by name. ``bound``: None where it is shown only."""
+    """A row to compare with, by name. ``bound``: None if there is no target."""
 
     name: str
     bound: float | None
-    batch: int | None = None  #: where it is not ours
+    batch: int | None = None  #: if it differs from the product's
     peer: bool = False
 
 
 def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str, ...] = ()) -> Iterator[Line]:
-    """Our strategies with ``batch`` jobs per claim, taking turns with every rival."""
+    """Measure the product's strategies with ``batch`` jobs per claim in turns with every rival."""
     ours = [_row(name, batch) for name in OURS]
     found: dict[Rival, Contestant] = {}
     absent: list[Line] = []
@@ -43,7 +43,7 @@ def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str
     sides = _run(lab, [*ours, *found.values()])
     for rival, row in found.items():
         for own in ours:
-            # The bar is about what users get; the fixed window is shown beside it.
+            # The bound is for the default strategy; the fixed window is only shown.
             bound = rival.bound if own is ours[0] else None
             yield Line(f"{title(own)} against {title(row)}", sides[title(own)], sides[title(row)], bound, without=without)
     yield from absent
@@ -81,7 +81,7 @@ def single(lab: Lab) -> Iterator[Line]:
 
 
 def batches(lab: Lab, sizes: Sequence[int] = (10, 100)) -> Iterator[Line]:
-    """PostgreSQL, drain in batches; the bar is about batches of 100."""
+    """PostgreSQL, drain in batches; the bounds are for batches of 100."""
     for batch in sizes:
         large = batch >= 100
         rivals = [
@@ -94,6 +94,6 @@ def batches(lab: Lab, sizes: Sequence[int] = (10, 100)) -> Iterator[Line]:
 
 
 def batches_mysql(lab: Lab, sizes: Sequence[int] = (10, 100)) -> Iterator[Line]:
-    """MariaDB and MySQL, drain in batches, without a deadlock."""
+    """MariaDB and MySQL, drain in batches, without deadlocks."""
     for batch in sizes:
         yield from against(lab, batch, [Rival("skip_locked", 1.5)], without=("deadlock",))

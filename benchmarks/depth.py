@@ -1,4 +1,4 @@
-"""What a claim takes when the queue is deep, and when an open old snapshot keeps a million dead rows in it."""
+"""Duration of a claim in a deep queue, and in a table whose dead rows an old snapshot retains."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from queue_db.dialects.clock import now_us
 _QUEUE = "deep"
 _LEASE = 600.0
 
-#: Depths that are filled only at full size: they take minutes.
+#: This depth takes minutes to fill and is measured only at full size.
 _DEEPEST = 10_000_000
 
 DEPTHS = (10_000, 1_000_000, _DEEPEST)
 
 
 class _Claims:
-    """p50 of claims of one batch, one connection, one after the other; a figure for each round."""
+    """p50 of consecutive claims of one batch size on one connection, one figure per round."""
 
     def __init__(self, db: QueueDB, name: str, batch: int) -> None:
         self.db, self.name, self.batch = db, name, batch
@@ -34,7 +34,7 @@ class _Claims:
         self.seen: list[int] = []
 
     def round(self, claims: int) -> None:
-        """Claim so many times; completing and refilling, so that the depth stays, is not measured."""
+        """Claim ``claims`` times; completing and refilling, which keeps the depth constant, is not measured."""
         queue = self.db.queue(_QUEUE)
         taken = []
         for turn in range(claims + 3):
@@ -43,7 +43,7 @@ class _Claims:
             took = time.perf_counter() - began
             if len(jobs) != self.batch:
                 raise AssertionError(f"{self.name}: a claim of {self.batch} got {len(jobs)}")
-            if turn >= 3:  # the first ones connect, compile, prepare, and learn where the queue begins
+            if turn >= 3:  # the first claims connect, compile, prepare and find the low-water mark
                 taken.append(took)
             self.seen.extend(job.id for job in jobs)
             queue.complete_many(jobs)
@@ -51,14 +51,14 @@ class _Claims:
         self.values.append(statistics.median(taken) * 1000)
 
     def side(self) -> Side:
-        """What was measured."""
+        """Return the measured figures."""
         return Side(self.name, "ms", self.values, duplicates=len(self.seen) - len(set(self.seen)))
 
 
 def depth(
     lab: Lab, depths: Sequence[int] | None = None, batches: Sequence[int] = (1, 100), claims: int | None = None
 ) -> Iterator[Line]:
-    """Claims at each depth, taking turns; everything against the first."""
+    """Measure claims at each depth in turns, compared with the first depth."""
     if depths is None:
         depths = DEPTHS if lab.scale >= 1 else [lab.sized(number, 500) for number in DEPTHS if number < _DEEPEST]
     count = claims or lab.sized(200, 10)
@@ -90,13 +90,13 @@ def depth(
 
 
 def bloat(lab: Lab, churned: int | None = None, live: int | None = None, claims: int | None = None) -> Iterator[Line]:
-    """Claims after jobs were enqueued, claimed and deleted while a snapshot was open, against a table without such a past."""
+    """Measure claims in a table in which jobs came and went while a snapshot was open, compared with a clean table."""
     gone, waiting, count = churned or lab.sized(1_000_000, 1000), live or lab.sized(1000, 100), claims or lab.sized(100, 10)
     with lab.tables("clean", "churned") as (clean, busy):
         fill(clean, _QUEUE, waiting, due_ago=3600)
         tidy(clean)
         with _old_snapshot(lab):
-            lab.say(f"{gone:,} jobs come and go under an open snapshot")
+            lab.say(f"{gone:,} jobs are enqueued and deleted under an open snapshot")
             fill(busy, _QUEUE, gone, due_ago=7200, say=lab.say)
             _churn(busy)
             fill(busy, _QUEUE, waiting, due_ago=3600)
@@ -120,7 +120,7 @@ def bloat(lab: Lab, churned: int | None = None, live: int | None = None, claims:
             at_most=True,
         )
     yield Line(
-        "the naive scan of the churned table, from the beginning of the index, against our claim",
+        "a naive scan of the churned table from the beginning of the index, compared with a claim",
         Side("ORDER BY … LIMIT 1", "ms", naive),
         sides["churned"][0].side(),
     )
@@ -128,7 +128,7 @@ def bloat(lab: Lab, churned: int | None = None, live: int | None = None, claims:
 
 @contextmanager
 def _old_snapshot(lab: Lab) -> Iterator[None]:
-    """Another connection's transaction that reads as of now until the block ends."""
+    """Keep a snapshot open in another connection during the ``with`` block."""
     with autocommitting(lab.target.url) as engine, engine.connect() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -143,7 +143,7 @@ def _old_snapshot(lab: Lab) -> Iterator[None]:
 
 
 def _churn(db: QueueDB) -> None:
-    """What claims and completions leave behind: each row rewritten as by a claim, then deleted."""
+    """Leave dead rows as claims and completions do: update each row, then delete it."""
     jobs = db.store.tables.jobs
     with db.database.engine.connect() as connection:
         lowest, highest = connection.execute(text(f"SELECT min(id), max(id) FROM {jobs}")).one()  # noqa: S608
@@ -159,7 +159,7 @@ def _churn(db: QueueDB) -> None:
 
 
 def _naive(db: QueueDB, times: int) -> float:
-    """p50, in milliseconds, of reading the head of the queue without knowing where it begins."""
+    """Return the p50 of reading the head of the queue without a low-water mark, milliseconds."""
     query = text(
         f"SELECT id, version FROM {db.store.tables.jobs} WHERE queue = '{_QUEUE}' AND priority = 0 "  # noqa: S608
         f"AND available_at <= {now_us().compile(dialect=db.database.engine.dialect)} AND delete_mark = 0 "

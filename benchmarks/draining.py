@@ -1,7 +1,6 @@
-"""The process whose memory is measured: it imports what a worker needs, and no more. Started by ``benchmarks.memory``.
+"""The process whose memory is measured, started by ``benchmarks.memory``: it imports only what a worker needs.
 
-Reads where to work from its standard input (a URL may hold a password, which has no place in a list of processes) and writes
-what it found as JSON.
+It reads its task from standard input, because a URL with a password must not appear in the process list, and prints JSON.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from queue_db.worker import Worker
 
 
 def peak_memory() -> int:
-    """Largest resident size of this process, bytes."""
+    """Return the peak resident memory of this process, bytes."""
     status = Path("/proc/self/status")
     if status.exists():
-        # On Linux getrusage tells of the process that was forked to start this one too, if that was larger.
+        # On Linux getrusage includes the parent before the exec, if that was larger.
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -29,7 +28,7 @@ def peak_memory() -> int:
 
 
 def drain(url: str, schema: str | None, queue_name: str, batch: int, worker: bool) -> dict[str, Any]:
-    """Work off the queue, by the API's own verbs or by a Worker."""
+    """Drain the queue with claim and complete_many, or with a Worker."""
     with QueueDB(url, schema=schema) as db:
         queue = db.queue(queue_name)
         executed = lost = 0

@@ -1,4 +1,4 @@
-"""``enqueue_many`` against the fastest way into the same table, with its indexes, in one transaction."""
+"""``enqueue_many`` compared with the fastest insert into the same table with its indexes, in one transaction."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from queue_db.dialects.clock import now_us
 
 _QUEUE = "bulk"
 
-#: What ``enqueue_many`` writes of a job without options.
+#: The columns that ``enqueue_many`` writes for a job without options.
 _COLUMNS = ("queue", "kind", "payload", "headers", "priority", "available_at", "max_attempts", "unique_key", "created_at")
 
-#: Rows in one statement of the best multi-row INSERT.
+#: Rows per statement of the best multi-row INSERT.
 _ROWS = 1000
 
 _Loader = Callable[[QueueDB, Sequence[tuple[Any, ...]]], float]
 
 
 def enqueue(lab: Lab, jobs: int | None = None) -> Iterator[Line]:
-    """Rows per second, each side into an empty table."""
+    """Measure rows per second, each side into an empty table."""
     count = jobs or lab.sized(100_000, 100)
     family = lab.target.url.partition(":")[0].partition("+")[0]
     name, load, bound = {
-        "postgresql": ("COPY of a buffer made beforehand", _copy, 0.55),
+        "postgresql": ("COPY of a prepared buffer", _copy, 0.55),
         "sqlite": ("executemany", _execute_many_sqlite, 0.6),
     }.get(family, (f"executemany, {_ROWS} rows a statement", _execute_many_mysql, 0.6))
     ours: list[float] = []
@@ -53,9 +53,9 @@ def enqueue(lab: Lab, jobs: int | None = None) -> Iterator[Line]:
     ours_side = Side("enqueue_many", "rows/s", ours)
     yield Line(f"enqueue_many of {count:,} jobs against {name}", ours_side, Side(name, "rows/s", theirs), bound)
     if formatting:
-        # Every other side begins with rows and ends with a commit; this is COPY measured the same way.
+        # All other sides start with rows and end with a commit; this is COPY measured in the same way.
         side = Side("COPY", "rows/s", formatting)
-        yield Line(f"enqueue_many of {count:,} jobs against COPY that writes its buffer meanwhile", ours_side, side)
+        yield Line(f"enqueue_many of {count:,} jobs against COPY including the formatting of its buffer", ours_side, side)
 
 
 def _product(db: QueueDB, count: int) -> float:
@@ -71,11 +71,11 @@ def _product(db: QueueDB, count: int) -> float:
 def _check(db: QueueDB, count: int) -> None:
     stats = db.queue(_QUEUE).stats()
     if stats.available != count:
-        raise AssertionError(f"{stats.available} of {count} jobs are there")
+        raise AssertionError(f"{stats.available} of {count} jobs were enqueued")
 
 
 def _rows(db: QueueDB, count: int) -> list[tuple[Any, ...]]:
-    """The same jobs as rows, encoded beforehand: the other side is the driver and the server alone."""
+    """Return the same jobs as encoded rows: the other side measures only driver and server."""
     with db.database.engine.connect() as connection:
         now = connection.execute(select(now_us())).scalar_one()
     return [(_QUEUE, "job", json.dumps(number), None, 0, now, 25, None, now) for number in range(count)]
@@ -88,7 +88,7 @@ def _copy(db: QueueDB, rows: Sequence[tuple[Any, ...]], *, beforehand: bool = Tr
         with closing(raw.cursor()) as cursor:
             statement = f"COPY {db.store.tables.jobs} ({', '.join(_COLUMNS)}) FROM STDIN"
             began = time.perf_counter()
-            cursor.copy_expert(statement, buffer or _buffer(rows))  # in autocommit mode: committed when it returns
+            cursor.copy_expert(statement, buffer or _buffer(rows))  # in autocommit mode, so committed when it returns
             return time.perf_counter() - began
     finally:
         raw.close()

@@ -1,4 +1,4 @@
-"""What a bar's measurement says: two sides of one run, the ratio of their medians, and whether the bar is met."""
+"""The figures of a bar: two sides of a run, the ratio of their medians, and whether the bar is met."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from queue_db.compare.measures import Spread, miss_ratio
 from queue_db.compare.results import Run
 
-#: Too few repeats to say anything of a median.
+#: With fewer repeats a median is not meaningful.
 FEWEST_REPEATS = 3
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: a figure for each repeat, and what went wrong beside it.
+    """One side of a comparison: one figure per repeat, with its errors.
 
-    :param errors: errors of the driver by kind, all repeats together.
-    :param misses: share of the tried jobs that somebody else was faster at; None where nothing races.
-    :param duplicates: executions beyond the first of each job; None where nothing is executed.
-    :param finished: whether every repeat came to its end.
-    :param client_cpu: processor time of the workers, microseconds for each job.
-    :param server_cpu: the same of the server, where its processes can be seen from here.
+    :param errors: driver errors by kind, over all repeats.
+    :param misses: share of the candidates that another worker won; None without competing workers.
+    :param duplicates: executions beyond the first of each job; None if no job is executed.
+    :param finished: whether every repeat finished.
+    :param client_cpu: processor time of the workers, microseconds per job.
+    :param server_cpu: the same for the server, if its processes are visible.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Side:
 
     @classmethod
     def of(cls, name: str, runs: Sequence[Run]) -> Side:
-        """Jobs per second of the laboratory's runs."""
+        """Return the jobs per second of the laboratory's runs."""
         kinds = sorted({kind for run in runs for kind in run.faults})
         candidates, won = sum(run.candidates for run in runs), sum(run.won for run in runs)
         return cls(
@@ -55,7 +55,7 @@ class Side:
 
     @property
     def spread(self) -> Spread | None:
-        """Median, min and max; None when no repeat finished."""
+        """Median, min and max; None if no repeat finished."""
         return Spread.of(self.values)
 
 
@@ -63,12 +63,12 @@ class Side:
 class Line:
     """One line of the table.
 
-    :param what: what is measured, in words.
-    :param bound: the ratio (or, without ``theirs``, the figure) to be reached; None: shown only.
-    :param at_most: the bound is an upper one.
-    :param without: kinds of errors that must not happen at all on our side.
+    :param what: what is measured, for people.
+    :param bound: target for the ratio (without ``theirs``, for the figure); None: no target.
+    :param at_most: whether the bound is an upper one.
+    :param without: kinds of errors that must not occur on the product's side.
     :param missing: why it was not measured.
-    :param failed: it was tried, and ``missing`` says what went wrong.
+    :param failed: whether the measurement failed; ``missing`` is the error.
     """
 
     what: str
@@ -82,21 +82,21 @@ class Line:
 
     @property
     def ratio(self) -> float | None:
-        """Median of ours over median of theirs."""
+        """Median of ``ours`` divided by median of ``theirs``."""
         ours = self.ours.spread if self.ours else None
         theirs = self.theirs.spread if self.theirs else None
         return ours.median / theirs.median if ours and theirs and theirs.median > 0 else None
 
     @property
     def figure(self) -> float | None:
-        """What the bound is about."""
+        """The value that is compared with the bound."""
         if self.theirs is not None:
             return self.ratio
         return self.ours.spread.median if self.ours and self.ours.spread else None
 
     @property
     def met(self) -> bool | None:
-        """Whether the bar is met; None when it was not measured or nothing is asked."""
+        """Whether the bar is met; None if it was not measured or has no bound."""
         if self.failed:
             return False
         if self.bound is None or self.missing is not None or self.ours is None:
@@ -107,18 +107,18 @@ class Line:
 
     @property
     def clean(self) -> bool:
-        """A fast side that runs jobs twice or does not finish is not fast."""
+        """Whether the side finished without executing a job twice."""
         side = self.ours
         return (
             side is not None and side.finished and not side.duplicates and not any(side.errors.get(kind) for kind in self.without)
         )
 
-    def told(self) -> dict[str, Any]:
-        """For JSON, with what is computed."""
+    def record(self) -> dict[str, Any]:
+        """Return the line for JSON, with computed values."""
         return {
             "what": self.what,
-            "ours": _told(self.ours),
-            "theirs": _told(self.theirs),
+            "ours": _side_record(self.ours),
+            "theirs": _side_record(self.theirs),
             "ratio": self.ratio,
             "bound": self.bound,
             "bound_is": "at most" if self.at_most else "at least",
@@ -134,7 +134,7 @@ def _for_each_job(runs: Sequence[Run], seconds: Sequence[float | None]) -> float
     return 1e6 * sum(known) / left if left and len(known) == len(runs) else None
 
 
-def _told(side: Side | None) -> dict[str, Any] | None:
+def _side_record(side: Side | None) -> dict[str, Any] | None:
     if side is None:
         return None
     spread = side.spread

@@ -1,4 +1,4 @@
-"""Millions of jobs in little time: rows made by the server itself, not sent to it."""
+"""Fills tables with millions of jobs quickly: the server generates the rows."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from queue_db import QueueDB
 from queue_db.compare.engines import autocommitting
 from queue_db.dialects.clock import now_us
 
-#: Rows in one statement: none may take longer than a driver waits for an answer.
+#: Rows per statement, so that none exceeds the driver's read timeout.
 CHUNK = 100_000
 
 _DIGITS = " UNION ALL ".join(f"SELECT {digit} AS digit" for digit in range(10))
 
 
 def numbers(dialect: str, count: int) -> str:
-    """A query of the numbers 0 … count-1, in order, in a column ``n``."""
+    """Return a query of the numbers 0 … count-1, in order, in a column ``n``."""
     if dialect == "postgresql":
         return f"SELECT n FROM generate_series(0, {count - 1}) AS n"  # noqa: S608 - a number of our own
     if dialect == "sqlite":
         counted = f"SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < {count - 1}"  # noqa: S608
         return f"WITH RECURSIVE s(n) AS ({counted}) SELECT n FROM s"  # noqa: S608
-    # A recursion on these servers is slow and limited to 1,000 steps; every combination of the digits is neither.
+    # Recursion on these servers is slow and limited to 1,000 steps, so digits are combined instead.
     places = len(str(count - 1))
     total = " + ".join(f"t{place}.digit * {10**place}" for place in range(places))
     digits = ", ".join(f"({_DIGITS}) t{place}" for place in range(places))
@@ -31,7 +31,7 @@ def numbers(dialect: str, count: int) -> str:
 
 
 def fill(db: QueueDB, queue: str, count: int, *, due_ago: int, say: Callable[[str], None] = print) -> None:
-    """Put ``count`` jobs into ``queue``, one microsecond apart, the first due since ``due_ago`` seconds."""
+    """Insert ``count`` jobs into ``queue``, one microsecond apart; the first has been due for ``due_ago`` seconds."""
     engine = db.database.engine
     with engine.connect() as connection:
         first = connection.execute(text(f"SELECT {now_us().compile(dialect=engine.dialect)}")).scalar_one() - due_ago * 1_000_000
@@ -45,11 +45,11 @@ def fill(db: QueueDB, queue: str, count: int, *, due_ago: int, say: Callable[[st
         with engine.begin() as connection:
             connection.execute(statement)
         if start and start % 1_000_000 == 0:
-            say(f"    {start:,} jobs are in")
+            say(f"    {start:,} jobs inserted")
 
 
 def tidy(db: QueueDB) -> None:
-    """Do now what a server in use has done long ago, so that it does not do it while something is measured."""
+    """Run the maintenance (vacuum, statistics) that the server would otherwise run during the measurement."""
     if db.database.engine.dialect.name == "postgresql":
         with autocommitting(db.database.engine.url.render_as_string(hide_password=False)) as engine, engine.connect() as connection:
             connection.exec_driver_sql(f"VACUUM (ANALYZE) {db.store.tables.jobs}")

@@ -1,4 +1,4 @@
-"""Whether the window that tunes itself is as good as the best one that somebody could have chosen, and follows the workers."""
+"""Whether the adaptive window is as good as the best fixed one, and follows the number of workers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from queue_db.compare.worker_pool import Assignment
 _QUEUE = "race"
 _LEASE = 600.0
 
-#: Workers to try, and the fixed windows to compare with, in numbers of workers.
+#: Numbers of workers, and the fixed windows to compare with.
 _WORKERS = (2, 10, 32)
 _SHARES = (0.5, 1, 2, 4)
 
-#: Workers that are always there, those that come and go, and seconds of each of the three phases.
+#: Number of permanent workers, number of workers in the middle phase, and seconds of each of the three phases.
 _FEW, _MANY = 2, 50
 _SECONDS = 8.0
 
-#: Jobs for each of these seconds: more than can be done.
+#: Jobs per second of a phase: more than can be processed.
 _RATE = 6_000
 
 
 def following(lab: Lab) -> Iterator[Line]:
-    """Adaptive beside fixed windows at several numbers of workers, and while that number changes."""
+    """Compare adaptive with fixed windows at several numbers of workers, and while that number changes."""
     rows = {row.name: row for row in PRODUCT}
     for workers in _WORKERS:
         windows = sorted({max(1, round(share * workers)) for share in _SHARES})
@@ -51,17 +51,17 @@ def _fixed(window: int, workers: int) -> Strategy:
 
 @dataclass(frozen=True, kw_only=True)
 class Tide(Beside):
-    """A few workers; then many more come, and go again."""
+    """Few workers, then many, then few again."""
 
     seconds: float
     name: str = "tide"
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Claim and complete while it is this worker's time; the first one notes the window, and clears up at the end."""
+        """Claim and complete in this worker's phases; the first worker records the window and empties the queue at the end."""
         strategy = Adaptive()
         with QueueDB(target.url, strategy, schema=target.schema, pool_size=1) as db:
             queue = db.queue(_QUEUE)
-            queue.claim()[0].release()  # connect before the gun
+            queue.claim()[0].release()  # connect before the start
             context.wait_for_start()
             began = time.monotonic()
             seen: list[list[int]] = [[], [], []]
@@ -92,7 +92,7 @@ def _tide(lab: Lab, adaptive: Contestant) -> Iterator[Line]:
         lab.say(f"{_FEW} workers, {_MANY}, {_FEW} again, {seconds:g} s each, {turn + 1} of {lab.repeat}")
         try:
             tide.set_up(target, jobs := int(3 * seconds * _RATE))
-            history = lab.crews(_MANY).run(Assignment(tide, target, 0.0, 0.0, verify=False), jobs, limit=lab.plan.limit)
+            history = lab.pools(_MANY).run(Assignment(tide, target, 0.0, 0.0, verify=False), jobs, limit=lab.plan.limit)
         finally:
             tide.tear_down(target)
         found.append(history.notes[0].windows)

@@ -1,4 +1,4 @@
-"""What every benchmark gets: a target of its own in the database, crews of workers, sizes, and runs that take turns."""
+"""The environment of a benchmark: a schema in the database, worker pools, sizes, and runs in turns."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ from queue_db.compare.scratch import scratch_target
 from queue_db.compare.worker_pool import Assignment, WorkerPool
 from queue_db.dialects import dialect_for
 
-#: Jobs in a run with single claims at scale 1; :meth:`Plan.jobs_for` makes more of them for batches.
+#: Jobs per run with single claims at scale 1; :meth:`Plan.jobs_for` returns more for batches.
 JOBS = 10_000
 
-#: Seconds; a run that takes longer counts as not finished.
+#: Seconds; a run that takes longer counts as unfinished.
 LIMIT = 300.0
 
 
 def say_nothing(words: str) -> None:
-    """Nobody listens."""
+    """Ignore a message."""
 
 
 @dataclass
 class Lab:
-    """One database while it is measured.
+    """One database during the measurement.
 
-    :param scale: all sizes are multiplied by it.
-    :param workers: processes that race, where a bar does not say otherwise.
+    :param scale: factor for all sizes.
+    :param workers: number of worker processes, unless a bar sets its own.
     """
 
     target: Target
     bench: Bench
     plan: Plan
     scale: float
-    crews: Callable[[int], WorkerPool]
+    pools: Callable[[int], WorkerPool]
     say: Callable[[str], None] = say_nothing
 
     @property
     def repeat(self) -> int:
-        """Repeats of each side."""
+        """Runs per side."""
         return self.plan.repeat
 
     def sized(self, number: int, least: int = 1) -> int:
-        """``number`` at this scale."""
+        """Return ``number`` at this scale."""
         return max(least, int(number * self.scale))
 
     def jobs_for(self, batch: int) -> int:
-        """Jobs in a run: enough for every worker to claim a few times."""
+        """Return the jobs per run: enough for every worker to claim a few times."""
         return max(self.plan.workers * batch, self.plan.jobs_for(batch))
 
     def at(self, workers: int) -> Target:
-        """The target with another number of workers."""
+        """Return the target with another number of workers."""
         return replace(self.target, workers=workers)
 
     def open(self, table: str = "jobs") -> QueueDB:
-        """The product with its defaults, on one connection."""
+        """Open the product with its defaults and one connection."""
         return QueueDB(self.target.url, table=table, schema=self.target.schema, pool_size=1)
 
     @contextmanager
     def tables(self, *names: str) -> Iterator[list[QueueDB]]:
-        """Migrated pairs of tables of these names, gone afterwards."""
+        """Yield databases with migrated tables of these names, which are dropped afterwards."""
         with ExitStack() as stack:
             opened = []
             for name in names:
@@ -79,7 +79,7 @@ class Lab:
             yield opened
 
     def turns(self, rows: Sequence[tuple[Contestant, int]], workers: int | None = None) -> list[Side]:
-        """Run ``(row, jobs)`` one after the other, and all again: the sides share what the machine does meanwhile."""
+        """Run all ``(row, jobs)`` in turns, so that other load on the machine affects all of them."""
         number = workers or self.plan.workers
         runs: list[list[Run]] = [[] for _ in rows]
         for turn in range(self.repeat):
@@ -97,7 +97,7 @@ class Lab:
             spent: list[float | None] = []
             with autocommitting(target.url) as engine:
                 clock = server_clock(engine, dialect_for(engine.dialect.name))
-            history = self.crews(workers).run(
+            history = self.pools(workers).run(
                 assignment, jobs, limit=self.plan.limit, before=lambda: spent.append(clock()) if clock else None
             )
             used = clock() if clock else None
@@ -108,20 +108,20 @@ class Lab:
 
 
 @dataclass
-class Crews:
-    """Crews by their number of workers, kept for all databases and bars: starting processes takes seconds."""
+class Pools:
+    """Worker pools by number of workers, for all databases and bars: starting processes takes seconds."""
 
-    kept: dict[int, WorkerPool] = field(default_factory=dict)
+    _pools: dict[int, WorkerPool] = field(default_factory=dict)
 
     def __call__(self, workers: int) -> WorkerPool:
-        if workers not in self.kept:
-            self.kept[workers] = WorkerPool(workers)
-        return self.kept[workers]
+        if workers not in self._pools:
+            self._pools[workers] = WorkerPool(workers)
+        return self._pools[workers]
 
-    def drop(self) -> None:
-        """Send everybody home; the next run starts others. After a failure nobody knows what they are at."""
-        while self.kept:
-            _, pool = self.kept.popitem()
+    def close(self) -> None:
+        """End all workers; the next run starts new ones. After a failure the state of the workers is unknown."""
+        while self._pools:
+            _, pool = self._pools.popitem()
             with suppress(OSError):
                 pool.close()
 
@@ -132,22 +132,22 @@ def lab_at(
     *,
     repeat: int,
     scale: float,
-    crews: Callable[[int], WorkerPool],
+    pools: Callable[[int], WorkerPool],
     workers: int = 10,
     limit: float = LIMIT,
     say: Callable[[str], None] = say_nothing,
 ) -> Iterator[Lab]:
-    """A lab in a schema of its own in this database; the schema is gone afterwards, whatever happened."""
+    """Yield a lab in a new schema of this database; the schema is dropped afterwards, also after an error."""
     plan = Plan(jobs=max(1, int(JOBS * scale)), workers=workers, repeat=repeat, limit=limit)
     with ExitStack() as stack:
-        with _undisturbed():
+        with _signals_blocked():
             target, bench = stack.enter_context(scratch_target(url, plan))
-        yield Lab(target, bench, plan, scale, crews, say)
+        yield Lab(target, bench, plan, scale, pools, say)
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C back for this moment: what is made but not yet entered would be left."""
+def _signals_blocked() -> Iterator[None]:
+    """Block Ctrl-C while the schema is created: it would not be dropped yet."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -159,5 +159,5 @@ def _undisturbed() -> Iterator[None]:
 
 
 def title(row: Contestant) -> str:
-    """Name and batch."""
+    """Return name and batch size."""
     return row.name if row.batch == 1 else f"{row.name} ×{row.batch}"

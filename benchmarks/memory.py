@@ -1,4 +1,4 @@
-"""How much memory a process takes that works off a million jobs."""
+"""Peak memory of a process that drains a million jobs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MEGABYTE = 2**20
 #: Megabytes.
 BOUND = 150.0
 
-#: Seconds that a million jobs may take one at a time on a slow machine.
+#: Time limit, seconds: a million single jobs on a slow machine.
 _LIMIT = 3600.0
 
 
 def memory(lab: Lab, jobs: int | None = None, worker_jobs: int | None = None) -> Iterator[Line]:
-    """Peak resident size of a fresh process: with claim and complete_many, and with a Worker."""
-    # One measurement each: a peak does not scatter as times do.
+    """Measure the peak resident memory of a new process: with claim and complete_many, and with a Worker."""
+    # One measurement each: peaks vary less than times.
     for worker, count, what in (
         (False, jobs or lab.sized(1_000_000, 100), "claim(100), complete_many"),
         (True, worker_jobs or lab.sized(100_000, 100), "Worker, prefetch 100"),
@@ -34,8 +34,10 @@ def memory(lab: Lab, jobs: int | None = None, worker_jobs: int | None = None) ->
             fill(db, _QUEUE, count, due_ago=3600, say=lab.say)
             tidy(db)
             lab.say(f"draining {count:,} jobs in one process: {what}")
-            told = _measure(lab, worker=worker)
-        side = Side(what, "MB", [told["peak"] / _MEGABYTE], errors={"lost": told["lost"]}, finished=told["completed"] == count)
+            result = _measure(lab, worker=worker)
+        side = Side(
+            what, "MB", [result["peak"] / _MEGABYTE], errors={"lost": result["lost"]}, finished=result["completed"] == count
+        )
         yield Line(f"peak memory of a process draining {count:,} jobs: {what}", side, bound=BOUND, at_most=True)
 
 
@@ -47,5 +49,5 @@ def _measure(lab: Lab, *, worker: bool) -> dict[str, Any]:
     )
     if done.returncode:
         raise RuntimeError(f"the process that drains has failed:\n{done.stderr}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

@@ -1,6 +1,6 @@
-"""What the API costs: the very same statements from a bare loop on the driver, and the API beside it.
+"""The overhead of the API: compared with a loop that sends the same statements through the driver.
 
-The fixed window on both sides, so that both draw alike. The connection is made as the product makes it: same driver, same settings.
+Both sides use the fixed window, so that they pick alike, and connections with the same driver and settings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from queue_db import Optimistic, QueueDB, Strategy
 from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.product import PRODUCT
 
-#: The queue of the laboratory's product rows, which fill it for both sides.
+#: The queue that the laboratory's product rows fill for both sides.
 _QUEUE = "race"
 
 _LEASE = 600_000_000
@@ -41,24 +41,24 @@ _ATTEMPTS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Raw(Beside):
-    """The recorded statements in a loop."""
+    """A row that sends the recorded statements in a loop."""
 
     recorded: Recorded = field(repr=False)
     name: str = "raw driver"
 
     def window(self, workers: int) -> float | None:
-        """Of the claims that were recorded."""
+        """Batch size of the recorded claims."""
         return float(workers * self.batch)
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Claim, complete."""
+        """Claim and complete."""
         with QueueDB(target.url, Optimistic(window=target.workers, pick="slice"), schema=target.schema, pool_size=1) as db:
             engine = db.database.engine
             raw = engine.raw_connection()
             try:
                 driver: Any = raw.driver_connection
                 if engine.dialect.name == "sqlite":
-                    driver.isolation_level = None  # transactions are ours to begin
+                    driver.isolation_level = None  # the loop sends BEGIN itself
                 loop = _Loop(db, driver.cursor(), self.recorded, self.batch)
                 loop.warm_up()
                 context.wait_for_start()
@@ -68,7 +68,7 @@ class Raw(Beside):
 
 
 class _Loop:
-    """One worker's bare loop."""
+    """The loop of one worker."""
 
     def __init__(self, db: QueueDB, cursor: Any, recorded: Recorded, batch: int) -> None:
         self.db, self.cursor, self.recorded, self.batch = db, cursor, recorded, batch
@@ -80,7 +80,7 @@ class _Loop:
         self.columns: dict[str, dict[str, int]] = {}
 
     def warm_up(self) -> None:
-        """What happens once on a connection."""
+        """Prepare the statements of a connection."""
         for text in self.recorded.prepares:
             self.cursor.execute(text)
         self.fill[Spot.QUEUE] = "nobody's"
@@ -89,7 +89,7 @@ class _Loop:
         self.fill[Spot.QUEUE] = _QUEUE
 
     def run(self, context: WorkerContext) -> None:
-        """Until the end."""
+        """Claim and complete until the end of the run."""
         notes = context.notes
         lost = 0
         while not context.over:
@@ -109,7 +109,7 @@ class _Loop:
             context.record_removal(left)
 
     def _step_aside(self, context: WorkerContext, lost: int) -> int:
-        """After a claim that won nothing: wait as the product does, which is its way to claim and no overhead."""
+        """Wait after a lost claim as the product does: this is part of its algorithm, not overhead."""
         if self.doubtful == 1:
             return lost
         if not self.tried:
@@ -121,7 +121,7 @@ class _Loop:
         return 0
 
     def _again(self, work: Callable[[], Any], context: WorkerContext) -> Any:
-        """Run ``work``; after an error count it, undo, and run it again, as the product does."""
+        """Run ``work``; after an error count it, roll back and retry, as the product does."""
         for attempt in range(_ATTEMPTS):
             try:
                 return work()
@@ -144,7 +144,7 @@ class _Loop:
         return rows, self.columns[what]
 
     def _claim(self) -> list[tuple[int, int, str]]:
-        """``(id, version, payload)`` of what was won."""
+        """Return ``(id, version, payload)`` of the won jobs."""
         self.fill[Spot.TOKEN] = secrets.token_hex(16)
         self.fill[Spot.FLOOR] = self.floor
         claim = random.choice(self.recorded.claims)
@@ -153,7 +153,7 @@ class _Loop:
         if self.recorded.take:
             return self._take(found, at)
         if not found:
-            # Either there is nothing, or all was lost: what comes next tells.
+            # The queue is empty, or all candidates were lost.
             self.doubtful += 1
             self.tried = 0
             return []
@@ -166,7 +166,7 @@ class _Loop:
         return [(row[id_], row[version], row[payload]) for row in found]
 
     def _take(self, found: Sequence[Any], at: dict[str, int]) -> list[tuple[int, int, str]]:
-        """The second statement, where a claim has two, and the third where the second did not take all."""
+        """Send the second statement of a claim, and the third if the second did not take all candidates."""
         id_, version, payload = at["id"], at["version"], at["payload"]
         self.tried = len(found)
         if not found:
@@ -191,7 +191,7 @@ class _Loop:
         for template in self.recorded.completes[len(pairs) > 1]:
             self._send(template, pairs)
             if template.text not in ("BEGIN", "COMMIT"):
-                # The last one counts: where rows are locked first, those are the ones that are deleted.
+                # The last statement counts: it deletes the rows that earlier ones have locked.
                 left = self.cursor.rowcount if self.cursor.description is None else len(self.cursor.fetchall())
         return left
 
@@ -201,10 +201,10 @@ def _slices(workers: int) -> Strategy:
 
 
 def overhead(lab: Lab, bounds: Sequence[tuple[int, float]] = ((1, 0.7), (100, 0.85))) -> Iterator[Line]:
-    """The API and the bare loop, taking turns; ``bounds``: (batch, share of the bare loop's throughput)."""
+    """Measure the API and the loop in turns; ``bounds``: (batch, share of the loop's throughput)."""
     for batch, bound in bounds:
         (row,) = [row for row in PRODUCT if row.name == "optimistic"]
-        # Both sides draw anew for each claim: a slot that is kept cannot be written down and replayed.
+        # Both sides pick anew for each claim: a kept slot could not be recorded and replayed.
         api = replace(row, batch=batch, strategy=_slices)
         lab.say(f"recording the statements of claims of {batch}")
         bare = Raw(like=api, recorded=record(replace(lab.target, workers=lab.plan.workers), batch))

@@ -1,7 +1,7 @@
-"""The statements that our API sends, as templates to be sent again: recorded from the API itself, so they cannot differ.
+"""The statements of the API as templates, recorded from the API itself.
 
-What changes from claim to claim (the claim's token, the low-water mark, ids and versions) is found among the recorded values by the
-values themselves, and becomes a placeholder in the template; all else is sent again as it was.
+Values that change from claim to claim (token, low-water mark, ids and versions) are recognized in the recorded statements and
+become placeholders of the template; everything else is sent unchanged.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sqlalchemy import event
 from queue_db import LeasedJob, Optimistic, Queue, QueueDB
 from queue_db.compare.contestant import Target
 
-#: Claims to record. Workers draw among these, so there must be many of one job, or they meet more often than the API's do. One of
-#: sixteen is of the head (``queue_db.strategies.optimistic.HEAD_EVERY``).
+#: Claims to record. Workers pick among them, so single claims need many, otherwise workers collide more often than with the API.
+#: One in sixteen claims the head (``queue_db.strategies.optimistic.HEAD_EVERY``).
 _CLAIMS = 160
 _CLAIMS_OF_BATCHES = 32
 _QUEUE = "recorded"
@@ -28,15 +28,15 @@ _LEASE = 600.0
 _TOKEN = re.compile(r"[0-9a-f]{32}\Z")
 _NAMED = re.compile(r"%\((\w+)\)s")
 
-#: Microseconds: larger numbers are times, smaller than −this is a low-water mark that is not set.
+#: Microseconds: larger numbers are times; a number below its negative is a low-water mark that is not set.
 _TIMES = 10**15
 
 
 class Spot(Enum):
-    """What stands in a placeholder of a template."""
+    """The kinds of placeholders."""
 
     QUEUE = "queue"
-    TOKEN = "token"  # noqa: S105 - of a claim
+    TOKEN = "token"  # noqa: S105 - the token of a claim
     FLOOR = "floor"  #: the low-water mark
     UNTIL = "until"  #: the end of the lease
     ID_ARRAY = "id array"  #: one value, an array in PostgreSQL's own text
@@ -47,14 +47,14 @@ class Spot(Enum):
 
 @dataclass(frozen=True)
 class Template:
-    """A statement with places."""
+    """A statement with placeholders."""
 
     text: str
     values: tuple[Any, ...]
-    each: str = ""  #: how the driver writes a placeholder
+    each: str = ""  #: the driver's notation of a placeholder
 
     def filled(self, fill: Mapping[Spot, Any], pairs: Sequence[tuple[int, int]]) -> tuple[str, list[Any]]:
-        """Text and values for these jobs."""
+        """Return text and values for these jobs."""
         text = self.text
         if "\0" in text:
             text = text.replace("\0ids\0", ", ".join([self.each] * len(pairs)))
@@ -76,13 +76,13 @@ class Template:
 
 @dataclass
 class Recorded:
-    """All that the API sends to claim and complete.
+    """The statements of claims and completions.
 
-    :param prepares: sent once on a connection.
-    :param claims: the first statement of each recorded claim; workers draw among them as the strategy did.
-    :param take: the second one where a claim has two, for one job and for several.
-    :param read_back: the third one, after a part of the candidates was lost.
-    :param completes: for one job and for several, in order.
+    :param prepares: sent once per connection.
+    :param claims: the first statement of each recorded claim; workers pick among them.
+    :param take: the second statement of a claim, if it has one, for one job and for several.
+    :param read_back: the third statement, after some candidates were lost.
+    :param completes: completions of one job and of several, in order.
     """
 
     prepares: list[str] = field(default_factory=list)
@@ -92,13 +92,13 @@ class Recorded:
     completes: dict[bool, list[Template]] = field(default_factory=dict)
 
     def from_the_head(self, claim: Template) -> bool:
-        """Whether a claim begins at the head of the queue, so that it tells where that is."""
+        """Return whether a claim starts at the head of the queue and therefore updates the low-water mark."""
         name = claim.text.split(" ")[1]
         return "OFFSET" not in next((text for text in self.prepares if text.startswith(f"PREPARE {name} ")), claim.text)
 
 
 def record(target: Target, batch: int) -> Recorded:
-    """Let the API claim and complete on tables of its own, and write down what it sends."""
+    """Record the statements of the API while it claims and completes in tables of its own."""
     recorded = Recorded()
     with QueueDB(target.url, Optimistic(window=target.workers, pick="slice"), schema=target.schema, pool_size=1) as db:
         db.migrate(revision="base")
@@ -107,7 +107,7 @@ def record(target: Target, batch: int) -> Recorded:
             queue = db.queue(_QUEUE)
             queue.enqueue_many([("job", number) for number in range(batch * (_claims(batch) + target.workers + 5) + 10)])
             each = "?" if db.database.engine.dialect.paramstyle == "qmark" else "%s"
-            # A single claim first: a claim of many whose other candidates were lost completes one.
+            # Single claims first: a batch claim that lost its other candidates completes one job.
             for limit in dict.fromkeys([1, batch]):
                 _record(db, queue, limit, recorded, each, keep=limit == batch)
             if True in recorded.take:
@@ -124,31 +124,33 @@ def _claims(batch: int) -> int:
 def _record(db: QueueDB, queue: Queue, limit: int, recorded: Recorded, each: str, *, keep: bool) -> None:
     first, floor = True, 0
     while True:
-        with _heard(db) as heard:
+        with _record_statements(db) as statements:
             jobs = queue.claim(limit, _LEASE)
-        sent = _without_prepares(heard, recorded)
+        sent = _without_prepares(statements, recorded)
         before = sorted((job.id, job.version - 1) for job in jobs)
         if len(jobs) != limit or not 1 <= len(sent) <= 2:
             raise AssertionError(f"a claim of {limit} with {len(jobs)} jobs and these statements: {[text for text, _ in sent]}")
-        # Left out: the first one, and the rescan that comes once a second and starts lower than the claim before it. Both are more
-        # careful than the others.
+        # Without the first claim, and the rescan once a second, which starts lower than the claim before it: both do more work.
         before_it, floor = floor, min(value for value in sent[0][1] if isinstance(value, int))
         if keep and not first and floor >= before_it:
             recorded.claims.append(_template(*sent[0], [], each))
         first = False
         if len(sent) == 2:
             recorded.take[limit > 1] = _template(*sent[1], before, each)
-        with _heard(db) as heard:
+        with _record_statements(db) as statements:
             queue.complete_many(jobs)
         after = sorted((job.id, job.version) for job in jobs)
-        recorded.completes[limit > 1] = [_template(*one, after, each) for one in _without_prepares(heard, recorded)]
+        recorded.completes[limit > 1] = [_template(*one, after, each) for one in _without_prepares(statements, recorded)]
         if not keep or len(recorded.claims) == _claims(limit):
             return
 
 
 def _record_read_back(db: QueueDB, queue: Queue, batch: int, each: str) -> Template:
-    """Let a claim lose one of its candidates between its two statements, and see how it finds out which."""
-    with QueueDB(db.database.engine.url, schema=db.store.tables.schema, pool_size=1) as rival, _heard(db) as heard:
+    """Record how a claim detects that it lost a candidate between its two statements."""
+    with (
+        QueueDB(db.database.engine.url, schema=db.store.tables.schema, pool_size=1) as rival,
+        _record_statements(db) as statements,
+    ):
         robbed: list[list[LeasedJob]] = []
 
         def rob(_connection: Any, _cursor: Any, text: str, *_: Any) -> None:
@@ -159,11 +161,11 @@ def _record_read_back(db: QueueDB, queue: Queue, batch: int, each: str) -> Templ
         try:
             for _ in range(50):
                 robbed.clear()
-                heard.clear()
+                statements.clear()
                 queue.complete_many(mine := queue.claim(batch, _LEASE))
                 for jobs in robbed:
                     rival.queue(_QUEUE).release_many(jobs)
-                found = [one for one in heard if one[0].startswith("SELECT") and any(_is_token(value) for value in one[1])]
+                found = [one for one in statements if one[0].startswith("SELECT") and any(_is_token(value) for value in one[1])]
                 if found:
                     tried = sorted(value for value in found[0][1] if isinstance(value, int))
                     return _template(*found[0], [(job_id, 0) for job_id in tried], each)
@@ -174,29 +176,29 @@ def _record_read_back(db: QueueDB, queue: Queue, batch: int, each: str) -> Templ
 
 
 @contextmanager
-def _heard(db: QueueDB) -> Iterator[list[tuple[str, list[Any]]]]:
-    """What is sent inside the block, with values by position."""
-    heard: list[tuple[str, list[Any]]] = []
+def _record_statements(db: QueueDB) -> Iterator[list[tuple[str, list[Any]]]]:
+    """Record the statements of the ``with`` block, with values by position."""
+    statements: list[tuple[str, list[Any]]] = []
 
     def note(_connection: Any, _cursor: Any, text: str, values: Any, *_: Any) -> None:
         if isinstance(values, Mapping):
             ordered = [values[name] for name in _NAMED.findall(text)]
-            heard.append((_NAMED.sub("%s", text), ordered))
+            statements.append((_NAMED.sub("%s", text), ordered))
         else:
-            heard.append((text, list(values)))
+            statements.append((text, list(values)))
 
     event.listen(db.database.engine, "before_cursor_execute", note)
     try:
-        yield heard
+        yield statements
     finally:
         event.remove(db.database.engine, "before_cursor_execute", note)
 
 
-def _without_prepares(heard: list[tuple[str, list[Any]]], recorded: Recorded) -> list[tuple[str, list[Any]]]:
-    for text, _ in heard:
+def _without_prepares(statements: list[tuple[str, list[Any]]], recorded: Recorded) -> list[tuple[str, list[Any]]]:
+    for text, _ in statements:
         if text.startswith("PREPARE") and text not in recorded.prepares:
             recorded.prepares.append(text)
-    return [one for one in heard if not one[0].startswith(("PREPARE", "DEALLOCATE"))]
+    return [one for one in statements if not one[0].startswith(("PREPARE", "DEALLOCATE"))]
 
 
 def _is_token(value: Any) -> bool:
@@ -205,7 +207,7 @@ def _is_token(value: Any) -> bool:
 
 def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], each: str) -> Template:
     ids, flat = [job_id for job_id, _ in pairs], [part for pair in pairs for part in pair]
-    # In the first statement of a claim a time is where to look from, in the second where the lease ends.
+    # In the first statement of a claim a time is the low-water mark, in the second the end of the lease.
     time = Spot.UNTIL if pairs else Spot.FLOOR
     places: list[Any] = []
     at = 0
@@ -221,7 +223,7 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
             places.append(Spot.IDS)
             step = len(ids)
         elif len(pairs) == 1 and at == len(values) - 2:
-            # Of a single job id and version come last, and numbers like theirs may stand before them.
+            # For a single job, id and version come last; earlier values may be equal numbers.
             if values[at:] != flat:
                 raise AssertionError(f"id and version are not where they were: {text}")
             places.append(Spot.PAIRS)
@@ -242,7 +244,7 @@ def _array(numbers: Sequence[int]) -> str:
 
 
 def _spot(value: Any, time: Spot) -> Any:
-    """The placeholder that a value stands for, or the value."""
+    """Return the placeholder for a value, or the value itself."""
     if _is_token(value):
         return Spot.TOKEN
     if value == _QUEUE:

@@ -1,4 +1,4 @@
-"""The results for people: a table for each database."""
+"""The results for people: one table per database."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rich.text import Text
 from benchmarks.figures import FEWEST_REPEATS, Line, Side
 from queue_db.compare.results import Bench
 
-#: Columns of a table in a file or a pipe, which has no width of its own.
+#: Width of a table in a file or a pipe.
 WIDTH = 150
 
 
 @dataclass
 class Sheet:
-    """What was measured on one database."""
+    """The results of one database."""
 
     bench: Bench
     lines: list[tuple[str, Line]] = field(default_factory=list)
 
-    def told(self) -> dict[str, Any]:
-        """For JSON."""
+    def record(self) -> dict[str, Any]:
+        """Return the results for JSON."""
         return {
             "server": self.bench.server,
             "url": self.bench.url,
             "facts": self.bench.facts,
-            "lines": [{"bar": name} | line.told() for name, line in self.lines],
+            "lines": [{"bar": name} | line.record() for name, line in self.lines],
         }
 
 
@@ -65,7 +65,7 @@ def _met(line: Line) -> Text:
 
 
 def _side(side: Side | None) -> Text:
-    """Its name, its figure, and what went wrong."""
+    """Return name, figure and errors."""
     if side is None:
         return Text("")
     spread = side.spread
@@ -78,12 +78,12 @@ def _side(side: Side | None) -> Text:
     if not side.finished:
         parts.append("did not come to its end")
     wrong = [f"{number} {kind}" for kind, number in side.errors.items() if number]
-    told = [", ".join(wrong) or "0 errors"]
+    problems = [", ".join(wrong) or "0 errors"]
     if side.misses is not None:
-        told.append(f"{side.misses:.1%} missed")
+        problems.append(f"{side.misses:.1%} missed")
     if side.duplicates is not None:
-        told.append(f"{side.duplicates} twice")
-    parts.append(", ".join(told))
+        problems.append(f"{side.duplicates} twice")
+    parts.append(", ".join(problems))
     spent = [f"{name} {used:,.0f}" for name, used in (("client", side.client_cpu), ("server", side.server_cpu)) if used is not None]
     if spent:
         parts.append(f"CPU µs/job: {', '.join(spent)}")

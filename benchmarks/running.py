@@ -1,4 +1,4 @@
-"""What every benchmark run has: words on standard error, an end by signal that tidies up, and databases to measure on."""
+"""Shared by all benchmark programs: messages on standard error, an orderly end after signals, and the databases."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from types import FrameType
 
 from queue_db.errors import QueueDBError
 
-#: Databases that are measured where none is named.
+#: Default databases.
 TITLES = ("PostgreSQL", "MariaDB", "SQLite")
 
 
 def say(words: str) -> None:
-    """A line with the time on standard error."""
+    """Print a line with the time to standard error."""
     print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def leave_politely() -> None:
-    """Let SIGTERM be what Ctrl-C is: not the signal's own end, since what was made is removed on the way out."""
+def exit_on_sigterm() -> None:
+    """Handle SIGTERM like Ctrl-C, so that schemas and servers are removed."""
     signal.signal(signal.SIGTERM, _leave)
 
 
@@ -31,7 +31,7 @@ def _leave(signum: int, frame: FrameType | None) -> None:
 
 
 def ended(error: KeyboardInterrupt | QueueDBError) -> int:
-    """Tell why a run came to an early end, and return the exit status that says so."""
+    """Print why a run ended early, and return its exit status."""
     if isinstance(error, QueueDBError):
         say(f"error: {error}")
         return 2
@@ -41,7 +41,7 @@ def ended(error: KeyboardInterrupt | QueueDBError) -> int:
 
 @contextmanager
 def addresses(urls: Sequence[str] | None, titles: Collection[str] = TITLES) -> Iterator[list[str]]:
-    """The given databases, or private ones of ``titles`` as the test suite starts them; one that cannot be started is told."""
+    """Yield the given databases, or private ones of ``titles`` like those of the test suite; report those that do not start."""
     if urls:
         yield list(urls)
         return

@@ -1,4 +1,4 @@
-"""``python -m benchmarks spark``: the Spark data source and ``drain`` beside Spark's own JDBC and one plain Python process."""
+"""``python -m benchmarks spark``: the Spark data source and ``drain`` compared with Spark's JDBC and a plain Python process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rich.text import Text
 
 from benchmarks import spark_rivals as rivals
 from benchmarks.figures import FEWEST_REPEATS, Line
-from benchmarks.lab import Crews, lab_at
+from benchmarks.lab import Pools, lab_at
 from benchmarks.report import WIDTH
-from benchmarks.running import addresses, ended, leave_politely, say
+from benchmarks.running import addresses, ended, exit_on_sigterm, say
 from benchmarks.spark_lab import (
     MEGABYTE,
     QUEUE,
@@ -35,9 +35,9 @@ from benchmarks.spark_lab import (
     Spent,
     Tables,
     alone,
+    measured,
     new_folder,
     sessions,
-    watched,
 )
 from queue_db.compare.machine import machine
 from queue_db.compare.measures import Spread
@@ -47,7 +47,7 @@ from queue_db.errors import QueueDBError
 #: Jobs at full size.
 JOBS = 1_000_000
 
-#: Tasks at a time, and partitions of what is written.
+#: Task slots, and partitions of written data.
 SLOTS = 2
 
 #: Most tasks of a drain.
@@ -56,24 +56,24 @@ MANY = 8
 #: Rows of a small write.
 SMALL = 1000
 
-#: Characters of a large payload, and how many jobs have one: more than Spark hands over at once.
+#: Characters of a large payload, and number of such jobs: more than one Arrow batch.
 LARGE = MEGABYTE
 LARGE_JOBS = 160
 
-# Batches of a stream with a backlog that are measured, and how many come before them.
+# Measured batches of a stream with a backlog, and unmeasured ones before them.
 _BATCHES = 10
 _FIRST = 2
 
-# Seconds that a stream may take for them.
+# Time limit for these batches, seconds.
 _LIMIT = 600.0
 
 _JDBC = "JDBC append, defaults"
 _EXACTLY, _AT_LEAST = "exactly_once", "at_least_once"
 
-# What makes JDBC fast, and is not there by default.
+# Settings that make JDBC fast; they are off by default.
 _TUNING = ("batchsize", "fetchsize", "reWriteBatchedInserts", "rewriteBatchedStatements", "useBulkStmts", "useCursorFetch")
 
-# What both ways of reading a table give.
+# Columns that both ways of reading return.
 _COLUMNS = ("id", "queue", "kind", "payload", "headers", "priority", "attempts", "created_at", "version")
 
 _EPILOG = """\
@@ -106,7 +106,7 @@ examples:
 
 @dataclass
 class Chart:
-    """What a section gives: rows, the rows that the others are compared with, and the bars."""
+    """The result of a section: rows, the rows to compare with, and the bars."""
 
     name: str
     title: str
@@ -116,11 +116,11 @@ class Chart:
     lines: list[Line] = field(default_factory=list)
 
     def row(self, name: str) -> Row:
-        """The row of this name."""
+        """Return the row of this name."""
         return next(row for row in self.rows if row.name == name)
 
     def bar(self, what: str, ours: str, theirs: str, bound: float, *, at_most: bool = False) -> None:
-        """Ask for a ratio of two rows."""
+        """Add a bar: the ratio of two rows."""
         mine, other = self.row(ours), self.row(theirs)
         reason = next((f"{row.name}: {row.missing or row.failed}" for row in (mine, other) if row.missing or row.failed), None)
         if reason is not None:
@@ -129,8 +129,8 @@ class Chart:
         sides = mine.side(self.unit), other.side(self.unit)
         self.lines.append(Line(what, *sides, bound, at_most=at_most, without=("lost", "error")))
 
-    def told(self) -> dict[str, Any]:
-        """For JSON."""
+    def record(self) -> dict[str, Any]:
+        """Return the chart for JSON."""
         return {
             "section": self.name,
             "unit": self.unit,
@@ -152,13 +152,13 @@ class Chart:
                 }
                 for row in self.rows
             ],
-            "bars": [line.told() for line in self.lines],
+            "bars": [line.record() for line in self.lines],
         }
 
 
 @dataclass
-class Place:
-    """One database while it is measured."""
+class Setting:
+    """One database during the measurement."""
 
     bench: Bench
     tables: Tables
@@ -170,21 +170,21 @@ class Place:
 
     @property
     def spark(self) -> Any:
-        """The session."""
+        """The Spark session."""
         return self.sessions(self.slots)
 
     @property
     def folder(self) -> Path:
-        """For what runs write."""
+        """Folder for the output of runs."""
         return self.sessions.folder
 
     @property
     def title(self) -> str:
-        """The database's name."""
+        """Name of the database."""
         return self.bench.title
 
     def options(self, **more: str) -> dict[str, str]:
-        """Of the data source."""
+        """Return the options of the data source."""
         given = {"url": self.tables.url, "queue": QUEUE, **more}
         return given if self.tables.schema is None else {**given, "tableSchema": self.tables.schema}
 
@@ -196,7 +196,7 @@ class Place:
         check: Callable[[Row, int], tuple[int, int]],
         warm: Sequence[str] = (),
     ) -> Chart:
-        """Run the rows in turns; those named in ``warm`` once before, with fewer jobs."""
+        """Run the rows in turns; rows named in ``warm`` first run once with fewer jobs."""
         for row in chart.rows:
             if row.name in warm and row.missing is None:
                 self.say(f"{chart.name}: {row.name}, to warm up")
@@ -211,15 +211,15 @@ class Place:
         return chart
 
     def once(self, row: Row, jobs: int, before: Callable[[Row], None], check: Callable[[Row, int], tuple[int, int]]) -> None:
-        """One run; one that fails is told, and does not take the others with it."""
+        """Run once; after an error, report it and continue with the other rows."""
         try:
             before(row)
             with self.tables.server() as used:
-                assert row.work is not None  # noqa: S101 - or its section would measure it
+                assert row.work is not None  # noqa: S101 - its section would measure it otherwise
                 spent = row.work(jobs)
                 server = used()
             lost, twice = check(row, jobs)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the row's bars are not met
+        except Exception as error:  # noqa: BLE001 - reported; the bars of the row are not met
             self.say(traceback.format_exc())
             row.failed = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]:.200}"
             return
@@ -229,7 +229,7 @@ class Place:
     # --- ways of JDBC -----------------------------------------------------------------------------------------------
 
     def jdbc(self) -> tuple[str, dict[str, dict[str, str]]]:
-        """The address, and the properties of each way to append: as Spark does it by default, and the fast ones."""
+        """Return the JDBC URL, and the properties of each way to append: Spark's default and the fast ones."""
         from queue_db.spark.jdbc import jdbc_options
 
         found = jdbc_options(self.tables.url)
@@ -238,113 +238,113 @@ class Place:
         if self.tables.family == "postgresql":
             ways["JDBC append, reWriteBatchedInserts"] = {**plain, "batchsize": "10000", "reWriteBatchedInserts": "true"}
         else:
-            if self.title == "MariaDB":  # MySQL does not know these
+            if self.title == "MariaDB":  # unknown to MySQL
                 ways["JDBC append, useBulkStmts"] = {**plain, "batchsize": "10000", "useBulkStmts": "true"}
             ways["JDBC append, rewriteBatchedStatements"] = {**plain, "batchsize": "10000", "rewriteBatchedStatements": "true"}
         return found.url, ways
 
     def tuned(self) -> str:
-        """The fast way's name."""
+        """Return the name of the fast way."""
         return list(self.jdbc()[1])[1]
 
     # --- frames and work --------------------------------------------------------------------------------------------
 
     def frame(self, jobs: int, partitions: int = SLOTS) -> Any:
-        """Jobs to be written, made by the JVM."""
+        """Return a DataFrame of jobs, generated by the JVM."""
         value = f"""concat(rpad(concat('{{"n":', id, ',"text":"'), {SIZE - 2}, 'x'), '"}}') AS payload"""
         return self.spark.range(0, jobs, 1, partitions).selectExpr(value)
 
     def large(self, jobs: int) -> Any:
-        """Jobs with large payloads."""
+        """Return a DataFrame of jobs with large payloads."""
         value = f"""concat('"', repeat(md5(cast(id AS string)), {LARGE // 32 - 1}), '"') AS payload"""
         return self.spark.range(0, jobs, 1, SLOTS).selectExpr(value)
 
     def write(self, frame: Any, **options: str) -> Spent:
-        """Append by the data source."""
-        with watched() as told:
+        """Append with the data source."""
+        with measured() as spent:
             frame.write.format("queue_db").options(**self.options(**options)).mode("append").save()
-        return told()
+        return spent()
 
     def append(self, frame: Any, url: str, properties: Mapping[str, str]) -> Spent:
-        """Append by Spark's JDBC."""
+        """Append with Spark's JDBC."""
         from pyspark.sql import functions as f
 
         rows = frame.select(f.lit(QUEUE).alias("queue"), "payload")
-        with watched() as told:
+        with measured() as spent:
             rows.write.jdbc(url, self.tables.jobs, mode="append", properties=dict(properties))
-        return told()
+        return spent()
 
 
 # --- the sections ---------------------------------------------------------------------------------------------------
 
 
-def enqueue(place: Place) -> Iterator[Chart]:
-    """A DataFrame into the empty jobs table."""
-    tables, jobs = place.tables, place.jobs
-    rows = [Row(f"data source, {way}", partial(_write, place, way), ours=True) for way in (_EXACTLY, _AT_LEAST)]
-    solo = _solo(place)
+def enqueue(setting: Setting) -> Iterator[Chart]:
+    """Measure writing a DataFrame into the empty jobs table."""
+    tables, jobs = setting.tables, setting.jobs
+    rows = [Row(f"data source, {way}", partial(_write, setting, way), ours=True) for way in (_EXACTLY, _AT_LEAST)]
+    solo = _solo(setting)
     rows += solo
     if tables.family != "sqlite":
-        url, ways = place.jdbc()
-        rows += [Row(name, partial(_append, place, url, properties)) for name, properties in ways.items()]
+        url, ways = setting.jdbc()
+        rows += [Row(name, partial(_append, setting, url, properties)) for name, properties in ways.items()]
     spark = [row.name for row in rows if row not in solo]
     chart = Chart("enqueue", f"a DataFrame of {jobs:,} rows of {SIZE} bytes into the jobs table", rows)
     chart.rivals = tuple(row.name for row in rows if not row.ours)
-    place.turns(chart, jobs, lambda row: tables.empty(), lambda row, count: _missing(count, *tables.count()), spark)
+    setting.turns(chart, jobs, lambda row: tables.empty(), lambda row, count: _missing(count, *tables.count()), spark)
     ours = {way: f"data source, {way}" for way in (_EXACTLY, _AT_LEAST)}
-    if place.title == "PostgreSQL":
+    if setting.title == "PostgreSQL":
         chart.bar("exactly once, against one process's COPY", ours[_EXACTLY], solo[0].name, 0.65)
         chart.bar("exactly once, against JDBC at its defaults", ours[_EXACTLY], _JDBC, 1.2)
-        chart.bar("at least once, against JDBC with reWriteBatchedInserts", ours[_AT_LEAST], place.tuned(), 1.1)
-    elif place.title == "MariaDB":
+        chart.bar("at least once, against JDBC with reWriteBatchedInserts", ours[_AT_LEAST], setting.tuned(), 1.1)
+    elif setting.title == "MariaDB":
         chart.bar("exactly once, against JDBC at its defaults", ours[_EXACTLY], _JDBC, 2.5)
-        chart.bar("at least once, against JDBC with useBulkStmts", ours[_AT_LEAST], place.tuned(), 0.85)
+        chart.bar("at least once, against JDBC with useBulkStmts", ours[_AT_LEAST], setting.tuned(), 0.85)
     yield chart
 
 
-def _write(place: Place, way: str, jobs: int) -> Spent:
-    return place.write(place.frame(jobs), guarantee=way)
+def _write(setting: Setting, way: str, jobs: int) -> Spent:
+    return setting.write(setting.frame(jobs), guarantee=way)
 
 
-def _append(place: Place, url: str, properties: Mapping[str, str], jobs: int) -> Spent:
-    return place.append(place.frame(jobs), url, properties)
+def _append(setting: Setting, url: str, properties: Mapping[str, str], jobs: int) -> Spent:
+    return setting.append(setting.frame(jobs), url, properties)
 
 
-def _solo(place: Place) -> list[Row]:
-    """One Python process's ways."""
-    tables = place.tables
+def _solo(setting: Setting) -> list[Row]:
+    """Return the rows of a single Python process."""
+    tables = setting.tables
     if tables.family == "postgresql":
         return [Row("one process, COPY", partial(alone, rivals.copy, tables.url, tables.jobs))]
     many = Row("one process, executemany", partial(alone, rivals.insert_many, tables.url, tables.jobs))
     if tables.family == "sqlite":
         return [many]
-    load = Row("one process, LOAD DATA LOCAL", partial(_load, place))
+    load = Row("one process, LOAD DATA LOCAL", partial(_load, setting))
     ((allowed,),) = tables.ask("SELECT @@local_infile")
     if not allowed:
         load.missing = "the server does not allow it (local_infile)"
     return [many, load]
 
 
-def _load(place: Place, jobs: int) -> Spent:
-    return alone(rivals.load_data, place.tables.url, place.tables.jobs, jobs, str(place.folder))
+def _load(setting: Setting, jobs: int) -> Spent:
+    return alone(rivals.load_data, setting.tables.url, setting.tables.jobs, jobs, str(setting.folder))
 
 
 def _missing(expected: int, found: int, different: int) -> tuple[int, int]:
-    """Lost, and twice."""
+    """Return the numbers of lost and of duplicate jobs."""
     return max(0, expected - different), found - different
 
 
-def stream(place: Place) -> Iterator[Chart]:
-    """The table into Parquet: claimed and completed by a stream, and only read."""
-    tables, jobs = place.tables, place.jobs
+def stream(setting: Setting) -> Iterator[Chart]:
+    """Measure reading the table into Parquet: by a stream that claims and completes, and by plain reads."""
+    tables, jobs = setting.tables, setting.jobs
     five, one = "stream, 5 batches", "stream, 1 batch"
     rows = [
-        Row(five, lambda count: _stream(place, chart.row(five), count, -(-count // 5)), ours=True),
-        Row(one, lambda count: _stream(place, chart.row(one), count, count), ours=True),
-        Row("spark.read, data source", partial(_read, place), ours=True),
+        Row(five, lambda count: _stream(setting, chart.row(five), count, -(-count // 5)), ours=True),
+        Row(one, lambda count: _stream(setting, chart.row(one), count, count), ours=True),
+        Row("spark.read, data source", partial(_read, setting), ours=True),
     ]
     if tables.family != "sqlite":
-        rows.append(Row("spark.read.jdbc, 8 partitions", partial(_read_jdbc, place)))
+        rows.append(Row("spark.read.jdbc, 8 partitions", partial(_read_jdbc, setting)))
     chart = Chart("stream", f"{jobs:,} jobs of {SIZE} bytes into Parquet, completion included", rows)
     chart.rivals = tuple(row.name for row in rows[2:])
     warm = max(SMALL, jobs // 10)
@@ -356,36 +356,36 @@ def stream(place: Place) -> Iterator[Chart]:
         warmed.append(row)
 
     warmed: list[Row] = []
-    place.turns(chart, jobs, before, partial(_files, place), [row.name for row in rows])
+    setting.turns(chart, jobs, before, partial(_files, setting), [row.name for row in rows])
     if tables.family != "sqlite":
         rival = rows[-1].name
-        if (bound := {"PostgreSQL": 0.18, "MariaDB": 0.06}.get(place.title)) is not None:
+        if (bound := {"PostgreSQL": 0.18, "MariaDB": 0.06}.get(setting.title)) is not None:
             chart.bar("stream into Parquet in 5 batches, against JDBC's read", five, rival, bound)
     yield chart
 
 
-def _stream(place: Place, row: Row, jobs: int, most: int) -> Spent:
-    """Until nothing is left, the last batch's completion included."""
-    out, checkpoint = new_folder(place.folder, "out"), new_folder(place.folder, "checkpoint")
-    with watched() as told:
-        query = _available(place, out, checkpoint, most)
+def _stream(setting: Setting, row: Row, jobs: int, most: int) -> Spent:
+    """Run until the queue is empty, including the completion of the last batch."""
+    out, checkpoint = new_folder(setting.folder, "out"), new_folder(setting.folder, "checkpoint")
+    with measured() as spent:
+        query = _available(setting, out, checkpoint, most)
         again = 0
-        while any(allocated > acked for allocated, acked in place.tables.ask(_behind(place))):
-            # Spark tells of the last batch when it asks for the next one.
+        while any(allocated > acked for allocated, acked in setting.tables.ask(_behind(setting))):
+            # Spark commits the last batch when it asks for the next one.
             again += 1
-            _available(place, out, checkpoint, most)
+            _available(setting, out, checkpoint, most)
     parts = [f"{name} {seconds:.2f} s" for name, seconds in _durations(query.recentProgress).items()]
     row.notes.append(", ".join(parts) + (f"; {again} more runs to complete the last batch" if again else ""))
-    return told()
+    return spent()
 
 
-def _behind(place: Place) -> str:
-    return f"SELECT allocated, acked FROM {place.tables.db.store.tables.streams.fullname}"  # noqa: S608
+def _behind(setting: Setting) -> str:
+    return f"SELECT allocated, acked FROM {setting.tables.db.store.tables.streams.fullname}"  # noqa: S608
 
 
-def _available(place: Place, out: Path, checkpoint: Path, most: int) -> Any:
-    options = place.options(stream="bench", maxJobsPerTrigger=str(most))
-    source = place.spark.readStream.format("queue_db").options(**options).load()
+def _available(setting: Setting, out: Path, checkpoint: Path, most: int) -> Any:
+    options = setting.options(stream="bench", maxJobsPerTrigger=str(most))
+    source = setting.spark.readStream.format("queue_db").options(**options).load()
     sink = source.writeStream.format("parquet").option("path", str(out)).option("checkpointLocation", str(checkpoint))
     query = sink.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -393,7 +393,7 @@ def _available(place: Place, out: Path, checkpoint: Path, most: int) -> Any:
 
 
 def _durations(progress: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Seconds of each part of the batches, the longest first."""
+    """Return the seconds of each part of the batches, the longest first."""
     total: dict[str, float] = {}
     for one in progress:
         for name, took in one["durationMs"].items():
@@ -401,80 +401,80 @@ def _durations(progress: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 
-def _read(place: Place, jobs: int) -> Spent:
-    out = new_folder(place.folder, "out")
-    with watched() as told:
-        place.spark.read.format("queue_db").options(**place.options()).load().write.mode("overwrite").parquet(str(out))
-    return told()
+def _read(setting: Setting, jobs: int) -> Spent:
+    out = new_folder(setting.folder, "out")
+    with measured() as spent:
+        setting.spark.read.format("queue_db").options(**setting.options()).load().write.mode("overwrite").parquet(str(out))
+    return spent()
 
 
-def _read_jdbc(place: Place, jobs: int) -> Spent:
-    out = new_folder(place.folder, "out")
-    url, ways = place.jdbc()
-    low, high = place.tables.bounds()
+def _read_jdbc(setting: Setting, jobs: int) -> Spent:
+    out = new_folder(setting.folder, "out")
+    url, ways = setting.jdbc()
+    low, high = setting.tables.bounds()
     properties = {**ways[_JDBC], "fetchsize": "10000"}
-    with watched() as told:
-        table = place.spark.read.jdbc(
-            url, place.tables.jobs, column="id", lowerBound=low, upperBound=high + 1, numPartitions=8, properties=properties
+    with measured() as spent:
+        table = setting.spark.read.jdbc(
+            url, setting.tables.jobs, column="id", lowerBound=low, upperBound=high + 1, numPartitions=8, properties=properties
         )
         table.select(*_COLUMNS).write.mode("overwrite").parquet(str(out))
-    return told()
+    return spent()
 
 
-def _files(place: Place, row: Row, jobs: int) -> tuple[int, int]:
-    """Lost, and twice, by the ids in the files; what a stream has left behind is lost too."""
+def _files(setting: Setting, row: Row, jobs: int) -> tuple[int, int]:
+    """Return the numbers of lost and of duplicate jobs by the ids in the files; jobs that a stream has left count as lost."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    files = [file for file in (place.folder / "out").glob("*.parquet") if not file.name.startswith((".", "_"))]
+    files = [file for file in (setting.folder / "out").glob("*.parquet") if not file.name.startswith((".", "_"))]
     tables = [pq.ParquetFile(file).read(columns=["id"]) for file in files]
     ids = pa.concat_tables(tables)["id"] if tables else pa.chunked_array([], pa.int64())
     lost, twice = _missing(jobs, len(ids), pc.count_distinct(ids).as_py())
-    return lost + (place.tables.rest() if "read" not in row.name else 0), twice
+    return lost + (setting.tables.rest() if "read" not in row.name else 0), twice
 
 
-def depth(place: Place) -> Iterator[Chart]:
-    """What a micro-batch costs with a backlog of three sizes."""
-    jobs = place.jobs
+def depth(setting: Setting) -> Iterator[Chart]:
+    """Measure a micro-batch with backlogs of three sizes."""
+    jobs = setting.jobs
     batch = max(100, jobs // 100)
     depths = [batch, 10 * batch, 100 * batch]
     rows = [Row(f"{number:,} waiting", ours=True, figure=_milliseconds) for number in depths]
     chart = Chart("depth", f"a micro-batch of {batch:,} jobs into nothing, and what waits behind it", rows, "ms", (rows[0].name,))
     parts: dict[str, list[Mapping[str, float]]] = {row.name: [] for row in rows}
-    for turn in range(place.repeat):
+    for turn in range(setting.repeat):
         for number, row in zip(depths, rows, strict=True):
             if row.failed is not None:
                 continue
-            place.say(f"depth: {row.name}, {turn + 1} of {place.repeat}")
+            setting.say(f"depth: {row.name}, {turn + 1} of {setting.repeat}")
             try:
-                batches, lost = _batches(place, number, batch)
-            except Exception as error:  # noqa: BLE001 - it is told
-                place.say(traceback.format_exc())
+                batches, lost = _batches(setting, number, batch)
+            except Exception as error:  # noqa: BLE001 - reported
+                setting.say(traceback.format_exc())
                 row.failed = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]:.200}"
                 continue
             row.runs += [Run(batch, Spent(one["triggerExecution"] / 1000, None), None, lost) for one in batches]
             parts[row.name] += batches
-            place.say(f"    {statistics.median(one['triggerExecution'] for one in batches):,.0f} ms")
+            setting.say(f"    {statistics.median(one['triggerExecution'] for one in batches):,.0f} ms")
     for row in rows:
         names = sorted({name for one in parts[row.name] for name in one})
         medians = {name: statistics.median(one.get(name, 0.0) for one in parts[row.name]) for name in names}
-        told = ", ".join(f"{name} {took:,.0f}" for name, took in sorted(medians.items(), key=lambda item: -item[1]))
-        if told:
-            row.notes.append(f"ms: {told}")
+        listed = ", ".join(f"{name} {took:,.0f}" for name, took in sorted(medians.items(), key=lambda item: -item[1]))
+        if listed:
+            row.notes.append(f"ms: {listed}")
     for row in rows[1:]:
         chart.bar(f"a micro-batch with {row.name}, against {rows[0].name}", row.name, rows[0].name, 1.2, at_most=True)
     yield chart
 
 
-def _batches(place: Place, waiting: int, batch: int) -> tuple[list[Mapping[str, float]], int]:
-    """The durations of the measured batches, and how many jobs are missing."""
+def _batches(setting: Setting, waiting: int, batch: int) -> tuple[list[Mapping[str, float]], int]:
+    """Return the durations of the measured batches and the number of missing jobs."""
     needed = _FIRST + _BATCHES
     total = waiting + needed * batch
-    place.tables.fill(total)
-    options = place.options(stream="bench", maxJobsPerTrigger=str(batch))
-    checkpoint = new_folder(place.folder, "checkpoint")
-    source = place.spark.readStream.format("queue_db").options(**options).load()
+    setting.tables.fill(total)
+    options = setting.options(stream="bench", maxJobsPerTrigger=str(batch))
+    checkpoint = new_folder(setting.folder, "checkpoint")
+    source = setting.spark.readStream.format("queue_db").options(**options).load()
     query = source.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
     try:
         end = time.monotonic() + _LIMIT
@@ -484,17 +484,17 @@ def _batches(place: Place, waiting: int, batch: int) -> tuple[list[Mapping[str, 
             time.sleep(0.05)
     finally:
         query.stop()
-    ((allocated, _),) = place.tables.ask(_behind(place))
-    left = place.tables.count(distinct=False)[0]
+    ((allocated, _),) = setting.tables.ask(_behind(setting))
+    left = setting.tables.count(distinct=False)[0]
     return [one["durationMs"] for one in done[_FIRST:needed]], abs(total - left - allocated * batch)
 
 
-def drain(place: Place) -> Iterator[Chart]:
-    """A queue worked off in parallel tasks."""
-    tables, jobs = place.tables, place.jobs
+def drain(setting: Setting) -> Iterator[Chart]:
+    """Measure draining a queue in parallel tasks."""
+    tables, jobs = setting.tables, setting.jobs
     solo = "one process"
-    rows = [Row(f"drain, {number} tasks", partial(_drain, place, number), ours=True) for number in (2, MANY)]
-    rows.insert(1, Row(solo, lambda count: alone(rivals.drain, tables.url, tables.schema, str(new_folder(place.folder, "out")))))
+    rows = [Row(f"drain, {number} tasks", partial(_drain, setting, number), ours=True) for number in (2, MANY)]
+    rows.insert(1, Row(solo, lambda count: alone(rivals.drain, tables.url, tables.schema, str(new_folder(setting.folder, "out")))))
     what = f"{jobs:,} jobs of {SIZE} bytes worked off, {rivals.BATCH:,} in a claim, results in Parquet files"
     chart = Chart("drain", what, rows, rivals=(solo,))
     seen: list[Row] = []
@@ -504,26 +504,26 @@ def drain(place: Place) -> Iterator[Chart]:
         seen.append(row)
 
     ours = [row.name for row in rows if row.ours]
-    place.slots = MANY
+    setting.slots = MANY
     try:
-        place.turns(chart, jobs, before, partial(_files, place), ours)
+        setting.turns(chart, jobs, before, partial(_files, setting), ours)
     finally:
-        place.slots = SLOTS
-    if place.title == "PostgreSQL":
+        setting.slots = SLOTS
+    if setting.title == "PostgreSQL":
         chart.bar("drain in 2 tasks, against one process", ours[0], solo, 1.0)
         chart.bar(f"drain in {MANY} tasks, against one process", ours[1], solo, 1.25)
     yield chart
 
 
-def _drain(place: Place, number: int, jobs: int) -> Spent:
+def _drain(setting: Setting, number: int, jobs: int) -> Spent:
     from queue_db.spark import drain_to
 
-    out = new_folder(place.folder, "out")
-    settings = {} if place.tables.schema is None else {"schema": place.tables.schema}
-    with watched() as told:
+    out = new_folder(setting.folder, "out")
+    settings = {} if setting.tables.schema is None else {"schema": setting.tables.schema}
+    with measured() as spent:
         drain_to(
-            place.spark,
-            place.tables.url,
+            setting.spark,
+            setting.tables.url,
             QUEUE,
             rivals.look_at,
             rivals.RESULT,
@@ -533,18 +533,20 @@ def _drain(place: Place, number: int, jobs: int) -> Spent:
             lease=600.0,
             database=settings,
         )
-    return told()
+    return spent()
 
 
-def small(place: Place) -> Iterator[Chart]:
-    """Many small writes."""
-    tables = place.tables
-    rows = [Row(f"data source, {way}", partial(_write, place, way), ours=True) for way in (_EXACTLY, _AT_LEAST)]
+def small(setting: Setting) -> Iterator[Chart]:
+    """Measure small writes."""
+    tables = setting.tables
+    rows = [Row(f"data source, {way}", partial(_write, setting, way), ours=True) for way in (_EXACTLY, _AT_LEAST)]
     if tables.family != "sqlite":
-        url, ways = place.jdbc()
-        rows += [Row(name, partial(_append, place, url, ways[name])) for name in (_JDBC, place.tuned())]
-    # What Spark takes by itself: for any sink, and for any that is written in Python.
-    idle = [Row(title, partial(_noop, place, form)) for title, form in (("Python sink, nothing", "nothing"), ("noop sink", "noop"))]
+        url, ways = setting.jdbc()
+        rows += [Row(name, partial(_append, setting, url, ways[name])) for name in (_JDBC, setting.tuned())]
+    # Spark's own share: for any sink, and for any Python sink.
+    idle = [
+        Row(title, partial(_noop, setting, form)) for title, form in (("Python sink, nothing", "nothing"), ("noop sink", "noop"))
+    ]
     rows += idle
     for row in rows:
         row.figure = _milliseconds
@@ -567,11 +569,11 @@ def small(place: Place) -> Iterator[Chart]:
         return max(0, -wrong), max(0, wrong)
 
     tables.empty()
-    repeat, place.repeat = place.repeat, 10 * place.repeat
+    repeat, setting.repeat = setting.repeat, 10 * setting.repeat
     try:
-        place.turns(chart, SMALL, before, check, [row.name for row in rows])
+        setting.turns(chart, SMALL, before, check, [row.name for row in rows])
     finally:
-        place.repeat = repeat
+        setting.repeat = repeat
     if tables.family != "sqlite":
         chart.bar("a small write, exactly once, against JDBC at its defaults: time", rows[0].name, _JDBC, 1.3, at_most=True)
     yield chart
@@ -581,28 +583,28 @@ def _milliseconds(run: Run) -> float:
     return run.spent.seconds * 1000
 
 
-def _noop(place: Place, form: str, jobs: int) -> Spent:
-    frame = place.frame(jobs)
-    with watched() as told:
+def _noop(setting: Setting, form: str, jobs: int) -> Spent:
+    frame = setting.frame(jobs)
+    with measured() as spent:
         frame.write.format(form).mode("append").save()
-    return told()
+    return spent()
 
 
-def memory(place: Place) -> Iterator[Chart]:
-    """Spark's Python workers, with ordinary and with large payloads; fresh ones for each row."""
+def memory(setting: Setting) -> Iterator[Chart]:
+    """Measure the memory of Spark's Python workers with ordinary and large payloads, with new workers per row."""
     rows = []
-    for title, size, jobs in (("100-byte", SIZE, place.jobs), ("1 MB", LARGE, LARGE_JOBS)):
-        make = place.frame if size == SIZE else place.large
+    for title, size, jobs in (("100-byte", SIZE, setting.jobs), ("1 MB", LARGE, LARGE_JOBS)):
+        make = setting.frame if size == SIZE else setting.large
         for way in (_EXACTLY, _AT_LEAST):
-            work = partial(_write_these, place, make, jobs, way)
+            work = partial(_write_these, setting, make, jobs, way)
             rows.append(_sized(f"{title} payloads, write, {way}", work))
-        rows.append(_sized(f"{title} payloads, read", partial(_look, place, make, jobs)))
-        rows.append(_sized(f"{title} payloads, stream", partial(_follow, place, make, jobs)))
+        rows.append(_sized(f"{title} payloads, read", partial(_look, setting, make, jobs)))
+        rows.append(_sized(f"{title} payloads, stream", partial(_follow, setting, make, jobs)))
     chart = Chart("memory", "peak memory of the largest Python worker", rows, "MB")
     for row in rows:
-        place.say(f"memory: {row.name}")
-        place.sessions.stop()
-        place.once(row, place.jobs if row.name.startswith("100") else LARGE_JOBS, lambda row: None, lambda row, count: (0, 0))
+        setting.say(f"memory: {row.name}")
+        setting.sessions.stop()
+        setting.once(row, setting.jobs if row.name.startswith("100") else LARGE_JOBS, lambda row: None, lambda row, count: (0, 0))
     for title in ("100-byte", "1 MB"):
         mine = [row for row in rows if row.name.startswith(title) and row.runs]
         if mine:
@@ -616,47 +618,47 @@ def _sized(name: str, work: Callable[[int], Spent]) -> Row:
     return Row(name, work, ours=True, figure=lambda run: run.spent.workers / MEGABYTE)
 
 
-def _write_these(place: Place, make: Callable[[int], Any], number: int, way: str, jobs: int) -> Spent:
-    place.tables.empty()
-    spent = place.write(make(number), guarantee=way)
-    return _all_there(place, number, spent)
+def _write_these(setting: Setting, make: Callable[[int], Any], number: int, way: str, jobs: int) -> Spent:
+    setting.tables.empty()
+    spent = setting.write(make(number), guarantee=way)
+    return _all_there(setting, number, spent)
 
 
-def _all_there(place: Place, number: int, spent: Spent) -> Spent:
-    found, _ = place.tables.count(distinct=False)
+def _all_there(setting: Setting, number: int, spent: Spent) -> Spent:
+    found, _ = setting.tables.count(distinct=False)
     if found != number:
         raise AssertionError(f"{found} of {number} jobs are in the table")
     return spent
 
 
-def _put(place: Place, make: Callable[[int], Any], number: int) -> None:
-    """Jobs to be read, and fresh workers for that."""
-    if place.tables.count(distinct=False)[0] != number:
-        place.tables.empty()
-        place.write(make(number), guarantee=_EXACTLY)
-        place.sessions.stop()
+def _put(setting: Setting, make: Callable[[int], Any], number: int) -> None:
+    """Prepare jobs to read and new workers."""
+    if setting.tables.count(distinct=False)[0] != number:
+        setting.tables.empty()
+        setting.write(make(number), guarantee=_EXACTLY)
+        setting.sessions.stop()
 
 
-def _look(place: Place, make: Callable[[int], Any], number: int, jobs: int) -> Spent:
-    _put(place, make, number)
-    source = place.spark.read.format("queue_db").options(**place.options()).load()
-    with watched() as told:
+def _look(setting: Setting, make: Callable[[int], Any], number: int, jobs: int) -> Spent:
+    _put(setting, make, number)
+    source = setting.spark.read.format("queue_db").options(**setting.options()).load()
+    with measured() as spent:
         source.write.format("noop").mode("append").save()
-    return told()
+    return spent()
 
 
-def _follow(place: Place, make: Callable[[int], Any], number: int, jobs: int) -> Spent:
-    _put(place, make, number)
-    return _stream(place, Row("", lambda count: Spent(0.0, 0.0)), number, -(-number // 2))
+def _follow(setting: Setting, make: Callable[[int], Any], number: int, jobs: int) -> Spent:
+    _put(setting, make, number)
+    return _stream(setting, Row("", lambda count: Spent(0.0, 0.0)), number, -(-number // 2))
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the benchmark that can be asked for by name."""
+    """A part of the benchmark, selectable by name."""
 
     name: str
     asks: str
-    measure: Callable[[Place], Iterator[Chart]]
+    measure: Callable[[Setting], Iterator[Chart]]
 
 
 SECTIONS = (
@@ -676,16 +678,16 @@ SECTIONS = (
 
 @dataclass
 class Sheet:
-    """One database's charts."""
+    """Return the charts of one database."""
 
     bench: Bench
     charts: list[Chart] = field(default_factory=list)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and say by the exit status whether every bar that was measured is met: 0, or 1."""
+    """Measure and print; return 0 if every measured bar is met, otherwise 1."""
     asked = _parse(arguments)
-    leave_politely()
+    exit_on_sigterm()
     sheets: list[Sheet] = []
     facts = machine() | {name: importlib.metadata.version(name) for name in ("pyspark", "pyarrow")}
     try:
@@ -702,18 +704,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(url: str, asked: argparse.Namespace, spark: Sessions, sheets: list[Sheet]) -> None:
     with (
-        lab_at(url, repeat=asked.repeat, scale=asked.jobs / JOBS, crews=Crews(), say=say) as lab,
+        lab_at(url, repeat=asked.repeat, scale=asked.jobs / JOBS, pools=Pools(), say=say) as lab,
         lab.tables("jobs") as (db,),
     ):
         sheet = Sheet(lab.bench)
         sheets.append(sheet)
-        place = Place(lab.bench, Tables(db, lab.place.url, lab.place.schema), spark, asked.jobs, asked.repeat, say)
+        setting = Setting(lab.bench, Tables(db, lab.target.url, lab.target.schema), spark, asked.jobs, asked.repeat, say)
         try:
             for section in asked.only:
                 say(f"== {lab.bench.server}: {section.name}: {section.asks}")
-                sheet.charts += section.measure(place)
+                sheet.charts += section.measure(setting)
         finally:
-            spark.stop()  # before the tables go
+            spark.stop()  # before the tables are dropped
 
 
 def _tell(sheets: Sequence[Sheet], facts: Mapping[str, str], asked: argparse.Namespace) -> None:
@@ -725,16 +727,16 @@ def _tell(sheets: Sequence[Sheet], facts: Mapping[str, str], asked: argparse.Nam
     for sheet in sheets:
         _show(sheet, facts, asked, console)
     if asked.json is not None:
-        told = {
+        record = {
             "machine": dict(facts),
             "jobs": asked.jobs,
             "repeat": asked.repeat,
             "databases": [
-                {"server": sheet.bench.server, "facts": sheet.bench.facts, "sections": [chart.told() for chart in sheet.charts]}
+                {"server": sheet.bench.server, "facts": sheet.bench.facts, "sections": [chart.record() for chart in sheet.charts]}
                 for sheet in sheets
             ],
         }
-        asked.json.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        asked.json.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def _show(sheet: Sheet, facts: Mapping[str, str], asked: argparse.Namespace, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Spark while it is measured: a session, what its processes use, and tables that are empty or full before each run."""
+"""Spark during a measurement: its session, the resources of its processes, and tables that are empty or filled before each run."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ MEGABYTE = 2**20
 _DRIVERS = ["libpostgresql-jdbc-java", "libmariadb-java"]
 _JARS = ("postgresql.jar", "mariadb-java-client.jar")
 
-# Seconds between two looks at Spark's processes. The kernel keeps their peaks, so a look only has to come before they end.
+# Sampling interval of Spark's processes, seconds. The kernel keeps their peaks, so one sample before they end is sufficient.
 _LOOKS = 0.3
 
 
-# --- what a run took -------------------------------------------------------------------------------------------------
+# --- resources of a run ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a client took for a run, by its own account.
+    """The resources that a client used for a run.
 
-    :param cpu: processor seconds of all client processes; None where that is not known.
-    :param workers: the largest Python worker at its peak, or the one process; bytes.
-    :param java: the JVM at its peak, bytes.
+    :param cpu: processor seconds of all client processes; None if unknown.
+    :param workers: peak memory of the largest Python worker, or of the single process; bytes.
+    :param java: peak memory of the JVM, bytes.
     """
 
     seconds: float
@@ -64,8 +64,8 @@ class Spent:
 class Run:
     """One run of a row.
 
-    :param lost: jobs that should be there and are not; ``duplicates``: those that are there more than once.
-    :param load: of the machine when it was over: others make figures worthless.
+    :param lost: missing jobs; ``duplicates``: jobs that occur more than once.
+    :param load: load of the machine at the end: other processes make the figures useless.
     """
 
     jobs: int
@@ -78,12 +78,12 @@ class Run:
 
 @dataclass
 class Row:
-    """One way to do it, with all its runs.
+    """One way to perform a task, with all its runs.
 
-    :param work: what is measured; gets the number of jobs, and takes its own time. None: its section measures it.
-    :param figure: of a run; jobs per second if not said otherwise.
-    :param ours: whether it is this project's.
-    :param missing: why it cannot run here.
+    :param work: the measured function; gets the number of jobs and measures its own time. None: its section measures it.
+    :param figure: computes the figure of a run; by default jobs per second.
+    :param ours: whether it belongs to this project.
+    :param missing: why it cannot run on this machine.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Row:
     notes: list[str] = field(default_factory=list)
 
     def side(self, unit: str) -> Side:
-        """For a bar."""
+        """Return the side of a bar."""
         client, server = self.processor()
         return Side(
             self.name,
@@ -110,7 +110,7 @@ class Row:
         )
 
     def processor(self) -> tuple[float | None, float | None]:
-        """Processor time of client and server, microseconds for each job; None where it is not known."""
+        """Processor time of client and server, microseconds per job; None if unknown."""
         jobs = sum(run.jobs for run in self.runs)
 
         def each(seconds: Sequence[float | None]) -> float | None:
@@ -121,12 +121,12 @@ class Row:
 
     @property
     def workers(self) -> int:
-        """The largest Python process of all runs, bytes."""
+        """Peak memory of the largest Python process of all runs, bytes."""
         return max((run.spent.workers for run in self.runs), default=0)
 
     @property
     def java(self) -> int:
-        """The JVM's peak in all runs, bytes."""
+        """Peak memory of the JVM in all runs, bytes."""
         return max((run.spent.java for run in self.runs), default=0)
 
 
@@ -134,12 +134,12 @@ class Row:
 
 
 @contextmanager
-def watched() -> Iterator[Callable[[], Spent]]:
-    """Time this block and watch this process and all that it has started; after the block the function tells."""
+def measured() -> Iterator[Callable[[], Spent]]:
+    """Measure the ``with`` block, this process and its children; afterwards the yielded function returns the result."""
     watch = _Watch()
     watch.begin()
     try:
-        yield watch.told
+        yield watch.spent
     finally:
         watch.end()
 
@@ -151,8 +151,8 @@ class _Watch:
         self._looking = threading.Thread(target=self._look_often, daemon=True)
         self._workers = self._java = 0
         self._began = self._ended = 0.0
-        # Processor seconds of each process, at the beginning and when it was last seen: Spark ends idle workers, and whoever has
-        # lost its parent is counted by nobody.
+        # Processor seconds of each process at the first and the last sample: Spark ends idle workers, and the kernel does not count
+        # processes without a parent.
         self._before: dict[psutil.Process, float] = {}
         self._used: dict[psutil.Process, float] = {}
 
@@ -171,7 +171,7 @@ class _Watch:
         self._looking.join()
         self._look()
 
-    def told(self) -> Spent:
+    def spent(self) -> Spent:
         cpu = sum(used - self._before.get(process, 0.0) for process, used in self._used.items())
         return Spent(self._ended - self._began, cpu, self._workers, self._java)
 
@@ -190,7 +190,7 @@ class _Watch:
 
 
 def peak(pid: int) -> int:
-    """The largest resident size of a process since its peak was last forgotten, bytes; its size now where only that is known."""
+    """Return the peak memory of a process since the last reset, bytes; its current memory if the peak is unknown."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -206,7 +206,7 @@ def _forget_peak(pid: int) -> None:
 
 
 def alone(function: Callable[..., Spent], *arguments: Any) -> Spent:
-    """Run ``function`` in a fresh Python process that does nothing else; it takes its own time."""
+    """Run ``function``, which measures its own time, in a new Python process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
@@ -216,7 +216,7 @@ def alone(function: Callable[..., Spent], *arguments: Any) -> Spent:
 
 @dataclass
 class Sessions:
-    """One Spark after the other in this process's JVM: its number of slots cannot be changed while it runs."""
+    """Restarts Spark in this process's JVM: its number of slots cannot be changed at run time."""
 
     folder: Path
     heap: str
@@ -224,14 +224,14 @@ class Sessions:
     _slots: int = 0
 
     def __call__(self, slots: int) -> Any:
-        """The session with so many tasks at a time, our data source registered."""
+        """Return a session with this number of slots and the data source registered."""
         if self._running is None or self._slots != slots:
             self.stop()
             self._running, self._slots = self._start(slots), slots
         return self._running
 
     def stop(self) -> None:
-        """End it."""
+        """Stop Spark."""
         if self._running is not None:
             self._running.stop()
             self._running = None
@@ -268,7 +268,7 @@ class Sessions:
 
 @contextmanager
 def sessions(heap: str) -> Iterator[Sessions]:
-    """Spark for this block, with its files in a folder that is gone afterwards."""
+    """Yield Spark with its files in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="queue-db-spark-") as folder:
         running = Sessions(Path(folder), heap)
         try:
@@ -278,7 +278,7 @@ def sessions(heap: str) -> Iterator[Sessions]:
 
 
 def drivers() -> list[str]:
-    """The JDBC drivers: unpacked from the system's packages the first time."""
+    """Return the JDBC drivers, unpacked from Debian packages at the first call."""
     from tests.servers import folders
     from tools import debian_packages
 
@@ -290,7 +290,7 @@ def drivers() -> list[str]:
 
 
 def _prepare_environment() -> None:
-    """What the JVM and its Python workers inherit."""
+    """Set the environment that the JVM and its Python workers inherit."""
     if not os.environ.get("JAVA_HOME"):
         from tools import java
 
@@ -298,7 +298,7 @@ def _prepare_environment() -> None:
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(ROOT) not in paths:
-        # Workers find here the functions that they are to run.
+        # Workers import functions from here.
         os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, paths)])
 
 
@@ -307,7 +307,7 @@ def _prepare_environment() -> None:
 
 @dataclass
 class Tables:
-    """The migrated tables, and all that is done to them outside the measured time."""
+    """The migrated tables, and their preparation outside the measured time."""
 
     db: QueueDB
     url: str = field(repr=False)
@@ -321,11 +321,11 @@ class Tables:
 
     @property
     def jobs(self) -> str:
-        """Name of the jobs table, in SQL."""
+        """Name of the jobs table in SQL."""
         return self.db.store.tables.jobs.fullname
 
     def empty(self) -> None:
-        """Nothing in any of them; the server at rest."""
+        """Empty all tables and let the server finish its maintenance."""
         names = [table.fullname for table in self.db.store.tables.metadata.sorted_tables]
         with autocommitting(self.url) as engine, engine.connect() as connection:
             for name in names:
@@ -333,14 +333,14 @@ class Tables:
         self.settle()
 
     def settle(self) -> None:
-        """Do now what the server would do meanwhile."""
+        """Run the server's maintenance now."""
         tidy(self.db)
         if self.family == "postgresql":
             with autocommitting(self.url) as engine, engine.connect() as connection, suppress(SQLAlchemyError):
-                connection.exec_driver_sql("CHECKPOINT")  # not everybody may
+                connection.exec_driver_sql("CHECKPOINT")  # needs a right
 
     def fill(self, jobs: int) -> None:
-        """So many due jobs in an empty table, with payloads as :func:`payload` makes them, one microsecond apart."""
+        """Insert ``count`` due jobs with payloads of :func:`payload` into an empty table, one microsecond apart."""
         self.empty()
         engine = self.db.database.engine
         with engine.connect() as connection:
@@ -363,34 +363,34 @@ class Tables:
         self.settle()
 
     def count(self, distinct: bool = True) -> tuple[int, int]:
-        """Jobs in the table, and different payloads among them."""
+        """Return the number of jobs in the table and of different payloads."""
         what = "count(DISTINCT payload)" if distinct else "count(*)"
         (row,) = self.ask(f"SELECT count(*), {what} FROM {self.jobs} WHERE queue = '{QUEUE}'")  # noqa: S608
         return int(row[0]), int(row[1])
 
     def bounds(self) -> tuple[int, int]:
-        """Lowest and highest id."""
+        """Return the lowest and the highest id."""
         (row,) = self.ask(f"SELECT min(id), max(id) FROM {self.jobs}")  # noqa: S608
         return int(row[0] or 0), int(row[1] or 0)
 
     def rest(self) -> int:
-        """Jobs that are anywhere still: waiting, claimed, or staged."""
+        """Return the number of jobs that are waiting, claimed or staged."""
         (row,) = self.ask(f"SELECT count(*) FROM {self.jobs}")  # noqa: S608
         return int(row[0]) + self.held()
 
     def held(self) -> int:
-        """Jobs that a stream has claimed and not completed."""
+        """Return the number of jobs that a stream has claimed and not completed."""
         (row,) = self.ask(f"SELECT count(*) FROM {self.db.store.tables.held.fullname}")  # noqa: S608
         return int(row[0])
 
     def ask(self, query: str) -> Sequence[Any]:
-        """Rows of a query."""
+        """Return the rows of a query."""
         with autocommitting(self.url) as engine, engine.connect() as connection:
             return connection.exec_driver_sql(query).all()
 
     @contextmanager
     def server(self) -> Iterator[Callable[[], float | None]]:
-        """The function tells how many processor seconds the server has used since the block began."""
+        """Yield a function that returns the server's processor seconds since the start of the ``with`` block."""
         with autocommitting(self.url) as engine:
             clock = server_clock(engine, self.db.database.dialect)
             before = clock() if clock is not None else None
@@ -403,12 +403,12 @@ class Tables:
 
 
 def payload(number: int) -> str:
-    """JSON of :data:`SIZE` characters, different for each number."""
+    """Return JSON of :data:`SIZE` characters, different for each number."""
     return f'{{"n":{number},"text":"'.ljust(SIZE - 2, "x") + '"}'
 
 
 def new_folder(parent: Path, name: str) -> Path:
-    """An empty folder of this name; what was there is gone."""
+    """Create an empty folder of this name, replacing an old one."""
     folder = parent / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A Python data source that does nothing with its rows: what Spark takes for any sink that is written in Python."""
+"""A Python data source that discards its rows: it measures Spark's own share of any Python sink."""
 
 from __future__ import annotations
 

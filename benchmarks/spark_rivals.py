@@ -1,4 +1,4 @@
-"""What Spark is measured against: one plain Python process that does the same, started for one run by ``spark_lab.alone``."""
+"""The comparisons for Spark: a plain Python process with the same task, started per run by ``spark_lab.alone``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from queue_db.compare.engines import autocommitting
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Jobs in one claim of a drain.
+#: Jobs per claim of a drain.
 BATCH = 1000
 
-#: Columns of a drain's results, beside ``id`` and ``version``.
+#: Columns of a drain's results besides ``id`` and ``version``.
 RESULT = "n long, length long"
 
-# Rows handed to executemany at once; the driver makes statements of up to 1,024,000 bytes of them.
+# Rows per executemany; the driver sends statements of up to 1,024,000 bytes.
 _ROWS = 10_000
 
 
@@ -48,31 +48,31 @@ def _cursor(url: str) -> Iterator[Any]:
 
 
 def copy(url: str, table: str, jobs: int) -> Spent:
-    """COPY of CSV that was made beforehand."""
+    """COPY a prepared CSV."""
     lines = ('{},"{}"'.format(QUEUE, payload(number).replace('"', '""')) for number in range(jobs))
     buffer = io.BytesIO(("\n".join(lines) + "\n").encode())
     with _cursor(url) as cursor:
-        with _timed() as told:
+        with _timed() as spent:
             cursor.copy_expert(f"COPY {table} (queue, payload) FROM STDIN (FORMAT csv)", buffer)
-        return told()
+        return spent()
 
 
 def insert_many(url: str, table: str, jobs: int) -> Spent:
-    """``executemany`` of rows made beforehand, in one transaction."""
+    """``executemany`` of prepared rows in one transaction."""
     rows = [(QUEUE, payload(number)) for number in range(jobs)]
     with _cursor(url) as cursor:
         place = "?" if url.startswith("sqlite") else "%s"
         statement = f"INSERT INTO {table} (queue, payload) VALUES ({place}, {place})"  # noqa: S608
-        with _timed() as told:
+        with _timed() as spent:
             cursor.execute("BEGIN IMMEDIATE" if url.startswith("sqlite") else "BEGIN")
             for start in range(0, jobs, _ROWS):
                 cursor.executemany(statement, rows[start : start + _ROWS])
             cursor.execute("COMMIT")
-        return told()
+        return spent()
 
 
 def load_data(url: str, table: str, jobs: int, folder: str) -> Spent:
-    """LOAD DATA LOCAL of a file that was made beforehand."""
+    """LOAD DATA LOCAL of a prepared file."""
     from sqlalchemy import make_url
 
     from queue_db.dialects import dialect_for
@@ -88,16 +88,16 @@ def load_data(url: str, table: str, jobs: int, folder: str) -> Spent:
     raw = engine.raw_connection()
     try:
         cursor = raw.cursor()
-        with _timed() as told:
+        with _timed() as spent:
             cursor.execute(f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE {table} CHARACTER SET utf8mb4 (queue, payload)")
-        return told()
+        return spent()
     finally:
         raw.close()
         file.unlink()
 
 
 def look_at(jobs: pd.DataFrame) -> pd.DataFrame:
-    """What a drain does with its jobs: next to nothing."""
+    """Process the jobs of a drain: minimal work."""
     import pandas as pd
 
     payloads: Sequence[Any] = jobs["payload"]
@@ -105,7 +105,7 @@ def look_at(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def drain(url: str, schema: str | None, folder: str) -> Spent:
-    """Claim, work, write the results, complete: what a task of ``queue_db.spark.drain`` does, without Spark."""
+    """Claim, process, write the results and complete like a task of ``queue_db.spark.drain``, without Spark."""
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -115,7 +115,7 @@ def drain(url: str, schema: str | None, folder: str) -> Spent:
     with QueueDB(url, schema=schema) as db:
         queue = db.queue(QUEUE)
         queue.stats()  # connect
-        with _timed() as told:
+        with _timed() as spent:
             number = 0
             while jobs := queue.claim(BATCH, 600.0):
                 frame = pd.DataFrame(
@@ -131,11 +131,11 @@ def drain(url: str, schema: str | None, folder: str) -> Spent:
                 _write(pa.Table.from_pandas(done, schema=columns, preserve_index=False), place, number, pq)
                 number += 1
                 queue.complete_many(jobs)
-        return told()
+        return spent()
 
 
 def _write(table: Any, folder: Path, number: int, parquet: Any) -> None:
-    """A file that is on the disk when this returns, under a name that was not there before."""
+    """Write a file under a new name and flush it to disk."""
     hidden = folder / f".{number}.parquet"
     with hidden.open("wb") as file:
         parquet.write_table(table, file)

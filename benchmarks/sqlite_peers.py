@@ -1,4 +1,4 @@
-"""SQLite: other queues in a file, and what deleting alone would take."""
+"""SQLite: other queues, and a plain DELETE … RETURNING."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from benchmarks.lab import Lab
 from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.laboratory import contestants
 
-#: Seconds to wait for the other writers, as the product does.
+#: Busy timeout, seconds, as in the product.
 _BUSY = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class BulkDelete(Beside):
-    """DELETE … RETURNING of a batch from the head: at most once, no lease, no retry; the limit of what a batch can do."""
+    """DELETE … RETURNING of a batch from the head: at most once, no lease, no retry; the upper limit for batches."""
 
     name: str = "DELETE … RETURNING"
 
     def refused(self, target: Target) -> str | None:
-        """It speaks SQLite."""
+        """Return why it is not supported: it is for SQLite only."""
         return None if target.url.startswith("sqlite") else "DELETE … RETURNING is measured on SQLite only"
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Delete until nothing is left."""
+        """Delete until the queue is empty."""
         statement = (
             "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE queue = 'race' AND priority = 0 "
             "ORDER BY available_at, id LIMIT ?) RETURNING payload"
@@ -55,7 +55,7 @@ class BulkDelete(Beside):
 
 
 def sqlite_peers(lab: Lab) -> Iterator[Line]:
-    """Single jobs against the other queues, batches against the limit."""
+    """Compare single claims with other queues, and batches with the limit."""
     yield from against(lab, 1, [Rival("persist-queue", 2.0, peer=True), Rival("litequeue", 3.0, peer=True)])
     (ours,) = contestants(["adaptive"], [100])
     limit = BulkDelete(like=ours)

@@ -1,4 +1,4 @@
-"""Producing and consuming at once: what the drain figure is worth in daily life."""
+"""Producing and consuming at the same time, compared with draining."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from queue_db import QueueDB
 from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.laboratory import contestants
 
-#: The queue of the laboratory's product rows, which are the consumers.
+#: The queue of the laboratory's product rows, the consumers.
 _QUEUE = "race"
 
-#: Jobs in one call of enqueue_many, and the most that wait.
+#: Jobs per enqueue_many, and the largest backlog.
 ROWS = 500
 BACKLOG = 30_000
 
@@ -32,10 +32,10 @@ _NAMES: dict[Start, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Steady(Beside):
-    """Worker 0 produces, the others consume as the other row does.
+    """Worker 0 produces, the others consume like the other row.
 
-    :param start: drain: everything is there beforehand and worker 0 only waits; filled: as much as may wait; empty: nothing, also
-        while the consumers connect and prepare their statements.
+    :param start: drain: all jobs are enqueued before, worker 0 only waits; filled: the largest backlog is enqueued before; empty:
+        the table is empty, also while the consumers connect and prepare their statements.
     """
 
     start: Start
@@ -44,16 +44,16 @@ class Steady(Beside):
 
     @property
     def _there(self) -> int:
-        """Jobs that are there at the start."""
+        """Number of jobs at the start."""
         return {"drain": self.jobs, "filled": min(self.backlog, self.jobs), "empty": 0}[self.start]
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Tables with what is there at the start."""
+        """Create the tables with the jobs of the start."""
         super().set_up(target, self._there)
 
     def work(self, target: Target, context: WorkerContext) -> None:
         """Produce or consume."""
-        # The producer does not race.
+        # The producer does not claim.
         target = replace(target, workers=target.workers - 1)
         if context.number:
             self.like.work(target, context)
@@ -74,7 +74,7 @@ class Steady(Beside):
 
 
 def steady(lab: Lab, jobs: int | None = None, consumers: int = 6, batch: int = 100) -> Iterator[Line]:
-    """PostgreSQL: a fixed number of jobs, three ways, taking turns."""
+    """PostgreSQL: a fixed number of jobs with each start, in turns."""
     count = jobs or lab.sized(500_000, consumers * batch)
     (consumer,) = contestants(["adaptive"], [batch])
     backlog = max(BACKLOG if lab.scale >= 1 else lab.sized(BACKLOG), consumers * batch)
@@ -82,5 +82,5 @@ def steady(lab: Lab, jobs: int | None = None, consumers: int = 6, batch: int = 1
     drain, filled, empty = lab.turns([(row, count) for row in rows], consumers + 1)
     yield Line(f"steady ×{batch}, started on a filled table, against drain ({consumers} consumers)", filled, drain, 0.65)
     yield Line(f"steady ×{batch}, started on an empty table, against drain ({consumers} consumers)", empty, drain, 0.65)
-    # Runs scatter by some percent: that much slower is not slower.
+    # Runs vary by a few percent.
     yield Line(f"steady ×{batch}, prepared on an empty table against a filled one", empty, filled, 0.95)

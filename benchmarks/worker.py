@@ -1,4 +1,4 @@
-"""``python -m benchmarks worker``: a whole worker process on your own database, beside Jiggler's published figures."""
+"""``python -m benchmarks worker``: a worker process on your own database, compared with Jiggler's published figures."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.running import addresses, ended, leave_politely, say
+from benchmarks.running import addresses, ended, exit_on_sigterm, say
 from queue_db import QueueDB
 from queue_db.errors import QueueDBError
 
 _EPILOG = """\
 how it measures:
-  Each row is a fresh worker process with its handlers, on a queue that is filled before. "run" is from the start of Worker.run() to
-  its end, when everything is reported; "process" has the start of Python and its imports too, as Jiggler's figures have Ruby's. CPU
-  and the largest resident size are those of the worker process. After each run the queue is counted: what is left was lost.
-  Jiggler's figures are from its own README (i7-6700HQ, Redis): another machine, another language; only ratios of its rows compare.
-  The wait of a job is from due to claimed, by the database's clock.
-  Everything happens in tables of its own, which are gone afterwards, also after Ctrl-C.
+  Each row is a new worker process with its handlers, on a queue that is filled before. "run" is the duration of Worker.run(), until
+  everything is reported; "process" includes the start of Python and its imports, as Jiggler's figures include Ruby's. CPU and peak
+  resident memory are those of the worker process. After each run the queue is counted: remaining jobs count as lost.
+  Jiggler's figures are from its README (i7-6700HQ, Redis): another machine and language, so only ratios of its rows are comparable.
+  The wait of a job is the time from due to claimed, by the database's clock.
+  Everything happens in tables of its own, which are dropped afterwards, also after Ctrl-C.
 
 examples:
   python -m benchmarks worker --url postgresql://me@localhost/test
@@ -45,7 +45,7 @@ _LONGEST = 1800.0
 
 @dataclass(frozen=True)
 class Scene:
-    """One row: what the worker is given."""
+    """One row: the configuration of the worker."""
 
     section: str
     work: str
@@ -53,16 +53,16 @@ class Scene:
     mode: str = "at_least_once"
     concurrency: int = 10
     prefetch: int = 0
-    #: Jiggler's seconds for the same, whole process.
+    #: Jiggler's seconds for the whole process.
     jiggler: float | None = None
-    #: The jobs belong to so many groups, by turns.
+    #: Number of groups of the jobs, in turns.
     groups: int = 0
     executor: str = "thread"
-    #: Empty queues that go first.
+    #: Number of empty queues of higher priority.
     before: int = 0
-    #: The queue's own limit: jobs in hand at once, over all workers.
+    #: Concurrency limit of the queue, over all workers.
     limit: int | None = None
-    #: Worker processes that share the jobs.
+    #: Number of worker processes.
     workers: int = 1
 
     @property
@@ -117,7 +117,7 @@ SECTIONS = (*dict.fromkeys(scene.section for scene in SCENES), *OTHERS)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     asked = _parse(arguments)
-    leave_politely()
+    exit_on_sigterm()
     try:
         with addresses(asked.url) as urls:
             for url in urls:
@@ -146,9 +146,9 @@ def _measure(url: str, asked: argparse.Namespace) -> None:
             for section in OTHERS:
                 if section in asked.only:
                     say(f"{db.database.server}: {section}")
-                    told = _OTHERS[section](url, table, db, asked.scale)
+                    result = _OTHERS[section](url, table, db, asked.scale)
                     console.print(
-                        f"{db.database.server}: {section}: " + ", ".join(f"{name} {value}" for name, value in told.items())
+                        f"{db.database.server}: {section}: " + ", ".join(f"{name} {value}" for name, value in result.items())
                     )
         finally:
             db.migrate(revision="base")
@@ -170,14 +170,14 @@ def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float) -> list[
     wishes = {name: getattr(scene, name) for name in ("work", "mode", "concurrency", "prefetch", "executor", "before")}
     with ThreadPoolExecutor(scene.workers) as pool:
         many = list(pool.map(lambda _: _run(url, table, wishes), range(scene.workers)))
-    # The slowest, and all of what they use.
-    told = {"seconds": max(one["seconds"] for one in many), **{name: sum(one[name] for one in many) for name in ("cpu", "peak")}}
+    # The slowest worker's time, and the sum of the resources.
+    result = {"seconds": max(one["seconds"] for one in many), **{name: sum(one[name] for one in many) for name in ("cpu", "peak")}}
     whole = time.monotonic() - began
     stats = queue.stats()
     left = stats.available + stats.running + stats.scheduled + stats.blocked + stats.dead
     jiggler = "" if scene.jiggler is None or scale != 1 else f"{scene.jiggler:.2f}"
-    figures = [f"{jobs / told['seconds']:,.0f}", f"{told['seconds']:.2f}", f"{whole:.2f}", jiggler]
-    return [scene.name, *figures, f"{told['cpu'] / jobs * 1e6:.0f}", f"{told['peak'] / 1e6:.0f}", str(left)]
+    figures = [f"{jobs / result['seconds']:,.0f}", f"{result['seconds']:.2f}", f"{whole:.2f}", jiggler]
+    return [scene.name, *figures, f"{result['cpu'] / jobs * 1e6:.0f}", f"{result['peak'] / 1e6:.0f}", str(left)]
 
 
 def _run(url: str, table: str, wishes: dict[str, Any]) -> dict[str, Any]:
@@ -188,8 +188,8 @@ def _run(url: str, table: str, wishes: dict[str, Any]) -> dict[str, Any]:
         )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def _start(url: str, table: str, wishes: dict[str, Any]) -> subprocess.Popen[str]:
@@ -197,7 +197,7 @@ def _start(url: str, table: str, wishes: dict[str, Any]) -> subprocess.Popen[str
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.working"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdin is not None  # noqa: S101 - it was asked for
+    assert process.stdin is not None  # noqa: S101 - requested above
     process.stdin.write(given)
     process.stdin.close()
     return process
@@ -205,28 +205,28 @@ def _start(url: str, table: str, wishes: dict[str, Any]) -> subprocess.Popen[str
 
 def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     process.terminate()
-    assert process.stdout is not None  # noqa: S101 - it was asked for
-    said = process.stdout.read()
+    assert process.stdout is not None  # noqa: S101 - requested above
+    printed = process.stdout.read()
     process.wait(60)
-    told: dict[str, Any] = json.loads(said)
-    return told
+    result: dict[str, Any] = json.loads(printed)
+    return result
 
 
 def _idle(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
-    """A worker without jobs."""
+    """Measure an idle worker."""
     seconds = max(5.0, 60.0 * scale)
     process = _start(url, table, {"work": "nothing", "until_empty": False, "settle": 15.0 * min(1.0, scale)})
     time.sleep(seconds + 15.0 * min(1.0, scale))
-    told = _ended(process)
+    result = _ended(process)
     return {
-        "CPU %": f"{100 * told['idle_cpu'] / told['idle_seconds']:.2f} (Jiggler 1.0)",
-        "RSS MB": f"{told['peak'] / 1e6:.0f} (Jiggler 44)",
-        "statements/s": f"{told['idle_statements'] / told['idle_seconds']:.1f}",
+        "CPU %": f"{100 * result['idle_cpu'] / result['idle_seconds']:.2f} (Jiggler 1.0)",
+        "RSS MB": f"{result['peak'] / 1e6:.0f} (Jiggler 44)",
+        "statements/s": f"{result['idle_statements'] / result['idle_seconds']:.1f}",
     }
 
 
 def _pickup(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
-    """One job at a time, enqueued by another process than the worker's, when nothing else is there."""
+    """Measure the wait of single jobs, enqueued by another process on an idle queue."""
     process = _start(url, table, {"work": "nothing", "until_empty": False})
     queue = db.queue("race")
     rng = random.Random(1)
@@ -234,12 +234,12 @@ def _pickup(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
     for _ in range(max(20, round(300 * scale))):
         queue.enqueue("job")
         time.sleep(rng.uniform(0.05, 0.15))
-    told = _ended(process)
-    return _waits(told["waits"])
+    result = _ended(process)
+    return _waits(result["waits"])
 
 
 def _delays(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
-    """Jobs that become due one after the other, among many that do not."""
+    """Measure the wait of jobs that become due one after the other, among many that do not."""
     queue = db.queue("race")
     rng = random.Random(1)
     queue.enqueue_many(("job", None, {"delay": 3600.0 + number / 1000}) for number in range(round(100_000 * scale)))
@@ -248,9 +248,9 @@ def _delays(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
     queue.enqueue_many(("job", None, {"delay": rng.uniform(1.0, 11.0)}) for _ in range(500))
     stop = threading.Event()
     stop.wait(13.0)
-    told = _ended(process)
+    result = _ended(process)
     queue.purge()
-    return {"rows that wait": f"{round(100_000 * scale):,}", **_waits(told["waits"])}
+    return {"rows that wait": f"{round(100_000 * scale):,}", **_waits(result["waits"])}
 
 
 def _waits(waits: list[float]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The worker process that is measured, started by ``benchmarks.worker``: reads what to do from standard input, writes JSON."""
+"""The worker process that is measured, started by ``benchmarks.worker``: reads its task from standard input, prints JSON."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def run(
     settle: float = 0.0,
     before: int = 0,
 ) -> dict[str, Any]:
-    """Work until there is nothing, or until a signal."""
+    """Run until the queue is empty, or until a signal."""
     waits: list[float] = []
-    told: dict[str, Any] = {}
+    idle: dict[str, Any] = {}
     with QueueDB(url, table=table) as db:
         queues = [*(f"before-{number}" for number in range(before)), "race"]
         worker = Worker(db, queues, concurrency=concurrency, prefetch=prefetch, mode=mode, schedules=False)
@@ -56,7 +56,7 @@ def run(
         db.database.run = counted  # type: ignore[method-assign]
 
         def mark() -> None:
-            told["since"], told["cpu_then"], told["sent_then"] = time.monotonic(), time.process_time(), sent[0]
+            idle["since"], idle["cpu_then"], idle["sent_then"] = time.monotonic(), time.process_time(), sent[0]
 
         timer = threading.Timer(settle, mark)
         timer.daemon = True
@@ -66,10 +66,10 @@ def run(
         seconds = time.monotonic() - began
         timer.cancel()
         result = {"seconds": seconds, "cpu": time.process_time(), "peak": peak_memory(), "waits": waits}
-        if "since" in told:
-            result["idle_seconds"] = time.monotonic() - told["since"]
-            result["idle_cpu"] = time.process_time() - told["cpu_then"]
-            result["idle_statements"] = sent[0] - told["sent_then"]
+        if "since" in idle:
+            result["idle_seconds"] = time.monotonic() - idle["since"]
+            result["idle_cpu"] = time.process_time() - idle["cpu_then"]
+            result["idle_statements"] = sent[0] - idle["sent_then"]
         return result
 
 

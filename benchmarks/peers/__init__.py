@@ -1,4 +1,4 @@
-"""Other queues as rows of ``queue-db compare``; their packages are imported only where they run."""
+"""Other queues as rows of ``queue-db compare``; their packages are imported only when they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""chancy: SELECT … FOR UPDATE SKIP LOCKED up to its concurrency, psycopg 3, asyncio; ends are written back now and then."""
+"""chancy: SELECT … FOR UPDATE SKIP LOCKED up to its concurrency, psycopg 3, asyncio; completions are written periodically."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from benchmarks.peers.common import PATIENCE, PostgreSQLPeer, analyze, fresh_schema, libpq_address, take_over_work, until_over
 from queue_db.compare.contestant import Target, WorkerContext
 
-#: Seconds between two writes of finished jobs; its default is 1, which alone would be longer than a short run.
+#: Interval between two writes of finished jobs, seconds; the default of 1 is longer than a short run.
 _WRITE_EVERY = 0.05
 
-#: The context of the worker that runs in this thread: chancy finds its jobs by their module and name.
+#: The context of the worker in this thread: chancy imports its jobs by module and name.
 _here = threading.local()
 
 
@@ -28,7 +28,7 @@ async def job(number: int) -> None:
 
 @dataclass(frozen=True)
 class Chancy(PostgreSQLPeer):
-    """Its asynchronous executor with eager polling."""
+    """chancy with its asynchronous executor and eager polling."""
 
     name: str = "chancy"
     claim: str = "FOR UPDATE SKIP LOCKED, head of the queue"
@@ -39,7 +39,7 @@ class Chancy(PostgreSQLPeer):
     packages = ("chancy", "psycopg", "psycopg_pool")
 
     def configuration(self) -> dict[str, str]:
-        """Without its plugins (leadership, pruning, recovery, metrics, workflows): less work than in production."""
+        """Return its settings: without plugins (leadership, pruning, recovery, metrics, workflows)."""
         return {
             "driver": "psycopg 3, asyncio",
             "executor": "AsyncExecutor",
@@ -50,13 +50,13 @@ class Chancy(PostgreSQLPeer):
         }
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Its migrations, a queue, and ``push_many``."""
+        """Run its migrations, create a queue, and enqueue with ``push_many``."""
         fresh_schema(target)
         asyncio.run(self._fill(target, jobs))
         analyze(target)
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Its worker until the run is over."""
+        """Run its worker until the run is over."""
         asyncio.run(self._work(target, context))
 
     async def _fill(self, target: Target, jobs: int) -> None:
@@ -65,7 +65,7 @@ class Chancy(PostgreSQLPeer):
         async with _app(target, []) as app:
             await app.migrate()
             await app.declare(
-                # Its workers make a queue of this name, with a pool of processes, if there is none.
+                # Without a queue of this name its workers create one with a pool of processes.
                 chancy.Queue(
                     "default",
                     concurrency=self.batch,
@@ -85,7 +85,7 @@ class Chancy(PostgreSQLPeer):
         _here.context, _here.asked, _here.seconds = context, 0.0, take_over_work(context)
 
         class Watched(Worker):
-            """Tells when jobs are asked for."""
+            """Records when jobs are requested."""
 
             gone_off = False
 
@@ -97,7 +97,7 @@ class Chancy(PostgreSQLPeer):
                 return await super().fetch_jobs(queue, *arguments, **named)
 
         class Acknowledged(Plugin):
-            """Tells when a job's end has been written and committed."""
+            """Records when a job's completion has been committed."""
 
             @staticmethod
             def get_identifier() -> str:
@@ -113,7 +113,7 @@ class Chancy(PostgreSQLPeer):
             running = asyncio.create_task(worker.wait_for_shutdown())
             stopping: list[asyncio.Task[Any]] = []
             try:
-                # Its way to stop writes back what has ended; to be called again does no harm.
+                # Stopping writes the remaining completions; a second call does nothing.
                 await until_over(context, running, lambda: stopping.append(asyncio.create_task(worker.stop())))
             finally:
                 await asyncio.wait_for(worker.stop(), PATIENCE)

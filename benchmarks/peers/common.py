@@ -1,4 +1,4 @@
-"""What all peers have in common: words, packages, databases, and how a worker loop that is not ours meets the context."""
+"""Shared by all peers: names, packages, databases, and how a foreign worker loop uses the context."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from queue_db.compare.history import Notes
 
 INSTALL = "pip install --group peers"
 
-#: Seconds between two looks at the context while a loop that is not ours runs.
-GLANCE = 0.005
+#: Polling interval of the context while a foreign worker loop runs, seconds.
+POLL_INTERVAL = 0.005
 
-#: Seconds that a peer has to stop after the end, less than the laboratory's own patience.
+#: Time limit for a peer to stop, seconds; less than the laboratory's own limit.
 PATIENCE = 15.0
 
 _TITLES = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
@@ -31,7 +31,7 @@ _TITLES = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB", "
 
 @dataclass(frozen=True)
 class Peer(ABC):
-    """A row of somebody else's. Subclasses import their package inside their methods only: it need not be there."""
+    """A row of another queue. Subclasses import their package only in methods, because it may be missing."""
 
     name: str
     claim: str
@@ -40,26 +40,26 @@ class Peer(ABC):
     batch: int = 1
     family: str = field(default="peer", init=False)
 
-    #: Where it runs, by SQLAlchemy's names.
+    #: Supported databases, by SQLAlchemy's names.
     databases: ClassVar[tuple[str, ...]] = ()
-    #: What has to be installed, by the names to import.
+    #: Required packages, by their import names.
     packages: ClassVar[tuple[str, ...]] = ()
 
     def window(self, workers: int) -> float | None:
-        """None of them draws from a window."""
+        """Return None: peers have no window."""
         return None
 
     @property
     def pick(self) -> str | None:
-        """So none picks from one."""
+        """None: peers have no window."""
         return None
 
     def configuration(self) -> dict[str, str]:
-        """Settings that people should see beside the figures."""
+        """Return settings to print with the figures."""
         return {}
 
     def refused(self, target: Target) -> str | None:
-        """What is missing, in a sentence."""
+        """Return what is missing, for people."""
         if make_url(target.url).get_backend_name() not in self.databases:
             return f"{self.name} needs {' or '.join(_TITLES[name] for name in self.databases)}"
         missing = [name for name in self.packages if not installed(name)]
@@ -69,7 +69,7 @@ class Peer(ABC):
 
     @abstractmethod
     def set_up(self, target: Target, jobs: int) -> None:
-        """Make fresh tables with ``jobs`` due jobs."""
+        """Create tables with ``jobs`` due jobs."""
 
     @abstractmethod
     def work(self, target: Target, context: WorkerContext) -> None:
@@ -77,54 +77,54 @@ class Peer(ABC):
 
     @abstractmethod
     def tear_down(self, target: Target) -> None:
-        """Remove what ``set_up`` made."""
+        """Remove what ``set_up`` created."""
 
 
 class PostgreSQLPeer(Peer):
-    """One whose tables stand in the target's schema, found by ``search_path`` or by the peer's own option."""
+    """A peer with tables in the target's schema, found by ``search_path`` or by its own option."""
 
     databases = ("postgresql",)
 
     def tear_down(self, target: Target) -> None:
-        """Empty the schema: it is the laboratory's."""
+        """Empty the laboratory's schema."""
         fresh_schema(target)
 
 
 class SQLitePeer(Peer):
-    """One with a file of its own beside the laboratory's, on the same disk."""
+    """A peer with its own file next to the laboratory's, on the same disk."""
 
     databases = ("sqlite",)
 
     def refused(self, target: Target) -> str | None:
-        """A database in memory has no target beside it."""
+        """Refuse a database in memory: it has no folder."""
         refused = super().refused(target)
         if refused is None and make_url(target.url).database in (None, "", ":memory:"):
             return f"{self.name} needs a database in a file"
         return refused
 
     def file(self, target: Target) -> Path:
-        """Its database."""
+        """Path of its database."""
         database = Path(make_url(target.url).database or "")
         return database.with_name(f"{database.stem}.{self.name}.db")
 
     def tear_down(self, target: Target) -> None:
-        """Delete the file and what SQLite keeps beside it."""
+        """Delete the file and SQLite's files next to it."""
         file = self.file(target)
         for suffix in ("", "-wal", "-shm", "-journal"):
             file.with_name(file.name + suffix).unlink(missing_ok=True)
 
 
 def installed(package: str) -> bool:
-    """Whether it can be imported, without importing it."""
+    """Return whether a package can be imported, without importing it."""
     try:
         return find_spec(package) is not None
     except ValueError:
-        # It has been imported, and has put something without a specification into its target, as kombu does.
+        # It has been imported, and has replaced itself in sys.modules by an object without __spec__, as kombu does.
         return True
 
 
 def libpq_address(target: Target) -> str:
-    """The address of ``target`` for libpq, with its schema as the only one on the search path, and with time limits."""
+    """Return the libpq URL of ``target``, with its schema as the search path and with timeouts."""
     url = make_url(target.url).set(drivername="postgresql")
     options = [str(url.query["options"])] if "options" in url.query else []
     if target.schema is not None:
@@ -133,17 +133,17 @@ def libpq_address(target: Target) -> str:
     url = url.update_query_dict({name: value for name, value in limits.items() if name not in url.query})
     if options:
         url = url.update_query_dict({"options": " ".join(options)})
-    # A plus is a plus to libpq.
+    # libpq does not decode a plus.
     return url.render_as_string(hide_password=False).replace("+", "%20")
 
 
 def plain_address(target: Target) -> str:
-    """The address of ``target`` without a driver."""
+    """Return the URL of ``target`` without a driver."""
     return make_url(target.url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def fresh_schema(target: Target) -> None:
-    """Drop the target's schema with all that a peer has left there, and make it anew."""
+    """Drop and create the target's schema."""
     if target.schema is None:
         return
     with autocommitting(target.url) as engine, engine.connect() as connection:
@@ -153,7 +153,7 @@ def fresh_schema(target: Target) -> None:
 
 
 def analyze(target: Target) -> None:
-    """Let the planner know the filled tables: our own rows do this too, and a server in use has done it long ago."""
+    """Update the planner's statistics of the filled tables, as the product's rows do."""
     with autocommitting(target.url) as engine, engine.connect() as connection:
         quote = connection.dialect.identifier_preparer.quote
         tables = (
@@ -164,15 +164,15 @@ def analyze(target: Target) -> None:
 
 
 def take_over_work(context: WorkerContext) -> float:
-    """Seconds that a job works, which the caller lets pass from now on: the context would hold up an event loop."""
+    """Take over the simulated work of a job, seconds, from the context, which would block an event loop."""
     seconds, context.work_seconds = context.work_seconds, 0.0
     return seconds
 
 
 async def until_over(context: WorkerContext, running: asyncio.Task[Any], stop: Callable[[], object]) -> None:
-    """Let a worker loop run; when the run is over, ``stop`` it, and if it does not, cancel it."""
+    """Run a worker loop; when the run is over, call ``stop``, and cancel the loop if it does not end."""
     while not running.done() and not context.over:
-        await asyncio.wait({running}, timeout=GLANCE)
+        await asyncio.wait({running}, timeout=POLL_INTERVAL)
     if not running.done():
         stop()
         await asyncio.wait({running}, timeout=PATIENCE)
@@ -182,8 +182,8 @@ async def until_over(context: WorkerContext, running: asyncio.Task[Any], stop: C
         await running
 
 
-class Crowd:
-    """One context for several threads: a peer with threads of its own gets a context for each, and they are added up at the end."""
+class ThreadContexts:
+    """One context per thread, for peers with threads; their notes are merged at the end."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._desk = context
@@ -198,7 +198,7 @@ class Crowd:
 
     @property
     def context(self) -> WorkerContext:
-        """The calling thread's."""
+        """Return the context of the calling thread."""
         mine: WorkerContext | None = getattr(self._local, "context", None)
         if mine is None:
             whole = self._desk
@@ -223,7 +223,7 @@ class Crowd:
         return locked
 
     def close(self) -> None:
-        """Write everybody's notes into the one context's."""
+        """Merge the notes of all threads into the worker's context."""
         notes, others = self._desk.notes, [one.notes for one in self._desks]
         begun = sorted((when, job) for other in others for when, job in zip(other.times, other.jobs, strict=True))
         notes.times.extend(when for when, _ in begun)
@@ -233,7 +233,7 @@ class Crowd:
 
 
 class _Locked:
-    """A tally has one writer for each worker; here are several."""
+    """A tally with a lock: several threads write for one worker."""
 
     def __init__(self, tally: Tally, lock: threading.Lock) -> None:
         self._tally, self._lock = tally, lock

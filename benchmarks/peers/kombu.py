@@ -1,4 +1,4 @@
-"""kombu's SQLAlchemy transport: SELECT … FOR UPDATE without SKIP LOCKED; what was taken stays in the table, hidden."""
+"""kombu's SQLAlchemy transport: SELECT … FOR UPDATE without SKIP LOCKED; taken messages stay in the table, hidden."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TABLES = ("kombu_message", "kombu_queue")
 
 @dataclass(frozen=True)
 class Kombu(Peer):
-    """``Queue.get`` and ``ack``: its consumers ask in the same way, but sleep a second after each empty answer."""
+    """``Queue.get`` and ``ack``. Its consumers use the same calls, but sleep for a second after each empty result."""
 
     name: str = "kombu"
     claim: str = "FOR UPDATE, head of the queue"
@@ -31,16 +31,16 @@ class Kombu(Peer):
     packages = ("kombu", "pymysql")
 
     def configuration(self) -> dict[str, str]:
-        """All by default: the server's isolation level, one connection for each process."""
+        """Return its settings: defaults, the server's isolation level, one connection per process."""
         return {"transport": "sqlalchemy+pymysql", "isolation": "the server's default", "promise": "at most once after a crash"}
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Its two tables, and one ``publish`` after the other; it has no other way."""
+        """Create its two tables and publish one message at a time, its only way."""
         from kombu.transport.sqlalchemy import metadata
 
         self.tear_down(target)
         with self._channel(target) as (channel, queue):
-            # It makes them itself, but only once in the life of a process.
+            # It creates them itself, but only once per process.
             metadata.create_all(channel.session.get_bind())
             producer = channel.Producer()
             queue.declare()
@@ -48,7 +48,7 @@ class Kombu(Peer):
                 producer.publish(number, routing_key=queue.name, serializer="json")
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Get one, acknowledge it."""
+        """Get and acknowledge single messages."""
         from sqlalchemy.exc import DBAPIError
 
         with self._channel(target) as (channel, queue):
@@ -87,7 +87,7 @@ class Kombu(Peer):
             try:
                 yield channel, Queue("race", routing_key="race")(channel)
             finally:
-                # It keeps its engines for ever.
+                # It never disposes its engines.
                 engine = channel.session.get_bind()
                 channel.session.close()
                 engine.dispose()

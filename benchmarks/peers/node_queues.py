@@ -1,4 +1,4 @@
-"""Queues of the Node world on PostgreSQL: graphile-worker and pg-boss. One Node process for each worker, told by pipe."""
+"""Node queues on PostgreSQL: graphile-worker and pg-boss. One Node process per worker, controlled through a pipe."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
 from benchmarks.peers import npm
-from benchmarks.peers.common import GLANCE, PATIENCE, PostgreSQLPeer, analyze, fresh_schema, plain_address, take_over_work
+from benchmarks.peers.common import PATIENCE, POLL_INTERVAL, PostgreSQLPeer, analyze, fresh_schema, plain_address, take_over_work
 from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.errors import QueueDBError
 
-#: Seconds to fill the queue, and to get ready.
+#: Time limits to fill the queue and to get ready, seconds.
 _FILL_LIMIT = 300.0
 _READY_LIMIT = 45.0
 
 
 class NodeError(QueueDBError):
-    """A Node process has failed."""
+    """A Node process failed."""
 
 
 class NodePeer(PostgreSQLPeer):
-    """One that runs a script of ``node/``."""
+    """A peer that runs a script of ``node/``."""
 
     script: ClassVar[str] = ""
     package: ClassVar[str] = ""
 
     def settings(self) -> dict[str, Any]:
-        """For the script."""
+        """Return the settings for the script."""
         return {"batch": self.batch}
 
     def refused(self, target: Target) -> str | None:
-        """Without Node, or without the package."""
+        """Return what is missing: Node or the package."""
         refused = super().refused(target)
         if refused is not None:
             return refused
@@ -51,7 +51,7 @@ class NodePeer(PostgreSQLPeer):
         return None
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Let the script make its schema and fill it."""
+        """Let the script create and fill its schema."""
         fresh_schema(target)
         with self._node(target, jobs) as (process, errors):
             try:
@@ -63,7 +63,7 @@ class NodePeer(PostgreSQLPeer):
         analyze(target)
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Let the script work, and write down what it tells."""
+        """Run the script and record its messages."""
         with self._node(target, None, take_over_work(context)) as (process, errors):
             conversation = _Conversation(process)
             if not conversation.hears("ready", _READY_LIMIT):
@@ -72,7 +72,7 @@ class NodePeer(PostgreSQLPeer):
             conversation.say("go")
             stopped: float | None = None
             while not conversation.ended:
-                for line in conversation.lines(GLANCE):
+                for line in conversation.lines(POLL_INTERVAL):
                     self._note(line, context)
                 if stopped is None and context.over:
                     stopped = time.monotonic()
@@ -104,18 +104,18 @@ class NodePeer(PostgreSQLPeer):
         }
         node = shutil.which("node") or "node"
         with tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen(  # noqa: S603 - a script of ours
+            process = subprocess.Popen(  # noqa: S603 - a script of this repository
                 [node, str(npm.SCRIPTS / self.script)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                # A line for each job is what its page on performance says to turn off.
+                # Its performance guide recommends to turn off the log line per job.
                 env={**os.environ, "NO_LOG_SUCCESS": "1", "NODE_ENV": "production"},
             )
-            assert process.stdin is not None  # noqa: S101 - a pipe was asked for
-            assert process.stdout is not None  # noqa: S101 - likewise
+            assert process.stdin is not None  # noqa: S101 - requested above
+            assert process.stdout is not None  # noqa: S101 - requested above
             try:
-                # Not on the command line, which everybody can read.
+                # Not on the command line, which other users can read.
                 process.stdin.write(json.dumps(settings).encode() + b"\n")
                 process.stdin.flush()
                 yield process, errors
@@ -129,11 +129,11 @@ class NodePeer(PostgreSQLPeer):
 
 
 class _Conversation:
-    """Lines from and to a process, without ever waiting for long."""
+    """Reads and writes lines of a process, with a timeout."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None  # noqa: S101 - it was started with pipes
-        assert process.stdout is not None  # noqa: S101 - likewise
+        assert process.stdin is not None  # noqa: S101 - started with pipes
+        assert process.stdout is not None  # noqa: S101 - requested above
         self._in, self._out = process.stdin, process.stdout
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._out, selectors.EVENT_READ)
@@ -141,7 +141,7 @@ class _Conversation:
         self.ended = False
 
     def lines(self, limit: float) -> list[str]:
-        """What it has said by now; if nothing, waits for ``limit`` seconds at most."""
+        """Return the lines so far; without any, wait up to ``limit`` seconds."""
         if not self._selector.select(limit):
             return []
         data = os.read(self._out.fileno(), 1 << 20)
@@ -153,7 +153,7 @@ class _Conversation:
         return [line.decode() for line in whole]
 
     def hears(self, word: str, limit: float) -> bool:
-        """Whether it says this line before the limit or its end."""
+        """Return whether the process prints this line before the limit and before its end."""
         deadline = time.monotonic() + limit
         while not self.ended and time.monotonic() < deadline:
             if word in self.lines(deadline - time.monotonic()):
@@ -161,7 +161,7 @@ class _Conversation:
         return False
 
     def say(self, line: str) -> None:
-        """Tell it; if it has gone, reading will show it."""
+        """Send a line; if the process has died, the next read detects it."""
         with contextlib.suppress(BrokenPipeError):
             self._in.write(line.encode() + b"\n")
             self._in.flush()
@@ -170,12 +170,12 @@ class _Conversation:
 def _last(errors: IO[bytes]) -> str:
     errors.seek(0)
     lines = errors.read().decode(errors="replace").strip().splitlines()
-    return lines[0] if lines else "it said nothing"
+    return lines[0] if lines else "no output"
 
 
 @dataclass(frozen=True)
 class Graphile(NodePeer):
-    """graphile-worker; with a batch it fetches so many into its local queue and acknowledges whatever has gathered meanwhile."""
+    """graphile-worker; with a batch it prefetches into its local queue and acknowledges in batches."""
 
     name: str = "graphile-worker"
     claim: str = "FOR UPDATE SKIP LOCKED, head of the queue"
@@ -186,7 +186,7 @@ class Graphile(NodePeer):
     package = "graphile-worker"
 
     def settings(self) -> dict[str, Any]:
-        """As its page on performance: many at a time if batched, and a few connections."""
+        """Return its settings, as its performance guide recommends: many jobs at a time with batches, and few connections."""
         batched = self.batch > 1
         return {"batch": self.batch, "local": self.batch if batched else -1, "concurrency": 24 if batched else 4, "connections": 4}
 
@@ -204,7 +204,7 @@ class Graphile(NodePeer):
 
 @dataclass(frozen=True)
 class PgBoss(NodePeer):
-    """pg-boss: its own ``work`` asks twice a second at most, so ``fetch`` and ``complete`` in a loop."""
+    """pg-boss: ``fetch`` and ``complete`` in a loop, because its ``work`` polls at most twice a second."""
 
     name: str = "pg-boss"
     claim: str = "FOR UPDATE SKIP LOCKED, head of the queue"
@@ -215,5 +215,5 @@ class PgBoss(NodePeer):
     package = "pg-boss"
 
     def configuration(self) -> dict[str, str]:
-        """Without its maintenance."""
+        """Return its settings: without maintenance."""
         return {"loop": "fetch, complete", "batchSize": str(self.batch), "supervise": "no", "schedule": "no"}

@@ -16,7 +16,7 @@ _FILL = 5000
 
 @dataclass(frozen=True)
 class PgQueuer(PostgreSQLPeer):
-    """Set up as its own ``tools/benchmark.py`` drains: a dequeuer with its own connection, here one for each worker process."""
+    """pgqueuer configured like its own ``tools/benchmark.py``: one consumer with its own connection per worker process."""
 
     name: str = "pgqueuer"
     claim: str = "FOR UPDATE SKIP LOCKED, head of the queue"
@@ -27,7 +27,7 @@ class PgQueuer(PostgreSQLPeer):
     packages = ("pgqueuer", "asyncpg")
 
     def configuration(self) -> dict[str, str]:
-        """One consumer per process."""
+        """Return its settings."""
         return {
             "driver": "asyncpg" + (", uvloop" if _uvloop() else ""),
             "batch_size": str(self.batch),
@@ -37,13 +37,13 @@ class PgQueuer(PostgreSQLPeer):
         }
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Its schema, and ``enqueue`` with lists."""
+        """Create its schema and enqueue lists."""
         fresh_schema(target)
         _run(self._fill(target, jobs))
         analyze(target)
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """``PgQueuer.run`` until the run is over."""
+        """Run ``PgQueuer.run`` until the run is over."""
         _run(self._work(target, context))
 
     async def _fill(self, target: Target, jobs: int) -> None:
@@ -70,7 +70,7 @@ class PgQueuer(PostgreSQLPeer):
         asked, seconds = 0.0, take_over_work(context)
 
         class Watched(Queries):
-            """Tells when jobs are asked for and when they are acknowledged."""
+            """Records when jobs are requested and acknowledged."""
 
             gone_off = False
 

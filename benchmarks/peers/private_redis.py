@@ -1,4 +1,4 @@
-"""A Redis server of our own for one run: durable as the databases are, reached from this machine with a password only."""
+"""A private Redis server for one run: as durable as the databases, reachable only from this machine with a password."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.peers.common import Peer
 from queue_db.compare.contestant import Target
 from queue_db.errors import ConfigurationError
 
-#: Where ``tools/debian_packages.py`` may have unpacked it, without root.
+#: Folder into which ``tools/debian_packages.py`` unpacks it, without root.
 UNPACKED = Path.home() / ".cache" / "queue-db" / "peers" / "redis"
 
 _START_LIMIT = 10.0
@@ -27,18 +27,18 @@ _START_LIMIT = 10.0
 
 @dataclass(frozen=True)
 class Server:
-    """How to reach it."""
+    """The address of the server."""
 
     port: int
     password: str = field(repr=False)
 
     @property
     def url(self) -> str:
-        """For clients that take one. The limits are seconds."""
+        """URL for clients; its timeouts are in seconds."""
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0?socket_timeout=30&socket_connect_timeout=10"
 
     def client(self) -> Any:
-        """A connection of redis-py."""
+        """Return a redis-py connection."""
         import redis
 
         return redis.Redis.from_url(self.url)
@@ -60,12 +60,12 @@ class _Running:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-#: Those that this process has started, by the row they are for.
+#: Servers started by this process, by row.
 _running: dict[Peer, _Running] = {}
 
 
 def program() -> list[str] | None:
-    """The command line that starts Redis, or None without one."""
+    """Return the command line of Redis; None if it is not installed."""
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return [found]
@@ -80,9 +80,9 @@ def program() -> list[str] | None:
 
 @dataclass(frozen=True)
 class RedisPeer(Peer):
-    """One that works in a Redis of its own, beside whatever database is compared.
+    """A peer with its own Redis server, independent of the compared database.
 
-    The server's address travels with the row to the workers: a row is sent to them after ``set_up``.
+    The server's address is sent to the workers with the row, after ``set_up``.
     """
 
     server: Server | None = field(default=None, repr=False, compare=False)
@@ -97,35 +97,35 @@ class RedisPeer(Peer):
         return _restore, (type(self), values)
 
     def configuration(self) -> dict[str, str]:
-        """As durable as the databases."""
+        """Return its settings: as durable as the databases."""
         return {"server": "a private Redis", "appendonly": "yes", "appendfsync": "always"}
 
     def refused(self, target: Target) -> str | None:
-        """Without a server."""
+        """Return what is missing: the server."""
         refused = super().refused(target)
         if refused is None and program() is None:
             return f"{self.name} needs redis-server on PATH (or unpacked, see benchmarks/README.md)"
         return refused
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Start the server, and fill it."""
+        """Start and fill the server."""
         self.tear_down(target)
         _running[self] = started = _start()
         self.fill(started.server, jobs)
 
     @abstractmethod
     def fill(self, server: Server, jobs: int) -> None:
-        """Enqueue them."""
+        """Enqueue the jobs."""
 
     def tear_down(self, target: Target) -> None:
-        """Stop the server that ``set_up`` has started."""
+        """Stop the server."""
         running = _running.pop(self, None)
         if running is not None:
             running.stop()
 
     @property
     def reached(self) -> Server:
-        """The server, in a worker."""
+        """Return the server, in a worker."""
         running = _running.get(self)
         server = self.server or (running.server if running else None)
         if server is None:
@@ -146,7 +146,7 @@ def _start() -> _Running:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
-    # By standard input: a command line is there for everybody to read.
+    # By standard input, because other users can read a command line.
     settings = {
         "bind": "127.0.0.1",
         "port": str(port),
@@ -158,14 +158,14 @@ def _start() -> _Running:
         "daemonize": "no",
         "logfile": '""',
     }
-    process = subprocess.Popen(  # noqa: S603 - the program was looked for above
+    process = subprocess.Popen(  # noqa: S603 - found above
         [*command, "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     running = _Running(Server(port, password), process, folder)
     atexit.register(_stop_if_alive, running)
     try:
-        assert process.stdin is not None  # noqa: S101 - a pipe was asked for
-        with suppress(BrokenPipeError):  # it has ended already, which is told below
+        assert process.stdin is not None  # noqa: S101 - requested above
+        with suppress(BrokenPipeError):  # it has ended already; reported below
             process.stdin.write("".join(f"{name} {value}\n" for name, value in settings.items()).encode())
             process.stdin.close()
         _await(running)
@@ -189,7 +189,7 @@ def _answers(server: Server) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=1.0) as connection:
             connection.sendall(f"AUTH {server.password}\r\nPING\r\n".encode())
-            # Anybody else's server on this port would refuse the password.
+            # Another server on this port would refuse the password.
             return connection.recv(len(b"+OK\r\n+PONG\r\n"), socket.MSG_WAITALL) == b"+OK\r\n+PONG\r\n"
     except OSError:
         return False

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.peers.common import PostgreSQLPeer, analyze, fresh_schema, libpq_address, take_over_work, until_over
 from queue_db.compare.contestant import Target, WorkerContext
 
-#: Jobs that one worker process runs at a time: its page on concurrency advises several; four were 1.5 times as fast as one.
+#: Concurrent jobs per worker process: its guide recommends several; four were 1.5 times as fast as one.
 _CONCURRENCY = 4
 
 _FILL = 1000
@@ -19,7 +19,7 @@ _FILL = 1000
 
 @dataclass(frozen=True)
 class Procrastinate(PostgreSQLPeer):
-    """Its asynchronous worker, which deletes what has succeeded."""
+    """procrastinate's asynchronous worker, which deletes successful jobs."""
 
     name: str = "procrastinate"
     claim: str = "FOR UPDATE SKIP LOCKED in a function, head of the queue"
@@ -29,7 +29,7 @@ class Procrastinate(PostgreSQLPeer):
     packages = ("procrastinate", "psycopg", "psycopg_pool")
 
     def configuration(self) -> dict[str, str]:
-        """As its page on production says; NOTIFY only wakes idle workers, which there are none of."""
+        """Return its settings, as its production guide recommends. NOTIFY is off: it only wakes idle workers."""
         return {
             "driver": "psycopg 3, asyncio",
             "concurrency": f"{_CONCURRENCY} per process",
@@ -39,13 +39,13 @@ class Procrastinate(PostgreSQLPeer):
         }
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Its schema, and ``batch_defer``."""
+        """Create its schema and enqueue with ``batch_defer``."""
         fresh_schema(target)
         asyncio.run(self._fill(target, jobs))
         analyze(target)
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """``run_worker_async`` until the run is over."""
+        """Run ``run_worker_async`` until the run is over."""
         asyncio.run(self._work(target, context))
 
     async def _fill(self, target: Target, jobs: int) -> None:
@@ -56,7 +56,7 @@ class Procrastinate(PostgreSQLPeer):
                 await task.batch_defer_async(*({"number": number} for number in range(start, min(start + _FILL, jobs))))
 
     async def _work(self, target: Target, context: WorkerContext) -> None:
-        # It writes two lines for each job, which people would turn off before measuring.
+        # It logs two lines per job.
         logging.getLogger("procrastinate").setLevel(logging.ERROR)
         app, _ = _app(target, context)
         async with app.open_async():
@@ -69,7 +69,7 @@ class Procrastinate(PostgreSQLPeer):
                     install_signal_handlers=False,
                 )
             )
-            # Its documented way to stop: the running jobs end first.
+            # Its documented way to stop: running jobs finish first.
             await until_over(context, running, running.cancel)
 
 
@@ -81,7 +81,7 @@ def _app(target: Target, context: WorkerContext | None) -> tuple[Any, Any]:
     seconds = take_over_work(context) if context is not None else 0.0
 
     class Watched(JobManager):
-        """Tells when a job is asked for and when it is acknowledged."""
+        """Records when a job is requested and acknowledged."""
 
         gone_off = False
 

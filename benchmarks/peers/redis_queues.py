@@ -1,4 +1,4 @@
-"""Queues in Redis: the at-least-once scheme of two lists, one by one and in pipelines; rq; dramatiq."""
+"""Redis queues: the at-least-once scheme with two lists, one by one and in pipelines; rq; dramatiq."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.peers.common import GLANCE, PATIENCE, Crowd
+from benchmarks.peers.common import PATIENCE, POLL_INTERVAL, ThreadContexts
 from benchmarks.peers.private_redis import RedisPeer, Server
 from queue_db.compare.contestant import Target, WorkerContext
 
 _FILL = 1000
 
-#: dramatiq's threads in each worker process: its default, and 1.5 times as fast as one.
+#: Threads per worker process of dramatiq: its default, 1.5 times as fast as one.
 _THREADS = 8
 
-#: The context of the worker that runs in this thread: rq finds its jobs by their module and name.
+#: The context of the worker in this thread: rq imports its jobs by module and name.
 _here = threading.local()
 
 
 @dataclass(frozen=True)
 class RedisLists(RedisPeer):
-    """``BLMOVE`` to a list of the worker's own, ``LREM`` when done: a crashed worker's list tells what it was at."""
+    """``BLMOVE`` to a list per worker, ``LREM`` after the job: the list of a crashed worker has its unfinished jobs."""
 
     name: str = "redis BLMOVE + LREM"
     claim: str = "BLMOVE to the worker's list, head of the queue"
@@ -33,17 +33,17 @@ class RedisLists(RedisPeer):
     packages = ("redis",)
 
     def configuration(self) -> dict[str, str]:
-        """In pipelines if there is a batch."""
+        """Return its settings: pipelines with batches."""
         return {**super().configuration(), "client": "redis-py", "pipeline": f"{self.batch} commands" if self.batch > 1 else "no"}
 
     def fill(self, server: Server, jobs: int) -> None:
-        """``RPUSH`` with many values."""
+        """Enqueue with ``RPUSH``."""
         with server.client() as client:
             for start in range(0, jobs, _FILL):
                 client.rpush("race", *range(start, min(start + _FILL, jobs)))
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Move, remove."""
+        """Move and remove jobs."""
         with self.reached.client() as client:
             client.ping()
             context.wait_for_start()
@@ -55,7 +55,7 @@ class RedisLists(RedisPeer):
     def _single(self, client: Any, context: WorkerContext, mine: str) -> None:
         while not context.over:
             asked = time.monotonic()
-            # Not for long: whoever waits does not see that the run is over.
+            # A short timeout: a waiting worker does not see the end of the run.
             value = client.blmove("race", mine, 0.05, src="LEFT", dest="RIGHT")
             if value is None:
                 context.record_empty_claim()
@@ -88,7 +88,7 @@ def job(number: int) -> None:
 
 @dataclass(frozen=True)
 class RQ(RedisPeer):
-    """Its ``SimpleWorker``, which does not fork for each job."""
+    """rq's ``SimpleWorker``, which does not fork per job."""
 
     name: str = "rq"
     claim: str = "LMOVE to an intermediate list, head of the queue"
@@ -98,11 +98,11 @@ class RQ(RedisPeer):
     packages = ("rq", "redis")
 
     def configuration(self) -> dict[str, str]:
-        """No results."""
+        """Return its settings: no results."""
         return {**super().configuration(), "worker": "SimpleWorker, in bursts", "result_ttl": "0"}
 
     def fill(self, server: Server, jobs: int) -> None:
-        """``enqueue_many``."""
+        """Enqueue with ``enqueue_many``."""
         from rq import Queue
 
         with server.client() as client:
@@ -112,12 +112,12 @@ class RQ(RedisPeer):
                 queue.enqueue_many([Queue.prepare_data(f"{__name__}.job", (number,), result_ttl=0) for number in numbers])
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Bursts, until the run is over."""
+        """Run bursts until the run is over."""
         from rq import Queue, SimpleWorker
         from rq.timeouts import BaseDeathPenalty
 
         class NoDeathPenalty(BaseDeathPenalty):
-            """Signals are the main thread's, and a job that does nothing needs no time limit."""
+            """Install no signal handlers: the worker may run in a thread, and empty jobs need no timeout."""
 
             def setup_death_penalty(self) -> None:
                 pass
@@ -126,7 +126,7 @@ class RQ(RedisPeer):
                 pass
 
         class Watched(SimpleWorker):
-            """Tells when a job has been acknowledged, and looks whether the run is over."""
+            """Records acknowledgements, and stops when the run is over."""
 
             death_penalty_class = NoDeathPenalty
 
@@ -153,12 +153,12 @@ class RQ(RedisPeer):
             context.wait_for_start()
             while not context.over:
                 worker.work(burst=True, logging_level="ERROR")
-                time.sleep(GLANCE)
+                time.sleep(POLL_INTERVAL)
 
 
 @dataclass(frozen=True)
 class Dramatiq(RedisPeer):
-    """Its Redis broker, which fetches and acknowledges with Lua scripts in a thread of its own."""
+    """dramatiq's Redis broker, which fetches and acknowledges with Lua scripts in a separate thread."""
 
     name: str = "dramatiq"
     claim: str = "Lua script, a few ahead, head of the queue"
@@ -168,7 +168,7 @@ class Dramatiq(RedisPeer):
     packages = ("dramatiq", "redis")
 
     def configuration(self) -> dict[str, str]:
-        """By default."""
+        """Return its settings: defaults."""
         return {
             **super().configuration(),
             "threads": f"{_THREADS} per process, by default, and one that fetches",
@@ -177,7 +177,7 @@ class Dramatiq(RedisPeer):
         }
 
     def fill(self, server: Server, jobs: int) -> None:
-        """One ``send`` after the other; it has no other way."""
+        """Enqueue one message at a time, its only way."""
         broker, actor = self._open(server, None)
         try:
             for number in range(jobs):
@@ -186,11 +186,11 @@ class Dramatiq(RedisPeer):
             broker.close()
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Its worker until the run is over."""
+        """Run its worker until the run is over."""
         from dramatiq import Worker
 
         logging.getLogger("dramatiq").setLevel(logging.ERROR)
-        crowd = Crowd(context)
+        crowd = ThreadContexts(context)
         broker, _ = self._open(self.reached, crowd)
         broker.client.ping()
         worker = Worker(broker, worker_threads=_THREADS, worker_timeout=100)
@@ -198,18 +198,18 @@ class Dramatiq(RedisPeer):
         worker.start()
         try:
             while not context.over:
-                time.sleep(GLANCE)
+                time.sleep(POLL_INTERVAL)
         finally:
             worker.stop(timeout=int(PATIENCE * 1000))
             broker.close()
             crowd.close()
 
-    def _open(self, server: Server, crowd: Crowd | None) -> tuple[Any, Any]:
+    def _open(self, server: Server, crowd: ThreadContexts | None) -> tuple[Any, Any]:
         import dramatiq
         from dramatiq.brokers.redis import RedisBroker
 
         class Acknowledged(dramatiq.Middleware):
-            """Tells when a message has been acknowledged. How long a claim took, nobody knows here: it was fetched ahead."""
+            """Records acknowledgements. The duration of a claim is unknown: messages are prefetched."""
 
             def after_ack(self, broker: Any, message: Any) -> None:
                 if crowd is not None:

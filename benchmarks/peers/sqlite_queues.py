@@ -10,20 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.peers.common import Crowd, SQLitePeer
+from benchmarks.peers.common import SQLitePeer, ThreadContexts
 from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.model import Fault
 
-#: Seconds to wait for the other writers, as our own rows do.
+#: Busy timeout, seconds, as in the product's rows.
 _BUSY = 30.0
 
 
 @dataclass(frozen=True)
 class PersistQueue(SQLitePeer):
-    """Its ``SQLiteAckQueue``.
+    """persist-queue's ``SQLiteAckQueue``.
 
-    It reads the head and marks it in two statements under a lock of the process, so that two processes would take the same job:
-    one worker runs as many threads as there are workers, the others look on.
+    It reads and marks the head in two statements under a lock of the process, so two processes would take the same job: one worker
+    runs as many threads as there are workers, the others are idle.
     """
 
     name: str = "persist-queue"
@@ -34,7 +34,7 @@ class PersistQueue(SQLitePeer):
     packages = ("persistqueue",)
 
     def configuration(self) -> dict[str, str]:
-        """Its defaults: WAL, SQLite's own default of synchronous."""
+        """Return its settings: WAL, SQLite's default of synchronous."""
         return {
             "processes": "1, with as many threads as there are workers",
             "auto_commit": "yes",
@@ -42,7 +42,7 @@ class PersistQueue(SQLitePeer):
         }
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """One ``put`` after the other; it has no other way."""
+        """Enqueue one job at a time, its only way."""
         self.tear_down(target)
         queue = self._open(target)
         try:
@@ -52,14 +52,14 @@ class PersistQueue(SQLitePeer):
             queue.close()
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """``get``, ``ack``."""
+        """Get and acknowledge jobs."""
         if context.number:
             context.wait_for_start()
             while not context.over:
                 time.sleep(0.01)
             return
         queue = self._open(target)
-        crowd = Crowd(context)
+        crowd = ThreadContexts(context)
         failed: list[BaseException] = []
         try:
             context.wait_for_start()
@@ -74,7 +74,7 @@ class PersistQueue(SQLitePeer):
         if failed:
             raise failed[0]
 
-    def _thread(self, queue: Any, crowd: Crowd, failed: list[BaseException]) -> None:
+    def _thread(self, queue: Any, crowd: ThreadContexts, failed: list[BaseException]) -> None:
         from persistqueue import Empty
 
         context = crowd.context
@@ -89,7 +89,7 @@ class PersistQueue(SQLitePeer):
                 context.record_claim(asked, [item["data"]])
                 queue.ack(id=item["pqid"])
                 context.record_removal(1)
-        except BaseException as error:  # noqa: BLE001 - told to the worker, whose thread this is not
+        except BaseException as error:  # noqa: BLE001 - reported to the main thread
             failed.append(error)
 
     def _open(self, target: Target) -> Any:
@@ -101,7 +101,7 @@ class PersistQueue(SQLitePeer):
 
 @dataclass(frozen=True)
 class LiteQueue(SQLitePeer):
-    """``pop`` and ``done``."""
+    """litequeue with ``pop`` and ``done``."""
 
     name: str = "litequeue"
     claim: str = "UPDATE … RETURNING in BEGIN IMMEDIATE, head of the queue"
@@ -111,11 +111,11 @@ class LiteQueue(SQLitePeer):
     packages = ("litequeue",)
 
     def configuration(self) -> dict[str, str]:
-        """It asks for NORMAL, which can lose the last commits with the power; FULL is what all other rows have."""
+        """Return its settings: FULL, like all other rows; its default NORMAL may lose the last commits in a power failure."""
         return {"journal_mode": "WAL", "synchronous": "FULL (its own: NORMAL)", "cache_size": "256 MB, by default"}
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """All of them in one transaction."""
+        """Enqueue all jobs in one transaction."""
         self.tear_down(target)
         queue = self._open(target)
         try:
@@ -127,7 +127,7 @@ class LiteQueue(SQLitePeer):
             queue.close()
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """``pop``, ``done``."""
+        """Pop and complete jobs."""
         queue = self._open(target)
         try:
             context.wait_for_start()
@@ -157,7 +157,7 @@ class LiteQueue(SQLitePeer):
 
 @dataclass(frozen=True)
 class Huey(SQLitePeer):
-    """``dequeue`` and ``execute``, as its consumer's workers do: the job has left when it is taken, so it runs at most once."""
+    """huey with ``dequeue`` and ``execute``, like its workers: a job is deleted when it is taken, so it runs at most once."""
 
     name: str = "huey"
     claim: str = "BEGIN EXCLUSIVE, SELECT, DELETE, head of the queue"
@@ -167,7 +167,7 @@ class Huey(SQLitePeer):
     packages = ("huey",)
 
     def configuration(self) -> dict[str, str]:
-        """A commit is on the disk when it returns; no results are kept."""
+        """Return its settings: durable commits, no results."""
         return {
             "storage": "SqliteHuey",
             "fsync": "yes",
@@ -177,7 +177,7 @@ class Huey(SQLitePeer):
         }
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """One call after the other; it has no other way."""
+        """Enqueue one job at a time, its only way."""
         self.tear_down(target)
         huey, job = self._open(target, lambda _: None)
         try:
@@ -187,12 +187,12 @@ class Huey(SQLitePeer):
             huey.storage.close()
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """``dequeue``, ``execute``."""
+        """Dequeue and execute jobs."""
         logging.getLogger("huey").setLevel(logging.ERROR)
         asked = 0.0
         huey, _ = self._open(target, lambda number: context.record_claim(asked, [number]))
         try:
-            huey.pending_count()  # connected before the gun
+            huey.pending_count()  # connected before the start
             context.wait_for_start()
             while not context.over:
                 asked = time.monotonic()
@@ -222,7 +222,7 @@ class Huey(SQLitePeer):
 
 
 def _count(context: WorkerContext, error: sqlite3.OperationalError) -> None:
-    """Too many writers at once is what is measured here; anything else is a mistake."""
+    """Ignore errors of concurrent writers, which are measured here; raise all others."""
     if "locked" not in str(error):
         raise error
     context.notes.faults[Fault.LOCK_TIMEOUT] += 1

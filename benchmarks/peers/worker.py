@@ -1,4 +1,4 @@
-"""Our own :class:`queue_db.worker.Worker` as a row: what a whole worker costs, not a claim alone."""
+"""The product's :class:`queue_db.worker.Worker` as a row: the cost of a complete worker, not only of claims."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.peers.common import GLANCE, PATIENCE, Peer, take_over_work
+from benchmarks.peers.common import PATIENCE, POLL_INTERVAL, Peer, take_over_work
 from queue_db import QueueDB
 from queue_db.compare.contestant import Target, WorkerContext
 
@@ -17,9 +17,9 @@ _QUEUE = "race"
 
 @dataclass(frozen=True)
 class OwnWorker(Peer):
-    """One claimer, ten handlers on threads, one acknowledger in each process.
+    """One claiming thread, ten handler threads and one completing thread per process.
 
-    :param batch: jobs that are claimed ahead of free slots; 1: none.
+    :param batch: prefetched jobs; 1: none.
     """
 
     name: str = "worker"
@@ -32,7 +32,7 @@ class OwnWorker(Peer):
     databases = ("postgresql", "mysql", "mariadb", "sqlite")
 
     def configuration(self) -> dict[str, str]:
-        """Threads and mode."""
+        """Return its settings: threads and mode."""
         return {"concurrency": str(self.concurrency), "prefetch": str(self._ahead), "mode": self.mode.replace("_", " ")}
 
     @property
@@ -40,7 +40,7 @@ class OwnWorker(Peer):
         return 0 if self.batch == 1 else self.batch
 
     def set_up(self, target: Target, jobs: int) -> None:
-        """Migrate, and enqueue."""
+        """Create the tables and enqueue the jobs."""
         with QueueDB(target.url, schema=target.schema) as db:
             db.migrate()
             db.queue(_QUEUE).enqueue_many(("job", number) for number in range(jobs))
@@ -49,13 +49,13 @@ class OwnWorker(Peer):
                 connection.commit()
 
     def work(self, target: Target, context: WorkerContext) -> None:
-        """Run it until the run is over."""
+        """Run the worker until the run is over."""
         from queue_db.worker import Worker
 
         with QueueDB(target.url, schema=target.schema) as db:
             queue = db.queue(_QUEUE)
             seconds = take_over_work(context)
-            # Told to the context in batches, when they are settled: to tell it job by job costs as much as the jobs.
+            # Recorded in batches after completion: recording each job would cost as much as the job.
             begun: deque[tuple[float, int]] = deque()
             worker = Worker(db, _QUEUE, concurrency=self.concurrency, prefetch=self._ahead, mode=self.mode, schedules=False)
             once = self.mode == "at_most_once"
@@ -82,7 +82,7 @@ class OwnWorker(Peer):
             running = threading.Thread(target=worker.run, name="worker")
             running.start()
             while not context.over:
-                time.sleep(GLANCE)
+                time.sleep(POLL_INTERVAL)
                 if once:
                     context.record_removal(_tell(context, begun))
             worker.stop()
@@ -96,12 +96,12 @@ class OwnWorker(Peer):
 
 
 def _tell(context: WorkerContext, begun: deque[tuple[float, int]]) -> int:
-    """Let the context know which jobs were begun when."""
-    told = [begun.popleft() for _ in range(len(begun))]
-    if told:
-        context.notes.times.extend(when for when, _ in told)
-        context.notes.jobs.extend(number for _, number in told)
-        context.tally.add(context.number, begun=len(told))
+    """Record the start times of jobs."""
+    recorded = [begun.popleft() for _ in range(len(begun))]
+    if recorded:
+        context.notes.times.extend(when for when, _ in recorded)
+        context.notes.jobs.extend(number for _, number in recorded)
+        context.tally.add(context.number, begun=len(recorded))
         if context.protocol is not None:
-            context.protocol([number for _, number in told], [when for when, _ in told])
-    return len(told)
+            context.protocol([number for _, number in recorded], [when for when, _ in recorded])
+    return len(recorded)

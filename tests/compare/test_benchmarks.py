@@ -23,7 +23,7 @@ from benchmarks.claims import Rival, against
 from benchmarks.depth import bloat, depth
 from benchmarks.enqueue import enqueue
 from benchmarks.figures import Line, Side
-from benchmarks.lab import Crews, Lab, lab_at
+from benchmarks.lab import Lab, Pools, lab_at
 from benchmarks.memory import memory
 from benchmarks.raw import overhead
 from benchmarks.recording import Spot, Template, record
@@ -48,17 +48,17 @@ def places(kind: str, url: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def crews() -> Iterator[Crews]:
+def pools() -> Iterator[Pools]:
     """Processes that all tests of this file share: starting them takes longer than what they do."""
-    kept = Crews()
+    kept = Pools()
     yield kept
-    kept.drop()
+    kept.close()
 
 
 @pytest.fixture
-def lab(kind: str, fresh_url: str, crews: Crews) -> Iterator[Lab]:
+def lab(kind: str, fresh_url: str, pools: Pools) -> Iterator[Lab]:
     before = places(kind, fresh_url)
-    with lab_at(fresh_url, repeat=1, scale=0.001, workers=WORKERS, limit=30.0, crews=crews) as lab:
+    with lab_at(fresh_url, repeat=1, scale=0.001, workers=WORKERS, limit=30.0, pools=pools) as lab:
         yield lab
     # Other tests may run on the same server: only what is new since then, and still there, is ours.
     mine = lab.target.schema or make_url(lab.target.url).database
@@ -181,7 +181,7 @@ def side(*values: float, **others: Any) -> Side:
 )
 def test_when_a_bar_is_met(line: Line, met: bool | None):
     assert line.met is met
-    assert json.loads(json.dumps(line.told()))["met"] is met
+    assert json.loads(json.dumps(line.record()))["met"] is met
 
 
 def test_bars_are_chosen_by_name():
@@ -221,13 +221,13 @@ def test_the_program_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
     assert places("sqlite", url) == []
 
 
-def test_a_bar_that_fails_is_told_and_not_met(crews: Crews, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_bar_that_fails_is_told_and_not_met(pools: Pools, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def broken(lab: Lab) -> Iterator[Line]:
         raise RuntimeError("no such thing\nat all")
         yield
 
-    with lab_at(f"sqlite:///{tmp_path}/queue.db", repeat=1, scale=0.001, crews=crews) as lab:
-        (line,) = program._lines(replace(BARS[0], measure=broken), lab, Crews())
+    with lab_at(f"sqlite:///{tmp_path}/queue.db", repeat=1, scale=0.001, pools=pools) as lab:
+        (line,) = program._lines(replace(BARS[0], measure=broken), lab, Pools())
     assert line.met is False
     assert line.missing == "failed: RuntimeError: no such thing"
     assert "RuntimeError" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.peers import CONTESTANTS, Peer, common, node_queues, npm, private_redis
-from benchmarks.peers.common import Crowd, libpq_address
+from benchmarks.peers.common import ThreadContexts, libpq_address
 from benchmarks.peers.node_queues import Graphile, NodeError, NodePeer
 from benchmarks.peers.private_redis import RedisPeer
 from benchmarks.peers.redis_queues import RedisLists
@@ -252,7 +252,7 @@ def test_what_a_node_process_tells_is_noted(monkeypatch, tmp_path):
 def test_threads_of_one_worker_lose_no_numbers():
     tally = Counted(400)
     whole = WorkerContext(0, tally, lambda: 0.0)
-    crowd = Crowd(whole)
+    crowd = ThreadContexts(whole)
 
     def work(first: int) -> None:
         for number in range(first, first + 100):

@@ -84,7 +84,7 @@ def test_twice_and_after_an_interrupted_run(make_demo, demo, tree, tmp_path):
 def test_what_cannot_work_is_said_in_a_line(make_demo, tmp_path):
     missing = make_demo("--dir", tmp_path / "nowhere")
     assert missing.returncode == 2
-    assert "there is no such folder" in missing.stderr
+    assert "no such folder" in missing.stderr
     closed = make_demo("--dir", tmp_path, "--url", "postgresql+psycopg2://user:geheim@127.0.0.1:1/queue")
     assert closed.returncode == 1
     assert "geheim" not in closed.stdout + closed.stderr
