@@ -1,0 +1,143 @@
+"""The tables, for any name and schema.
+
+Column types are plain and defaults are the server's: ``INSERT INTO jobs (queue, payload) VALUES (…)`` from any client makes a valid
+job. All times are BIGINT microseconds since 1970, UTC, by the database's clock. The migrations also create a view for people,
+``jobs_state``; nothing here reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlalchemy import MetaData, Table
+
+from queue_db.errors import ArgumentError
+from queue_db.store.schema import groups, jobs, streams, workers
+from queue_db.store.schema.columns import (
+    APP_LENGTH,
+    BLOCKED,
+    CLASS_LENGTH,
+    DEFAULT_KIND,
+    DEFAULT_MAX_ATTEMPTS,
+    IDENTIFIER,
+    KEY_LENGTH,
+    KIND_LENGTH,
+    MARKED,
+    NEVER,
+    NOTE_LENGTH,
+    POSTGRESQL_CHURN,
+    QUEUE_LENGTH,
+    RULE_LENGTH,
+    SAMPLE_LENGTH,
+    SCHEDULE_LENGTH,
+    STREAM_LENGTH,
+    STRIPES,
+    TOKEN_LENGTH,
+    WORKER_LENGTH,
+    ZONE_LENGTH,
+)
+
+__all__ = [
+    "APP_LENGTH",
+    "BLOCKED",
+    "CLASS_LENGTH",
+    "DEFAULT_KIND",
+    "DEFAULT_MAX_ATTEMPTS",
+    "HEAD",
+    "KEY_LENGTH",
+    "KIND_LENGTH",
+    "MARKED",
+    "NEVER",
+    "NOTE_LENGTH",
+    "POSTGRESQL_CHURN",
+    "QUEUE_LENGTH",
+    "RULE_LENGTH",
+    "SAMPLE_LENGTH",
+    "SCHEDULE_LENGTH",
+    "STREAM_LENGTH",
+    "STRIPES",
+    "TOKEN_LENGTH",
+    "WORKER_LENGTH",
+    "ZONE_LENGTH",
+    "Tables",
+    "tables",
+]
+
+#: The migration that this version of the package works with.
+HEAD = "0008"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of one queue store."""
+
+    metadata: MetaData
+    jobs: Table
+    dead: Table
+    staged: Table
+    published: Table
+    streams: Table
+    batches: Table
+    held: Table
+    queues: Table
+    shares: Table
+    workers: Table
+    schedules: Table
+    errors: Table
+    finished: Table
+    stripes: Table
+    callbacks: Table
+    windows: Table
+    samples: Table
+    #: Alembic's table, one for each pair of tables, so that two stores live side by side.
+    version: str
+
+    @property
+    def name(self) -> str:
+        return self.jobs.name
+
+    @property
+    def schema(self) -> str | None:
+        return self.jobs.schema
+
+
+def tables(name: str = "jobs", schema: str | None = None) -> Tables:
+    """The tables ``name``, ``name_dead`` …, in ``schema`` if given.
+
+    :raises ArgumentError: for a name that is not lower-case letters, digits and underscores (at most 40).
+    """
+    for what, identifier in (("table", name), ("schema", schema)):
+        if what == "schema" and identifier is None:
+            continue
+        if not isinstance(identifier, str) or not IDENTIFIER.match(identifier):
+            raise ArgumentError(
+                f"{what}={identifier!r:.60}: use 1 to 40 lower-case letters, digits and underscores, not starting with a digit"
+            )
+    return _tables(name, schema)
+
+
+@lru_cache(maxsize=64)
+def _tables(name: str, schema: str | None) -> Tables:
+    metadata = MetaData(schema=schema)
+    return Tables(
+        metadata,
+        jobs.jobs(name, metadata),
+        jobs.dead(name, metadata),
+        streams.staged(name, metadata),
+        streams.published(name, metadata),
+        streams.streams(name, metadata),
+        streams.batches(name, metadata),
+        streams.held(name, metadata),
+        workers.queues(name, metadata),
+        workers.shares(name, metadata),
+        workers.workers(name, metadata),
+        workers.schedules(name, metadata),
+        workers.errors(name, metadata),
+        workers.finished(name, metadata),
+        groups.stripes(name, metadata),
+        groups.callbacks(name, metadata),
+        groups.windows(name, metadata),
+        groups.samples(name, metadata),
+        f"{name}_schema_version",
+    )

@@ -1,0 +1,123 @@
+"""The tables of live and dead jobs. Above each index stands the statement that needs it."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, text
+
+from queue_db.dialects.clock import now_us
+from queue_db.store.schema.columns import (
+    BIG_ID,
+    DEFAULT_KIND,
+    DEFAULT_MAX_ATTEMPTS,
+    KEY_LENGTH,
+    KIND_LENGTH,
+    LONG_TEXT,
+    MYSQL,
+    NOTE_LENGTH,
+    POSTGRESQL_CHURN,
+    QUEUE_LENGTH,
+    TOKEN_LENGTH,
+    WORKER_LENGTH,
+)
+
+
+def jobs(name: str, metadata: MetaData) -> Table:
+    """Live jobs: a short table, since jobs leave it when they are done."""
+    table = Table(
+        name,
+        metadata,
+        Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False, server_default=DEFAULT_KIND),
+        Column("payload", LONG_TEXT, nullable=False),
+        Column("headers", LONG_TEXT),
+        # Lower number first; ties by available_at, then id.
+        Column("priority", Integer, nullable=False, server_default=text("0")),
+        # The visibility time: when the job is due; while it is leased, the end of the lease.
+        Column("available_at", BigInteger, nullable=False, server_default=now_us()),
+        # When the claimed job was due: available_at before the claim.
+        Column("due_at", BigInteger),
+        # Raised by every change of state, never lowered: (id, version) identifies one lease.
+        Column("version", BigInteger, nullable=False, server_default=text("0")),
+        Column("attempts", Integer, nullable=False, server_default=text("0")),
+        Column("max_attempts", Integer, nullable=False, server_default=text(str(DEFAULT_MAX_ATTEMPTS))),
+        Column("unique_key", String(KEY_LENGTH)),
+        # Random for each claim; NULL while the job is not leased.
+        Column("claim_token", String(TOKEN_LENGTH)),
+        Column("worker", String(WORKER_LENGTH)),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("last_error", LONG_TEXT),
+        # 1: completed under removal="delete_mark", waiting for the sweeper in the queue MARKED.
+        Column("delete_mark", Integer, nullable=False, server_default=text("0")),
+        # Jobs with the same key run in the order of their ids, as many at once as the queue allows (default 1).
+        Column("group_key", String(KEY_LENGTH)),
+        # The callback that counts the job; it counts down when the job leaves.
+        Column("callback_id", BigInteger),
+        # Progress reported by the handler, 0 to 1, and its note.
+        Column("progress", Double),
+        Column("progress_note", String(NOTE_LENGTH)),
+        # When a worker without a handler for the kind first claimed the job; NULL once a handler has had it.
+        Column("unknown_since", BigInteger),
+        sqlite_autoincrement=True,  # an id is never reused: (id, version) would identify two leases
+        postgresql_with=POSTGRESQL_CHURN,
+        **MYSQL,
+    )
+    _index_jobs(name, table)
+    return table
+
+
+def _index_jobs(name: str, table: Table) -> None:
+    # The claim, one range for each priority, already in its order:
+    #   SELECT id, version FROM jobs WHERE queue = ? AND priority = ? AND available_at BETWEEN ? AND now
+    #   ORDER BY available_at, id LIMIT ?
+    # The sweeper of marked jobs: SELECT id FROM jobs WHERE queue = '' AND delete_mark = 1 LIMIT ?
+    Index(f"{name}_claim", table.c.queue, table.c.priority, table.c.available_at, table.c.id)
+    # Uniqueness while a job lives, also among concurrent enqueues:
+    #   INSERT … ON CONFLICT (queue, unique_key) …;  SELECT id FROM jobs WHERE queue = ? AND unique_key IN (…)
+    Index(
+        f"{name}_unique_key",
+        table.c.queue,
+        table.c.unique_key,
+        unique=True,
+        # Most jobs have no key and no entry here, where the database has partial indexes.
+        postgresql_where=table.c.unique_key.is_not(None),
+        sqlite_where=table.c.unique_key.is_not(None),
+    )
+    # The next jobs of a group. No claim changes its columns:
+    #   SELECT id, version, available_at FROM jobs WHERE queue = ? AND group_key = ? ORDER BY id LIMIT ?
+    Index(
+        f"{name}_group",
+        table.c.queue,
+        table.c.group_key,
+        table.c.id,
+        postgresql_where=table.c.group_key.is_not(None),
+        sqlite_where=table.c.group_key.is_not(None),
+    )
+
+
+def dead(name: str, metadata: MetaData) -> Table:
+    """Jobs out of attempts, and jobs that were rejected."""
+    table = Table(
+        f"{name}_dead",
+        metadata,
+        Column("id", BIG_ID, primary_key=True, autoincrement=False),  # the id that the job had
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", LONG_TEXT, nullable=False),
+        Column("headers", LONG_TEXT),
+        Column("priority", Integer, nullable=False),
+        Column("version", BigInteger, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("max_attempts", Integer, nullable=False),
+        Column("unique_key", String(KEY_LENGTH)),
+        Column("worker", String(WORKER_LENGTH)),
+        Column("created_at", BigInteger, nullable=False),
+        Column("died_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("last_error", LONG_TEXT),
+        Column("group_key", String(KEY_LENGTH)),
+        **MYSQL,
+    )
+    # Listing, counting and purging the dead of one queue, oldest first:
+    #   SELECT … FROM jobs_dead WHERE queue = ? ORDER BY died_at, id LIMIT ?
+    Index(f"{name}_dead_queue", table.c.queue, table.c.died_at, table.c.id)
+    return table

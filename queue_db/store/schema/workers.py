@@ -1,0 +1,140 @@
+"""The tables of workers: controls, shares, the registry, schedules, failed attempts, results."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
+
+from queue_db.dialects.clock import now_us
+from queue_db.store.schema.columns import (
+    BIG_ID,
+    CLASS_LENGTH,
+    DEFAULT_MAX_ATTEMPTS,
+    KIND_LENGTH,
+    LONG_TEXT,
+    MYSQL,
+    QUEUE_LENGTH,
+    RULE_LENGTH,
+    SCHEDULE_LENGTH,
+    WORKER_LENGTH,
+    ZONE_LENGTH,
+)
+
+
+def queues(name: str, metadata: MetaData) -> Table:
+    """Controls of a queue; most queues have no row. Locked by a worker that takes a share of the concurrency or of the rate."""
+    return Table(
+        f"{name}_queues",
+        metadata,
+        Column("name", String(QUEUE_LENGTH), primary_key=True),
+        Column("paused", Integer, nullable=False, server_default=text("0")),
+        # Most leased jobs at a time, over all workers.
+        Column("concurrency", Integer),
+        # Most jobs begun in ``per`` microseconds, over all workers; ``spent_until``: when the rate has paid for those begun so far.
+        Column("rate", Integer),
+        Column("per", BigInteger),
+        Column("spent_until", BigInteger, nullable=False, server_default=text("0")),
+        # Most jobs of each group at a time, over all workers; NULL: one.
+        Column("per_group", Integer),
+        **MYSQL,
+    )
+
+
+def shares(name: str, metadata: MetaData) -> Table:
+    """How much of a queue's concurrency each worker may use: the sum is at most the queue's."""
+    return Table(
+        f"{name}_shares",
+        metadata,
+        Column("queue", String(QUEUE_LENGTH), primary_key=True),
+        Column("worker", String(WORKER_LENGTH), primary_key=True),
+        Column("slots", Integer, nullable=False),
+        Column("until", BigInteger, nullable=False),
+        **MYSQL,
+    )
+
+
+def workers(name: str, metadata: MetaData) -> Table:
+    """The worker registry, for people and for the check for dead processes of a host. Nothing else depends on it."""
+    return Table(
+        f"{name}_workers",
+        metadata,
+        Column("name", String(WORKER_LENGTH), primary_key=True),
+        Column("host", String(WORKER_LENGTH), nullable=False),
+        Column("pid", Integer, nullable=False),
+        Column("queues", LONG_TEXT, nullable=False),  # JSON: {queue: slots}
+        Column("state", String(20), nullable=False),
+        Column("in_hand", Integer, nullable=False, server_default=text("0")),
+        # Slots of handlers that have not returned after a timeout or a lost lease.
+        Column("stuck", Integer, nullable=False, server_default=text("0")),
+        Column("counters", LONG_TEXT, nullable=False),  # JSON: {what: number}
+        Column("started_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
+        **MYSQL,
+    )
+
+
+def schedules(name: str, metadata: MetaData) -> Table:
+    """Recurring jobs. The scheduler that raises ``version`` enqueues the slot in the same transaction: once over all schedulers."""
+    return Table(
+        f"{name}_schedules",
+        metadata,
+        Column("name", String(SCHEDULE_LENGTH), primary_key=True),
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", LONG_TEXT, nullable=False),
+        Column("headers", LONG_TEXT),
+        Column("priority", Integer, nullable=False, server_default=text("0")),
+        Column("max_attempts", Integer, nullable=False, server_default=text(str(DEFAULT_MAX_ATTEMPTS))),
+        Column("rule", String(RULE_LENGTH), nullable=False),
+        Column("zone", String(ZONE_LENGTH), nullable=False),
+        Column("catch_up", String(10), nullable=False),
+        Column("paused", Integer, nullable=False, server_default=text("0")),
+        Column("next_at", BigInteger, nullable=False),
+        Column("last_at", BigInteger),
+        Column("version", BigInteger, nullable=False, server_default=text("0")),
+        **MYSQL,
+    )
+
+
+def errors(name: str, metadata: MetaData) -> Table:
+    """The latest failed attempts of each job."""
+    table = Table(
+        f"{name}_errors",
+        metadata,
+        Column("job_id", BIG_ID, primary_key=True, autoincrement=False),
+        # The version of the job when it failed: attempts restart when a dead job is redriven.
+        Column("version", BigInteger, primary_key=True, autoincrement=False),
+        Column("attempt", Integer, nullable=False),
+        Column("failed_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("worker", String(WORKER_LENGTH)),
+        Column("error_class", String(CLASS_LENGTH), nullable=False),
+        Column("message", LONG_TEXT, nullable=False),
+        Column("trace", LONG_TEXT),
+        **MYSQL,
+    )
+    # DELETE FROM jobs_errors WHERE failed_at < ?
+    Index(f"{name}_errors_age", table.c.failed_at)
+    return table
+
+
+def finished(name: str, metadata: MetaData) -> Table:
+    """Results of completed jobs whose queue or handler retains them, until they expire."""
+    table = Table(
+        f"{name}_finished",
+        metadata,
+        Column("id", BIG_ID, primary_key=True, autoincrement=False),  # the id that the job had
+        Column("queue", String(QUEUE_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", LONG_TEXT),
+        Column("attempts", Integer, nullable=False),
+        Column("worker", String(WORKER_LENGTH)),
+        Column("result", LONG_TEXT),
+        Column("created_at", BigInteger, nullable=False),
+        Column("finished_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("expires_at", BigInteger, nullable=False),
+        **MYSQL,
+    )
+    # DELETE FROM jobs_finished WHERE expires_at < ?
+    Index(f"{name}_finished_age", table.c.expires_at)
+    # SELECT … FROM jobs_finished WHERE queue = ? AND id > ? ORDER BY id LIMIT ?
+    Index(f"{name}_finished_queue", table.c.queue, table.c.id)
+    return table
