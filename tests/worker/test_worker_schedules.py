@@ -68,8 +68,8 @@ def test_the_last_slot_is_found_without_counting_through_all(kind):
 @SQLITE
 def test_what_cannot_be_scheduled_is_refused(db, name):
     for options, part in (
-        ({}, "Give either"),
-        ({"cron": "* * * * *", "every": 5}, "Give either"),
+        ({}, "give either"),
+        ({"cron": "* * * * *", "every": 5}, "give either"),
         ({"cron": "61 * * * *"}, "bad minute"),
         ({"cron": "* * *"}, "the fields are"),
         ({"every": 0}, "every=0"),
