@@ -49,7 +49,7 @@ def inline(worker: Worker, *, raises: bool = True) -> Iterator[None]:
     """
     busy = False
 
-    def ring(queue: str) -> None:
+    def wake(queue: str) -> None:
         nonlocal busy
         if busy or queue not in worker.shares.queues:
             return  # called from a running handler: the jobs that it adds run after it
@@ -59,11 +59,11 @@ def inline(worker: Worker, *, raises: bool = True) -> Iterator[None]:
         finally:
             busy = False
 
-    worker.db.notifications.add(ring)
+    worker.db.notifications.add(wake)
     try:
         yield
     finally:
-        worker.db.notifications.remove(ring)
+        worker.db.notifications.remove(wake)
 
 
 def _next(worker: Worker) -> LeasedJob | None:

@@ -17,6 +17,7 @@ from queue_db.testing.suite import Notes, OpenDB, Statements, fixtures
 from tests.aio.loop import for_asyncio, spawned
 from tests.conformance import grid
 from tests.conformance.combinations import KINDS, Combination
+from tests.conformance.pool import on_pool
 
 pytestmark = pytest.mark.greenlet
 
@@ -53,14 +54,11 @@ def pools(shared_urls: Callable[[str], str]) -> Iterator[Callable[[str], QueueDB
 
 @pytest.fixture
 def open_db(combination: Combination, pools: Callable[[str], QueueDB]) -> OpenDB:
-    pool = pools(combination.kind).database
+    pool = pools(combination.kind)
 
     def open_it(**options: Any) -> QueueDB:
         given = {"strategy": combination.new_strategy(), "removal": combination.removal} | options
-        db = spawned(lambda: InGreenlets(pool.engine, **given))
-        # An engine that is passed in counts as the caller's. This one is ours.
-        db.database.engine, db.database.made_here, db.database.connections = pool.engine, True, pool.connections
-        return db
+        return on_pool(spawned(lambda: InGreenlets(pool.database.engine, **given)), pool)
 
     return open_it
 

@@ -8,6 +8,7 @@ import pytest
 
 from queue_db import QueueDB
 from tests.conformance.combinations import Combination
+from tests.conformance.pool import on_pool
 
 
 @pytest.fixture(scope="session")
@@ -21,11 +22,8 @@ def pooled(shared_urls: Callable[[str], str]) -> Iterator[Callable[..., QueueDB]
         given = {"removal": combination.removal} | options
         if "strategy" not in given:
             given["strategy"] = combination.new_strategy()
-        pool = pools[combination.kind].database
-        db = QueueDB(pool.engine, **given)  # type: ignore[arg-type]
-        # An engine that is passed in counts as the caller's. This one is ours, and so are its connections.
-        db.database.engine, db.database.made_here, db.database.connections = pool.engine, True, pool.connections
-        return db
+        pool = pools[combination.kind]
+        return on_pool(QueueDB(pool.database.engine, **given), pool)  # type: ignore[arg-type]
 
     yield open_it
     for pool in pools.values():

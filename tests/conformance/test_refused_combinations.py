@@ -1,4 +1,4 @@
-"""What a database cannot serve is refused when it is opened, by the name of the capability that it lacks."""
+"""A strategy that a database cannot serve is refused at open, with the name of the missing capability."""
 
 from __future__ import annotations
 

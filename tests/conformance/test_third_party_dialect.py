@@ -11,8 +11,9 @@ from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import OpenDB
 from tests.conformance import grid, third_party
 from tests.conformance.combinations import REMOVALS, Combination
+from tests.conformance.pool import on_pool
 
-#: The default of this database is a strategy with a fixed window, so that slices of it are read too.
+#: A strategy with a fixed window, so that slices of it are read too.
 STRATEGY = "optimistic"
 CELLS = [Combination("acme", STRATEGY, removal) for removal in REMOVALS]
 
@@ -27,26 +28,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def acme_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    url = f"acme:///{tmp_path_factory.mktemp('acme')}/queue.db"
-    with QueueDB(url) as db:
+def acme(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueDB]:
+    with QueueDB(f"acme:///{tmp_path_factory.mktemp('acme')}/queue.db") as db:
         db.migrate()
         assert type(db.database.dialect) is third_party.Acme
         assert db.store.tables.jobs.name in db.migration_sql()
-    return url
+        yield db
 
 
 @pytest.fixture
-def open_db(acme_url: str, combination: Combination) -> Iterator[OpenDB]:
-    opened: list[QueueDB] = []
-
+def open_db(acme: QueueDB, combination: Combination) -> OpenDB:
     def open_it(**options: object) -> QueueDB:
-        opened.append(QueueDB(acme_url, **{"strategy": STRATEGY, "removal": combination.removal} | options))  # type: ignore[arg-type]
-        return opened[-1]
+        given = {"strategy": STRATEGY, "removal": combination.removal} | options
+        return on_pool(QueueDB(acme.database.engine, **given), acme)  # type: ignore[arg-type]
 
-    yield open_it
-    for db in opened:
-        db.close()
+    return open_it
 
 
 @pytest.fixture
@@ -54,7 +50,7 @@ def displacement() -> int:
     return 9
 
 
-def test_a_missing_capability_is_refused(acme_url: str) -> None:
+def test_a_missing_capability_is_refused(acme: QueueDB) -> None:
     with pytest.raises(UnsupportedError, match="SKIP LOCKED") as caught:
-        QueueDB(acme_url, strategy="skip_locked")
+        QueueDB(acme.database.engine.url, strategy="skip_locked")
     assert caught.value.dialect == "acme"

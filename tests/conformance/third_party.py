@@ -1,4 +1,4 @@
-"""What others may add, written as they would: a SQLAlchemy dialect that nobody knows, our seam for it, and a strategy."""
+"""Third-party code as a user would write it: an unknown SQLAlchemy dialect, its Dialect for queue_db, and a strategy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from queue_db.store import Store, lease
 
 
 class AcmeSQLAlchemyDialect(SQLiteDialect_pysqlite):
-    """A database of another name, so that nothing made for SQLite applies to it; underneath it is SQLite, to have one that runs."""
+    """SQLite under another name, so that no code for SQLite applies to it."""
 
     name = "acme"
     driver = "acme"
@@ -27,14 +27,14 @@ class AcmeSQLAlchemyDialect(SQLiteDialect_pysqlite):
 
     def connect(self, *arguments: Any, **options: Any) -> Any:
         connection = super().connect(*arguments, **options)
-        connection.isolation_level = None  # Python's driver would begin only before the first change
+        connection.isolation_level = None  # Python's driver would begin a transaction only before the first change
         return connection
 
     def do_begin(self, dbapi_connection: Any) -> None:
         dbapi_connection.execute("BEGIN")
 
     def detect_autocommit_setting(self, dbapi_conn: Any) -> bool:
-        return False  # the driver would, do_begin does not let it
+        return False  # do_begin begins a transaction, so the driver cannot
 
     @classmethod
     def get_pool_class(cls, url: Any) -> Any:
@@ -45,7 +45,7 @@ registry.register("acme", __name__, "AcmeSQLAlchemyDialect")
 
 
 class AcmeImpl(DefaultImpl):
-    """What Alembic wants to have from a dialect's makers."""
+    """The class that Alembic requires for a dialect."""
 
     __dialect__ = "acme"
     transactional_ddl = False
@@ -53,7 +53,7 @@ class AcmeImpl(DefaultImpl):
 
 @compiles(BigInteger, "acme")
 def _big_integer(element: BigInteger, compiler: Any, **kw: Any) -> str:
-    return "INTEGER"  # 64 bits here, and the only type that numbers rows
+    return "INTEGER"  # 64 bits, and the only type with automatic ids
 
 
 @compiles(now_us, "acme")
@@ -62,7 +62,7 @@ def _now(element: now_us, compiler: Any, **kw: Any) -> str:
 
 
 class Acme(Dialect):
-    """The name and the codes of its errors; all else is the portable default."""
+    """The name and the error codes; the rest are the portable defaults."""
 
     names = ("acme",)
     title = "Acme"
@@ -74,7 +74,7 @@ class Acme(Dialect):
 
 
 class Lottery:
-    """A strategy of one's own: any of the first twenty due jobs. It inherits nothing from us."""
+    """A strategy without a base class: it takes any of the first twenty due jobs."""
 
     name = "lottery"
     needs: frozenset[Capability] = frozenset()

@@ -287,7 +287,7 @@ class TestStreams:
         )
 
     @SERVERS
-    def test_a_claim_that_takes_what_somebody_else_has_taken_is_noticed(
+    def test_a_claim_of_jobs_that_another_session_took_is_noticed(
         self,
         kind: str,
         ours: QueueDB,

@@ -76,9 +76,9 @@ class PgBouncer:
                 if self._process.poll() is None and time.monotonic() < until:
                     time.sleep(0.03)
                     continue
-                told = (self._folder / "log").read_text(errors="replace")
+                log = (self._folder / "log").read_text(errors="replace")
                 self.close()
-                raise ServerFailed(f"PgBouncer did not start; its log:\n{told}") from error
+                raise ServerFailed(f"PgBouncer did not start; its log:\n{log}") from error
             return
 
 

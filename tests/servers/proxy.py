@@ -30,7 +30,7 @@ QUERY = re.compile(rb"(?:Q....|...\x00\x03)", re.DOTALL)
 
 
 class Proxy:
-    """Forward connections to one server until told to break them."""
+    """Forward connections to one server until a method breaks them."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)

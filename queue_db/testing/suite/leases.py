@@ -1,4 +1,4 @@
-"""The lease: it runs out, it is extended, its loss is told, and versions name each one for ever."""
+"""Leases: they expire, are extended and lost, and each has its own version."""
 
 from __future__ import annotations
 

@@ -1,0 +1,21 @@
+"""One pool of connections and one set of statements for all combinations on a database."""
+
+from __future__ import annotations
+
+from queue_db import QueueDB
+
+
+def on_pool(db: QueueDB, pool: QueueDB) -> QueueDB:
+    """Let ``db`` use the connections of ``pool``, and its statements if both have the same table.
+
+    Building the statements of a claim takes 5 ms of processor time, a quarter of a short test.
+    """
+    # An engine that is passed in counts as the caller's. This one is ours, and so are its connections.
+    db.database.engine, db.database.made_here, db.database.connections = (
+        pool.database.engine,
+        True,
+        pool.database.connections,
+    )
+    if db.store.tables.jobs.fullname == pool.store.tables.jobs.fullname:
+        object.__setattr__(db.store, "plans", pool.store.plans)
+    return db
