@@ -201,7 +201,7 @@ class DrainLoop:
             yield allowance
         finally:
             with contextlib.suppress(QueueDBError):  # a share that is not returned expires
-                allowance.leave()
+                allowance.return_all()
 
     def _claim(self, allowance: Allowance, room: int) -> list[LeasedJob]:
         queue = self.queue

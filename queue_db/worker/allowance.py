@@ -137,7 +137,7 @@ class Allowance:
         if queue in self._credit:
             self._credit[queue] += count
 
-    def leave(self) -> None:
+    def return_all(self) -> None:
         """Return everything: no job of a limited queue is in hand."""
         self._return_credit()
         if self._shares:

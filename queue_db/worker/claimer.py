@@ -109,10 +109,10 @@ class Claimer:
             self._db.notifications.remove(self.wakeup.set)
             self.wakeup.close()
 
-    def leave(self) -> None:
+    def return_shares(self) -> None:
         """Return the shares of limited queues: no job is in hand."""
         try:
-            self._allowance.leave()
+            self._allowance.return_all()
         except QueueDBError as error:
             log.debug("the shares of limited queues could not be returned and expire: %s", error)
 

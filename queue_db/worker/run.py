@@ -235,7 +235,7 @@ class Run:
 
     # --- end --------------------------------------------------------------------------------------------------------
 
-    def leave(self) -> None:
+    def end(self) -> None:
         """Release the jobs that are still in flight, report the last results, end the threads."""
         self._claiming.join(_CLAIM)
         self._left.set()
@@ -245,7 +245,7 @@ class Run:
         self._execution.close()
         self._acknowledger.close()
         self._reporting.join(_RESULTS)
-        self._claimer.leave()
+        self._claimer.return_shares()
         self._ended.set()
         for helper in self._helpers:
             helper.join(1.0)

@@ -236,7 +236,7 @@ class Worker:
         with signals_queued(self._commands):
             run.start(until_empty=until_empty, started=started)
             run.watch()
-            run.leave()
+            run.end()
             self._discard_commands()
         log.info("stopped working on %s: %s", self.names, self.summary)
         return self.summary

@@ -103,7 +103,7 @@ def test_until_empty_ends_at_paused_queues_and_not_at_limited_ones(queue, db, na
     thread.start()
     assert not threading.Event().wait(0.3)  # many looks at the other, empty queue
     assert thread.is_alive(), "it ended although a job is due"
-    rival.leave()
+    rival.return_all()
     thread.join(PATIENCE)
     assert worker.summary.completed == 1
 
