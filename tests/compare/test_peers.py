@@ -274,7 +274,10 @@ def test_threads_of_one_worker_lose_no_numbers():
 
 @pytest.mark.parametrize(
     ("query", "expected"),
-    [("", "-csearch_path%3Dplace"), ("?options=-cstatement_timeout%3D5000", "-cstatement_timeout%3D5000%20-csearch_path%3Dplace")],
+    [
+        ("", "-csearch_path%3Dtarget"),
+        ("?options=-cstatement_timeout%3D5000", "-cstatement_timeout%3D5000%20-csearch_path%3Dtarget"),
+    ],
 )
 def test_the_address_for_libpq_has_the_schema_and_time_limits(query: str, expected: str):
     address: Any = libpq_address(Target(f"postgresql+psycopg2://a:b@localhost/c{query}", "target"))

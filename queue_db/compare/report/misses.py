@@ -72,13 +72,13 @@ def _name_points(axes: Axes, rows: Sequence[Row]) -> None:
     """Write names next to the points, except where they would overlap."""
     taken: list[tuple[float, float]] = []
     for row in sorted(rows, key=lambda one: (not uniform(one), one.family, one.miss_ratio)):
-        place = (math.log2(slots(row) or 1.0), row.miss_ratio)
-        if all(abs(place[0] - x) > 0.7 or abs(place[1] - y) > 0.045 for x, y in taken):
-            taken.append(place)
+        point = (math.log2(slots(row) or 1.0), row.miss_ratio)
+        if all(abs(point[0] - x) > 0.7 or abs(point[1] - y) > 0.045 for x, y in taken):
+            taken.append(point)
             words = f"{short_name(row)} ×{row.batch}" if row.batch > 1 else short_name(row)
             axes.annotate(
                 drawing.shown(words),
-                (2 ** place[0], place[1]),
+                (2 ** point[0], point[1]),
                 (8, -3),
                 textcoords="offset points",
                 fontsize=8.5,
