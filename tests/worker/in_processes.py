@@ -1,4 +1,4 @@
-"""Handlers for processes of their own, and how a test meets them: each comes to a socket of the test and does what it is told."""
+"""Handlers for processes of their own, and how a test meets them: each connects to a socket of the test and obeys its commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Meeting:
 
 
 class Visitor:
-    """A handler that has come and waits to be told what to do."""
+    """A handler that has connected and waits for a command."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(PATIENCE)

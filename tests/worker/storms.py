@@ -88,7 +88,7 @@ class Storm:
         return {process for _, _, process in self.lines("begin")}
 
     def wait(self, what: object, until: object) -> None:
-        """Until ``until()``; ``what`` is told if that never comes."""
+        """Wait for ``until()``; ``what`` is the message if it never holds."""
         limit = time.monotonic() + PATIENCE
         while not until():  # type: ignore[operator]
             if time.monotonic() > limit:
@@ -220,7 +220,7 @@ def restarts(kind: str, times: int, away: float) -> Restarts:
                     try:
                         ids.extend(queue.enqueue_many([("n", None)] * 10))  # type: ignore[arg-type]
                     except StorageError:
-                        continue  # of these nobody knows whether they are there
+                        continue  # it is unknown whether these were enqueued
 
             producer = threading.Thread(target=produce)
             with worker:
@@ -282,7 +282,7 @@ def _left(db: QueueDB, queue: str) -> int:
 
 
 def _there(db: QueueDB, process: int) -> bool:
-    """Whether a worker has told of itself, as it does when it has begun to run."""
+    """Whether a worker has written its row, as it does when it runs."""
     return any(worker.pid == process for worker in db.workers())
 
 

@@ -29,7 +29,7 @@ def test_a_claim_that_must_wait_for_a_higher_queue_has_lost_nothing(open_db, nam
 
 @pytest.mark.parametrize(("own", "others"), [(1, 3), (10, 10), (20, 20)])
 def test_it_asks_once_however_many_priorities_its_own_queue_has(db, open_db, name, own, others):
-    """And in sixteen ranges at most: what lies beyond is left to the worker's looks."""
+    """And in sixteen ranges at most: what lies beyond is left to the worker's polls."""
     high, low = db.queue(f"{name}-high"), db.queue(f"{name}-low")
     high.enqueue_many([("n", None, {"priority": priority, "delay": 3600}) for priority in range(others)])
     low.enqueue_many([("n", None, {"priority": priority}) for priority in range(own)] * 3)

@@ -1,4 +1,4 @@
-"""A job that is cancelled, or taken from its worker in another way, does not begin; a handler that has begun hears of it."""
+"""A job that is cancelled, or taken from its worker in another way, does not begin; its handler, if it runs, learns of it."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ def wait_until(condition):
 
 
 def test_claimed_ahead_and_cancelled_never_begins(queue, open_db, running):
-    """No heartbeat tells of it: the lease is an hour long."""
+    """No heartbeat finds it: the lease is an hour long."""
     others = open_db().queue(queue.name)
     go, seen = threading.Event(), []
 
@@ -229,7 +229,7 @@ def test_a_check_finds_what_others_took_and_nothing_else(queue, open_db, checkin
         assert others.cancel(jobs[key].id)
     others.enqueue("new", unique_key="replaced", on_duplicate="replace")
     assert jobs["again"].release()
-    jobs["again"].settled = False  # as if somebody else had given it back
+    jobs["again"].settled = False  # as if another process had released it
     assert "again" in {job.kind for job in others.claim(10)}
     assert jobs["settled"].complete()
     with Busy(jobs["busy"]):

@@ -101,7 +101,7 @@ def test_until_empty_ends_at_paused_queues_and_not_at_limited_ones(queue, db, na
     assert rival.spend(queue.name, 1) == 1
     thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
     thread.start()
-    assert not threading.Event().wait(0.3)  # many looks at the other, empty queue
+    assert not threading.Event().wait(0.3)  # many polls of the other, empty queue
     assert thread.is_alive(), "it ended although a job is due"
     rival.return_all()
     thread.join(PATIENCE)
@@ -354,7 +354,7 @@ def test_a_rate_holds_over_workers(queue, open_db, clock):
 
 
 def test_a_worker_keeps_to_the_rate(queue, running):
-    """Ten at once, and then one a minute: nobody sees the eleventh."""
+    """Ten at once, and then one a minute: the eleventh does not begin."""
     queue.limit(rate=10, per=600)
     queue.enqueue_many([("n", None)] * 15)
     seen = Counter()
@@ -367,7 +367,7 @@ def test_a_worker_keeps_to_the_rate(queue, running):
 
     with running(serving(queue, handler, poll=0.01)):
         assert done.wait(PATIENCE)
-        assert not threading.Event().wait(0.3)  # thirty looks
+        assert not threading.Event().wait(0.3)  # thirty polls
     assert seen["n"] == 10
     assert queue.stats().available == 5
 

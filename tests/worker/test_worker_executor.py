@@ -282,7 +282,7 @@ def test_a_stop_past_its_grace_ends_the_process_before_it_gives_the_job_back(que
 
 @SQLITE
 def test_signals_for_everybody_do_not_end_a_process(queue, meeting, running):
-    """Ctrl-C, or a service manager that tells each process: the worker decides."""
+    """Ctrl-C, or a service manager that signals each process: the worker decides."""
     worker = apart(queue, in_processes.meets)
     queue.enqueue("n", {"port": meeting.port})
     with running(worker):
@@ -369,7 +369,7 @@ async def _coroutine(job):
 
 
 def _of(module):
-    """A function that says that it is of this module."""
+    """A function that claims to be of this module."""
     made = types.FunctionType(compile("0", "x", "eval"), {}, "made")
     made.__module__, made.__qualname__ = module, "made"
     return made

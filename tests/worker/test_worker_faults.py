@@ -70,7 +70,7 @@ def test_connections_that_are_cut_again_and_again(kind, url, db, name, running):
                 proxy.cut()
             assert record.all.wait(PATIENCE)
     assert set(record.seen) == set(ids)
-    # Jobs of a claim whose answer was cut off were given back: nobody here would see the end of an hour's lease.
+    # Jobs of a claim whose answer was cut off were released: this test would not wait for a lease of an hour.
     assert max(record.seen.values()) == 1, "a job was begun twice although its lease held"
     assert db.queue(name).stats().by_kind == {}
 

@@ -58,7 +58,7 @@ def test_as_many_at_once_as_the_queue_says(queue):
 
 
 def test_a_running_worker_goes_on_with_the_next_of_a_group_at_once(queue, running):
-    """It is told: with a poll of an hour it would not look by itself."""
+    """It is woken: with a poll of an hour it would not find them itself."""
     done = threading.Semaphore(0)
     worker = serving(queue, lambda _: done.release(), concurrency=2, poll=3600)
     with running(worker):

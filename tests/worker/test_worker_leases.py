@@ -127,7 +127,7 @@ def test_a_task_that_fails_does_not_stop_the_heartbeat(kind):
 @pytest.mark.parametrize("kind", ["sqlite"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_handler_that_returns_while_its_job_is_abandoned_frees_its_slot(queue, moment):
-    """Whoever wins: the slot must not be in use for ever."""
+    """Whichever thread wins: the slot must become free."""
     queue.enqueue("n")
     jobs = queue.claim()
     in_flight = InFlight([queue.name])
@@ -243,7 +243,7 @@ def test_the_heartbeat_steps_over_a_locked_job(db, open_db, name, differs):
     assert [job.version - versions[job] for job in (stuck, fellow, *others)] == [1, 2, 2, 2]
     fellow_now = db.queue(fellow.queue).get(fellow.id)
     assert (fellow_now.state, lost) == (State.RUNNING, [])
-    # What is really lost is told also where rows are stepped over.
+    # A lost lease is reported also where locked rows are skipped.
     db.rescue(db.worker)
     heartbeat.beat()
     assert set(lost) >= {stuck, fellow, *others}

@@ -248,7 +248,7 @@ def test_stop_before_run_ends_it_at_once(queue):
 
 
 class Tombstone:
-    """A removal of somebody else's that marks."""
+    """A removal from outside that marks."""
 
     name, needs, retries, marks = "tombstone", frozenset(), 3, True
 

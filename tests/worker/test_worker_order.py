@@ -60,7 +60,7 @@ def frozen(open_db):
 @pytest.mark.parametrize("how", ["fresh", "delayed", "retry"])
 @pytest.mark.parametrize("options", [{"concurrency": 1}, {"concurrency": 2, "prefetch": 20}])
 def test_a_job_that_becomes_due_in_a_higher_queue_is_next(frozen, name, how, options, monkeypatch):
-    """After the jobs in hand and one claim that is under way; nothing tells this worker of the job."""
+    """After the jobs in hand and one claim that is under way; nothing notifies this worker of the job."""
     monkeypatch.setattr("queue_db.notifications.wakeups.Notifications.notify", lambda *_: None)
     monkeypatch.setattr(claimer, "POLL_EVERY", 3600.0)
     monkeypatch.setattr(claimer, "POLL_AFTER", 10**9)

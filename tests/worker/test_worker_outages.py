@@ -74,7 +74,7 @@ def test_a_thread_that_has_ended_does_not_keep_an_outage_going(log, outages):
     claiming.failed("it", AWAY, 3.0)
     log.taken()
     claiming.ended()
-    assert log.taken() == [], "nobody knows whether it is back"
+    assert log.taken() == [], "it is unknown whether it is back"
 
 
 @pytest.mark.parametrize(

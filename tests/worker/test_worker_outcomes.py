@@ -207,7 +207,7 @@ def test_a_job_without_a_handler_waits_for_a_worker_that_has_one(timed, name):
 
 
 def test_after_the_grace_time_it_is_dead(timed, name):
-    """Counted from when the first worker found it, by the database's clock, whichever worker looks."""
+    """Counted from when the first worker found it, by the database's clock, whichever worker claims it."""
     queue = timed.queue(name)
     job_id = queue.enqueue("stranger", delay=100_000)
     timed.test_clock.advance(100_000)

@@ -17,7 +17,7 @@ from tests.worker.serving import serving
 
 PATIENCE = 120.0
 
-# Tells when it has begun, and ends when it is told to.
+# Prints when it has begun, and ends on a line of standard input.
 HANDLER = """
 import sys
 
@@ -43,7 +43,7 @@ class Process:
             text=True,
             bufsize=1,
         )
-        # Nothing here may hang for ever.
+        # No process may hang.
         self.watchdog = threading.Timer(PATIENCE, self.process.kill)
         self.watchdog.start()
 
@@ -99,7 +99,7 @@ def test_a_signal_lets_the_running_job_finish(process, queue, number, status):
 
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_sigcont_after_a_stop_does_not_let_it_claim_again(process, queue):
-    """Service managers send it, so that a stopped process hears of the SIGTERM."""
+    """Service managers send it, so that a stopped process receives the SIGTERM."""
     queue.enqueue_many([("n", 1), ("n", 2)])
     worker = process("--concurrency", "1")
     worker.begun()
@@ -107,7 +107,7 @@ def test_sigcont_after_a_stop_does_not_let_it_claim_again(process, queue):
     worker.logged("SIGTERM: no more claims")
     worker.process.send_signal(signal.SIGCONT)
     worker.process.send_signal(signal.SIGUSR1)
-    for line in worker.process.stderr:  # the lines before what SIGUSR1 shows
+    for line in worker.process.stderr:  # the lines before those of SIGUSR1
         assert "claiming again" not in line
         if "stacks of all threads" in line:
             break
@@ -116,7 +116,7 @@ def test_sigcont_after_a_stop_does_not_let_it_claim_again(process, queue):
     assert queue.stats().available == 1
 
 
-def test_a_second_signal_gives_the_job_back_at_once(process, queue):
+def test_a_second_signal_releases_the_job_at_once(process, queue):
     job_id = queue.enqueue("n")
     worker = process()
     worker.begun()
@@ -177,7 +177,7 @@ def test_a_worker_survives_a_restart_of_the_database(kind, private, name, runnin
             queue.enqueue("after")
             assert after.wait(PATIENCE)
             log.wait("back again after")
-        assert log.count("failed, trying again: ") == 1, "each thread has told of the outage"
+        assert log.count("failed, trying again: ") == 1, "each thread has logged the outage"
         assert log.count("back again") == 1
         assert (worker.summary.completed, worker.summary.lost, worker.summary.released) == (2, 0, 0)
         assert queue.stats().by_kind == {}

@@ -105,7 +105,7 @@ def test_a_look_with_more_priorities_than_are_kept(db, queue):
 
 
 def test_a_job_below_the_mark_wakes_an_idle_worker(db, queue, running):
-    """An INSERT by hand with an old time lies below where claims and looks start."""
+    """An INSERT by hand with an old time lies below where claims and polls start."""
     seen = threading.Semaphore(0)
     worker = serving(queue, lambda job: seen.release(), poll=0.05)
     with running(worker):
@@ -146,13 +146,13 @@ def test_a_set_in_the_midst_of_waking_up_does_not_disable_later_ones(kind):
 
 @pytest.fixture
 def rests_at_once(monkeypatch):
-    """Between two looks it waits as long as it may."""
+    """Between two polls it waits as long as it may."""
     monkeypatch.setattr(Idle, "next", lambda idle: idle._longest)
 
 
 @pytest.mark.usefixtures("rests_at_once")
 def test_a_resting_worker_is_rung_by_its_own_process(queue, running):
-    """It would look by itself after an hour."""
+    """It would poll after an hour."""
     seen = threading.Semaphore(0)
     worker = serving(queue, lambda job: seen.release(), poll=3600.0)
     with running(worker):
@@ -217,7 +217,7 @@ def test_quiet_claims_no_more_until_it_is_resumed(queue, running):
         worker.quiet()
         go.set()
         assert seen.acquire(timeout=PATIENCE)
-        assert not seen.acquire(timeout=0.2)  # more than ten looks
+        assert not seen.acquire(timeout=0.2)  # more than ten polls
         assert queue.stats().available == 1
         worker.resume()
         assert seen.acquire(timeout=PATIENCE)

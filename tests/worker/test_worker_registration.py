@@ -1,4 +1,4 @@
-"""Workers tell that they are there, and give back what a dead process of their machine had."""
+"""Workers write their rows, and rescue the jobs of dead processes of their machine."""
 
 import os
 import signal

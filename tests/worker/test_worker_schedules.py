@@ -87,7 +87,7 @@ def test_what_cannot_be_scheduled_is_refused(db, name):
 
 @pytest.fixture
 def ours(open_db, clock, fresh_url):
-    """A database of its own by a clock of its own: a tick looks at all schedules."""
+    """A database of its own by a clock of its own: a tick reads all schedules."""
     clock.set(datetime(2026, 11, 22, 12, 0, tzinfo=UTC))
     with QueueDB(fresh_url, clock=clock) as db:
         db.migrate()

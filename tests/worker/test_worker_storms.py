@@ -16,7 +16,7 @@ SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 
 @SERVERS
 def test_killed_workers_lose_nothing_and_what_they_had_comes_back_at_once(queue, db, url, tmp_path):
-    """The lease is an hour: nobody here would see the end if jobs came back with it."""
+    """The lease is an hour: the test would not end if jobs came back with it."""
     storm = Storm(tmp_path, url, queue.name, concurrency=4, prefetch=4, lease=3600.0, seconds=0.02)
     seen = kills(storm, db, processes=3, times=5, jobs=80, rng=random.Random(5))
     assert (seen.kills, seen.lost, seen.left) == (5, 0, 0), seen
