@@ -116,14 +116,14 @@ def fraction(what: str, value: object) -> float:
 
 
 def members(what: str, value: object, of_what: str) -> list[Any]:
-    """The elements of an iterable. ``of_what`` says what they should be: a single one is easily passed by mistake."""
+    """The elements of an iterable of ``of_what``; refuses a single string, which is easily passed by mistake."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
         raise ArgumentError(f"{what}={shown(value)}: must be a list of {of_what}")
     return list(value)
 
 
 def text(what: str, value: object, longest: int) -> str | None:
-    """A text of people or None, cut to ``longest`` characters, as every database can store it; nothing is None too."""
+    """A free text or None, cut to ``longest`` characters, as every database can store it; an empty one is None."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -132,7 +132,7 @@ def text(what: str, value: object, longest: int) -> str | None:
 
 
 def storable(text: str, longest: int) -> str:
-    """The text cut to so many characters, without those that a database cannot store."""
+    """The text cut to ``longest`` characters, without those that a database cannot store."""
     # PostgreSQL text cannot hold NUL; a lone surrogate cannot be encoded.
     clean = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"

@@ -1,4 +1,4 @@
-"""How long a failed job waits: attempt number → seconds. Pure functions; the result is stored, nobody sleeps.
+"""How long a failed job waits: attempt number → seconds. Pure functions: the result is stored.
 
 Each policy is a function that makes one: ``handles("welcome", backoff=exponential(base=15, max=3600))``. The first attempt is 1.
 """
@@ -36,7 +36,7 @@ def checked(what: str, function: object) -> Backoff:
     except TypeError as error:
         raise ArgumentError(f"{what}={function!r}: must take one argument, the attempt's number: {error}") from None
     except ValueError:
-        pass  # written in C, and says nothing of its arguments
+        pass  # written in C, without a signature
     return function
 
 
@@ -50,7 +50,7 @@ def constant(seconds: float) -> Backoff:
 
 
 def listed(seconds: Sequence[float]) -> Backoff:
-    """Wait as the list says, the last time again and again: ``listed([1, 5, 30])``.
+    """The waits of a list, the last one repeated: ``listed([1, 5, 30])``.
 
     :raises ArgumentError: the list is empty, or has something else than spans of 0 seconds or more.
     """

@@ -55,7 +55,7 @@ def checked(codec: object) -> Codec:
 
 
 def decoded_or_text(codec: Codec, text: str) -> Any:
-    """What the codec makes of stored text, and the text itself where it makes nothing of it: for looks, which must not fail."""
+    """The decoded payload, or the stored text itself if the codec cannot decode it: for reads, which must not fail."""
     try:
         return codec.decode(text)
     except Exception:  # noqa: BLE001 - a codec of the caller's may raise anything

@@ -16,7 +16,7 @@
     └─ StorageError ─┬─ TransientStorageError
                      └─ PermanentStorageError
 
-Not errors: a miss at claim, a lost lease at settle (:class:`~queue_db.Verdict`), an empty queue, a handler that asks for later.
+Not errors: a miss at claim, a lost lease at settle (:class:`~queue_db.Verdict`), an empty queue, a handler that snoozes its job.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from collections.abc import Sequence
 
 
 class QueueDBError(Exception):
-    """Something went wrong in queue_db."""
+    """Base class of all errors of queue_db."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or _first_sentence(type(self)))
 
 
 class ConfigurationError(QueueDBError):
-    """The queue was set up in a way that cannot work."""
+    """The configuration cannot work."""
 
 
 class ArgumentError(ConfigurationError, ValueError):
@@ -40,7 +40,7 @@ class ArgumentError(ConfigurationError, ValueError):
 
 
 class UnsupportedError(ConfigurationError):
-    """The database lacks a capability that was asked for."""
+    """The database lacks a required capability."""
 
     def __init__(self, message: str | None = None, *, capability: str = "", dialect: str = "") -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class StagingError(EnqueueError):
 
 
 class JobNotFoundError(QueueDBError):
-    """There is no such job: it was completed, cancelled, purged, or never existed. Or it is not in the state that was asked for."""
+    """There is no such job: it was completed, cancelled, purged, or never existed. Or it is not in the required state."""
 
     def __init__(self, job_id: int, where: str, *, state: str | None = None, message: str | None = None) -> None:
         if message is None and state is None:
@@ -150,7 +150,7 @@ class StorageError(QueueDBError):
         #: because the connection, BEGIN, COMMIT or a statement of the caller's failed, the function that was to run: a verb such as
         #: ``enqueue``, or a function of the store.
         self.statement_name = statement_name
-        #: True when the connection broke during COMMIT, so that nobody can know whether it took effect.
+        #: True when the connection broke during COMMIT, so that it is unknown whether it took effect.
         self.outcome_unknown = outcome_unknown
         #: True when the connection broke, none could be made, or the server takes no work: every other statement fails now, too.
         self.server_away = server_away
@@ -165,11 +165,11 @@ class PermanentStorageError(StorageError):
 
 
 def text_of(error: object) -> str:
-    """An error as text, also when its class, which may be the application's, cannot say it."""
+    """The text of an error, also if its class, which may be the application's, raises in ``__str__``."""
     try:
         return str(error)
     except Exception as another:  # noqa: BLE001 - the class is the application's own
-        return f"(its text cannot be had: {type(another).__name__})"
+        return f"(no text: {type(another).__name__})"
 
 
 def _first_sentence(cls: type) -> str:

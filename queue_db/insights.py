@@ -1,4 +1,4 @@
-"""What is stuck or slow, and why: read-only, for people."""
+"""Finds stuck or slow queues, workers, schedules and groups, with the reasons; read-only."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from queue_db.verbs.settle import UNKNOWN_GRACE
 #: Seconds for which a due job may wait, or a slot of a schedule, before it is called stuck.
 OVERDUE = 60.0
 
-#: Seconds without a word after which a worker is most likely dead: it should have said four.
+#: Seconds without a heartbeat after which a worker is probably dead: four or more are missing by then.
 SILENT = 30.0
 
-#: Queues that are told of, longest waiting first.
+#: Most queues in the findings, longest waiting first.
 MOST = 20
 
 
-#: Within so many seconds a job without a handler is looked at again by a worker: the longest wait is less.
+#: Within this many seconds a job without a handler is claimed again: its longest wait is shorter.
 PARKED = 90.0
 
-#: Jobs due and jobs to come of which the doctor asks whether they have a handler.
+#: Most due and scheduled jobs checked for a missing handler.
 LOOKED_AT = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A queue, worker, schedule or group that does not get on."""
+    """A queue, worker, schedule or group that makes no progress."""
 
     sentence: str
-    #: Nothing will change by itself. Otherwise it is slow, or somebody wants it so.
+    #: It does not get better by itself. Otherwise it is slow, or configured so.
     stuck: bool = False
 
 
 def findings(db: QueueDB) -> list[Finding]:
-    """Each queue, worker, schedule and group that does not get on, with the reason as far as it can be seen from here."""
+    """Each queue, worker, schedule and group that makes no progress, with the reason as far as the database shows it."""
     return [*_queues(db), *_parked(db), *_workers(db.workers()), *_schedules(db), *_groups(db)]
 
 
@@ -45,10 +45,10 @@ def _queues(db: QueueDB) -> Iterator[Finding]:
     rows = db.core.read(insights.overdue, round(OVERDUE * 1e6), MOST)
     if not rows:
         return
-    said = db.core.read(controls.read, [row.queue for row in rows])
+    controlled = db.core.read(controls.read, [row.queue for row in rows])
     workers = db.workers()
     for row in rows:
-        why = _why(row.queue, said.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
+        why = _why(row.queue, controlled.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
         waits = f"{row.jobs:,} jobs have been due for more than a minute, the oldest for {(row.read_at - row.oldest) / 1e6:,.0f} s"
         yield Finding(f"queue {row.queue!r}: {waits}: {why.sentence}", why.stuck)
 
@@ -72,16 +72,16 @@ def _parked(db: QueueDB) -> Iterator[Finding]:
         )
 
 
-def _why(queue: str, said: Controls, workers: list[WorkerInfo]) -> Finding:
-    if said.paused:
+def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
+    if controls.paused:
         return Finding(f"it is paused (queue-db resume {queue})")
     alive = [worker for worker in workers if worker.silent < SILENT]
     if not alive:
-        return Finding("no worker works on it (or its workers tell nothing of themselves, as loops of claim() do)", stuck=True)
+        return Finding("no registered worker serves it (loops of claim() do not register)", stuck=True)
     if all(worker.state != "working" for worker in alive):
         return Finding("all its workers are quiet or stopping", stuck=True)
-    limits = [] if said.concurrency is None else [f"{said.concurrency} at once"]
-    limits += [] if said.rate is None else [f"{said.rate} in {said.per:g} s"]
+    limits = [] if controls.concurrency is None else [f"{controls.concurrency} at once"]
+    limits += [] if controls.rate is None else [f"{controls.rate} in {controls.per:g} s"]
     if limits:
         return Finding(f"its {len(alive)} workers are held to {' and '.join(limits)} (queue-db limit {queue} --none removes that)")
     if all(worker.in_hand + worker.stuck >= sum(worker.queues.values()) for worker in alive):
@@ -102,7 +102,7 @@ def _workers(workers: list[WorkerInfo]) -> Iterator[Finding]:
             has = (
                 f"what it has in hand ({worker.in_hand}) comes back with the leases" if worker.in_hand else "it had nothing in hand"
             )
-            yield Finding(f"worker {worker.name!r} has said nothing for {worker.silent:,.0f} s: {has}")
+            yield Finding(f"worker {worker.name!r} has sent no heartbeat for {worker.silent:,.0f} s: {has}")
 
 
 def _groups(db: QueueDB) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The words of the package: states, verdicts, capabilities, a job as it is seen, what a claim wants and what it got."""
+"""The data types of the package: states, verdicts, capabilities, jobs, claim requests and results."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def to_micros(moment: datetime) -> int:
 
 
 class State(StrEnum):
-    """Where a job stands. *Retrying* is not a state of its own: it is SCHEDULED with attempts > 0."""
+    """State of a job. A job that waits for its retry is SCHEDULED with attempts > 0."""
 
     AVAILABLE = "available"  #: due: the next claim may take it (also when its lease has run out)
-    SCHEDULED = "scheduled"  #: waiting for its time: delayed, snoozed, or to be tried again
+    SCHEDULED = "scheduled"  #: not due yet: delayed, snoozed, or waiting for its retry
     RUNNING = "running"  #: leased by a worker
     BLOCKED = "blocked"  #: waiting for jobs before it in its group
     DEAD = "dead"  #: in the dead table; ``db.dead.redrive`` brings it back
 
 
 class Capability(StrEnum):
-    """What a database can do, so that a strategy or a removal can say what it needs."""
+    """Features of a database that strategies and removals may need."""
 
     SKIP_LOCKED = "SKIP LOCKED"
     ROW_LOCKS = "row locks"
@@ -58,7 +58,7 @@ class Capability(StrEnum):
 
 
 class Fault(StrEnum):
-    """What a database says when transactions get into each other's way."""
+    """Kinds of errors from colliding transactions."""
 
     DEADLOCK = "deadlock"
     SERIALIZATION = "serialization failure"  #: a row changed that this transaction had read
@@ -77,7 +77,7 @@ class DeathReason(StrEnum):
 
 
 class LeaseIdentity(Protocol):
-    """What names one lease for ever."""
+    """Identifies one lease."""
 
     @property
     def id(self) -> int: ...
@@ -86,10 +86,10 @@ class LeaseIdentity(Protocol):
 
 
 class Verdict(Enum):
-    """The answer to every settling verb. True in a condition when it took effect."""
+    """The result of every settling verb. True in a condition if it took effect."""
 
     APPLIED = "applied"  #: the change was made
-    LOST = "lost"  #: the lease was lost before; nothing was changed, another worker may be at it
+    LOST = "lost"  #: the lease was lost before: nothing changed, another worker may have the job
 
     def __bool__(self) -> bool:
         return self is Verdict.APPLIED
@@ -102,7 +102,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it was seen by ``get``, ``peek`` or ``dead.list``: a snapshot without verbs."""
+    """A job as read by ``get``, ``peek`` or ``dead.list``: a snapshot without verbs."""
 
     id: int
     queue: str
@@ -119,9 +119,9 @@ class Job:
     worker: str | None
     created_at: datetime
     last_error: str | None
-    group: str | None = None  #: of the jobs of one group so many run at once as the queue says, by default one
-    progress: float | None = None  #: how far its handler says that it is, 0 to 1
-    progress_note: str | None = None  #: and what else it says about that
+    group: str | None = None  #: jobs of one group run one at a time, or as many as the queue's limit allows
+    progress: float | None = None  #: last reported progress, 0 to 1
+    progress_note: str | None = None  #: note of the last progress report
 
     @property
     def fence(self) -> str:
@@ -172,8 +172,8 @@ class NewJob(NamedTuple):
     unique_key: str | None
     group_key: str | None
     callback_id: int | None
-    unique_for: int  #: its key stays taken for so long; 0: as long as it lives
-    after: int  #: due so long from now, …
+    unique_for: int  #: its key stays taken for this long; 0: until it leaves
+    after: int  #: due this long from now, …
     not_before: int  #: … and not before then
 
     @property
@@ -254,7 +254,7 @@ class ClaimResult:
 
 @dataclass(slots=True)
 class Counters:
-    """What happened at one :class:`QueueDB` since it was opened. Plain numbers, never reset."""
+    """Counts at one :class:`QueueDB` since it was opened; never reset."""
 
     claims: int = 0  #: calls of claim
     attempts: int = 0  #: rounds against the database: candidates read and taken once
@@ -299,7 +299,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What is kept of a completed job, until it expires."""
+    """A completed job with its retained result, until it expires."""
 
     id: int
     queue: str
@@ -315,7 +315,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as it told of itself a moment ago."""
+    """A registered worker, as of its last heartbeat."""
 
     name: str
     host: str
@@ -332,13 +332,13 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """How far a batch of jobs is."""
+    """Progress of a batch of jobs."""
 
     id: int
-    queue: str  #: where the job comes that is enqueued when all have left
+    queue: str  #: queue of its callback job
     jobs: int
-    pending: int  #: have not left
-    dead: int  #: have left as dead ones
+    pending: int  #: still in the queue
+    dead: int  #: dead
     cancelled: int
     created_at: datetime
 
@@ -359,12 +359,12 @@ class RetainedResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What is said about a queue as a whole; its workers heed it within a second."""
+    """The pause and the limits of a queue; workers obey them within a second."""
 
     paused: bool = False  #: nothing is claimed
     concurrency: int | None = None  #: most jobs in hand at once, over all workers
     rate: int | None = None  #: most jobs begun …
-    per: float | None = None  #: … in so many seconds, over all workers
+    per: float | None = None  #: … in this many seconds, over all workers
     per_group: int = 1  #: most jobs of one group in hand at once, over all workers
 
 
@@ -392,4 +392,4 @@ class QueueStats:
     by_kind: Mapping[str, KindStats]
     held: int = 0  #: claimed by streams that have not completed them; in none of the other counts
     blocked: int = 0  #: waiting for jobs before them in their groups
-    progress: float | None = None  #: mean of the running jobs whose handlers have said how far they are, 0 to 1
+    progress: float | None = None  #: mean progress of the running jobs that reported any, 0 to 1

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 #: Seconds within which workers obey the controls of a queue.
-HEED_WITHIN = 1.5
+OBEY_WITHIN = 1.5
 
 # Seconds between two reads of whether a paused queue is at rest.
 _BETWEEN_LOOKS = 0.05
@@ -329,7 +329,7 @@ class Queue:
             now = time.monotonic()
             running = self.stats().running
             quiet_since = None if running else quiet_since or now
-            if quiet_since is not None and now - quiet_since > HEED_WITHIN:
+            if quiet_since is not None and now - quiet_since > OBEY_WITHIN:
                 return True
             if running and now >= until:
                 return False

@@ -22,7 +22,7 @@ class Removal(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in options and reports."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class Removal(Protocol):
         ...
 
     def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-        """Let the jobs leave whose ``(id, version)`` still holds; return their ids.
+        """Remove the jobs that are still at their ``(id, version)``; return their ids.
 
         ``connection`` may commit each statement by itself: several that belong together begin with
         ``store.dialect.begin(connection)``. What :mod:`queue_db.store.settle` offers does so where it must.

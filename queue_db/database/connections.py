@@ -1,4 +1,4 @@
-"""Connections that stay open between two uses: to open and close one costs as much as claiming a job does in Python."""
+"""Connections that stay open between two uses: checking one out of the pool costs as much Python time as a claim."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine
 class Connections:
     """The connections of one engine, each used by one caller at a time.
 
-    :param keep: how many may stay open while nobody uses them. 0: each goes back to the engine's pool, as it must where the engine
-        is somebody else's, or where the pool minds the thread.
+    :param keep: how many stay open while idle. 0: each returns to the engine's pool, as it must if the engine is the caller's or
+        the pool binds connections to threads.
     """
 
     def __init__(self, engine: Engine, keep: int) -> None:
@@ -34,7 +34,7 @@ class Connections:
             self.put_back(connection)
 
     def take(self) -> Connection:
-        """A connection for the caller alone, until it is put back."""
+        """A connection for the caller alone, until :meth:`put_back`."""
         if self._process != os.getpid():
             # We are a fork: these are our parent's.
             self._idle = deque()
@@ -46,7 +46,7 @@ class Connections:
             return self._engine.connect()
 
     def put_back(self, connection: Connection) -> None:
-        """The caller is done with it, whatever has become of it."""
+        """Return a connection in any state; a broken one is closed."""
         if len(self._idle) < self._keep and not (connection.closed or connection.invalidated or connection.in_transaction()):
             self._idle.append(connection)
         else:
@@ -56,7 +56,7 @@ class Connections:
                 self._drop()
 
     def _drop(self) -> None:
-        """Throw away what is idle: where one connection has broken, or leads to the wrong server, so most likely do the others."""
+        """Close the idle connections: if one broke or leads to the wrong server, the others probably do too."""
         with suppress(IndexError):  # another thread has taken the last one
             while self._idle:
                 connection = self._idle.pop()
@@ -64,6 +64,6 @@ class Connections:
                 connection.close()
 
     def close(self) -> None:
-        """Give back what is idle."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()

@@ -1,4 +1,4 @@
-"""One database: opened, checked, and the only place that begins transactions and runs them again."""
+"""One database: opens and checks it; the only place that begins and retries transactions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: How often a transaction is run in all when the database asks to try again, and for how long (seconds). The waits between
-#: add up to three seconds: enough for a server to restart after a crash.
+#: Most runs of one transaction while the database asks to try again, and for how long (seconds). The waits add up to three
+#: seconds: enough for a server to restart after a crash.
 ATTEMPTS = 10
 RETRY_SECONDS = 30.0
 
@@ -48,7 +48,7 @@ RETRY_SECONDS = 30.0
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 1.0
 
-# stamina reports every retry; without a handler Python would print that on stderr. Who wants to see it adds one.
+# stamina logs every retry; without a handler Python would print that on stderr.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 #: The counter of each kind of error.
@@ -65,11 +65,10 @@ URL_VARIABLE = "QUEUE_DB_URL"
 
 
 def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
-    """The URL with our driver where it names none.
+    """The URL, with our driver if it names none.
 
     :param asynchronous: a driver for asyncio.
-    :raises ConfigurationError: for text that is no URL, a scheme that nobody serves, or a driver that is not installed or of the
-        other sort.
+    :raises ConfigurationError: the text is not a URL, the scheme is unknown, or the driver is not installed or of the other sort.
     """
     try:
         parsed = make_url(url)
@@ -111,7 +110,7 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
 
 
 def wrong_sort(given: str, instead: str, *, asynchronous: bool) -> str:
-    """What to say to whoever brings a driver or an engine that waits in the other way."""
+    """The refusal of a driver or engine of the other sort: asyncio or not."""
     if asynchronous:
         return f"{given} is not for asyncio: use {instead} here, or queue_db.QueueDB"
     return f"{given} is for asyncio: use {instead} here, or queue_db.aio.AsyncQueueDB"
@@ -122,7 +121,7 @@ def _with_driver(family: str, driver: str | None) -> str:
 
 
 class _Counting:
-    """Counters for one thread at a time: ``+=`` alone loses what another adds between its reading and writing."""
+    """Counters for one thread at a time: a bare ``+=`` can lose the increment of another thread."""
 
     __slots__ = ("_counters", "_lock")
 
@@ -141,7 +140,7 @@ class _Counting:
 class Database:
     """An engine, its dialect, and transactions on it."""
 
-    #: Whether it waits on an event loop; then everything here runs in greenlets of SQLAlchemy's.
+    #: Whether it waits on an event loop; then everything here runs in SQLAlchemy greenlets.
     asynchronous: ClassVar[bool] = False
 
     def __init__(self, target: str | URL | Engine, *, pool_size: int = 5, max_overflow: int = 45) -> None:
@@ -181,15 +180,15 @@ class Database:
                 kind = TransientStorageError if down else PermanentStorageError
             raise kind(f"cannot open {self.url}: {error}", sqlstate=error.sqlstate, statement_name="connect") from error.__cause__
         except OSError as error:
-            # How some drivers say that nobody is there; and what they say of a certificate or a file that is wrong.
+            # Some drivers raise it when no server answers, and for a wrong certificate or file.
             self._dispose(engine)
-            told = str(error) or type(error).__name__
+            detail = str(error) or type(error).__name__
             away = type(error) is OSError or isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
             raise (TransientStorageError if away else PermanentStorageError)(
-                f"cannot open {self.url}: {told}", statement_name="connect"
+                f"cannot open {self.url}: {detail}", statement_name="connect"
             ) from error
         except (TypeError, RuntimeError) as error:
-            # How drivers say that they do not know a parameter of the URL, or lack a package for what the server asks of them.
+            # Drivers raise these for an unknown URL parameter, or if they lack a package that the server requires.
             self._dispose(engine)
             raise ConfigurationError(f"cannot open {self.url}: {error}") from error
         except BaseException:
@@ -209,7 +208,7 @@ class Database:
         return create_engine(url, **options)
 
     def pause(self, seconds: float) -> None:
-        """Let time pass. Whatever waits for anything but the database waits here."""
+        """Sleep. Every wait for anything but the database goes through here."""
         time.sleep(seconds)
 
     def _tries(self, **options: Any) -> Iterator[AbstractContextManager[object]]:
@@ -221,7 +220,7 @@ class Database:
         return pool_size if self.made_here and isinstance(self.engine.pool, QueuePool) else 0
 
     def _meet(self, connection: Connection) -> None:
-        """Learn what the server is (the first connection tells SQLAlchemy) and refuse one that is too old."""
+        """Read the server's version and capabilities from the first connection; refuse one that is too old."""
         sql = connection.dialect
         self.capabilities: frozenset[Capability] = self.dialect.capabilities(sql)
         self.server = self.dialect.server(sql)
@@ -237,14 +236,14 @@ class Database:
         if self.made_here:
             engine.dispose()
 
-    def require(self, needs: frozenset[Capability], asker: str) -> None:
-        """Refuse what this server cannot do.
+    def require(self, needs: frozenset[Capability], user: str) -> None:
+        """Check that the server has these capabilities; ``user``: the strategy or removal that needs them.
 
-        :raises UnsupportedError: naming the capability.
+        :raises UnsupportedError: it lacks one of them.
         """
         for capability in sorted(needs - self.capabilities):
             raise UnsupportedError(
-                f"{asker} needs {capability.value}, which {self.server} does not have",
+                f"{user} needs {capability.value}, which {self.server} does not have",
                 capability=capability.value,
                 dialect=self.engine.dialect.name,
             )
@@ -259,14 +258,14 @@ class Database:
         direct: bool = False,
         repeatable: bool = False,
     ) -> _T:
-        """Run ``work`` in a transaction of its own and commit; run it again when the database asks for that.
+        """Run ``work`` in a transaction of its own and commit; retry it while the database asks to try again.
 
-        An error while COMMIT runs is not retried: whether it took effect is unknown (``outcome_unknown``).
+        An error during COMMIT is not retried: its outcome is unknown (``outcome_unknown``).
 
         :param direct: ``work`` is one statement, or begins its transaction itself (``dialect.begin``): no BEGIN and COMMIT around
             it where connections do without. Its outcome is unknown too if the connection breaks.
-        :param repeatable: running it twice does no harm, so an unknown outcome is no reason not to run it again.
-        :raises StorageError: when the database refuses, or still asks to try again after the last attempt.
+        :param repeatable: running it twice does no harm, so an unknown outcome is retried too.
+        :raises StorageError: the database refuses, or still asks to try again after the last attempt.
         """
         again = _again_anyway if repeatable else _again
         try:
@@ -301,23 +300,23 @@ class Database:
             raise
         except SQLAlchemyError as error:
             if connection is not None:
-                self._leave(connection, error)
-            raise self._told(error, name) from error
+                self._drop_if_read_only(connection, error)
+            raise self._translated(error, name) from error
         finally:
             if connection is not None:
                 self.connections.put_back(connection)
 
-    def _leave(self, connection: Connection, error: BaseException) -> None:
-        """Throw the connections away if they lead to a server that takes no changes: the address may lead to another one by now."""
-        told = error.__cause__ if isinstance(error, StorageError) else error
-        if isinstance(told, SQLAlchemyError) and self.dialect.leads_astray(told) and not connection.invalidated:
-            connection.invalidate(told)
+    def _drop_if_read_only(self, connection: Connection, error: BaseException) -> None:
+        """Close all connections if their server takes no writes: after a failover the address may lead to another one."""
+        cause = error.__cause__ if isinstance(error, StorageError) else error
+        if isinstance(cause, SQLAlchemyError) and self.dialect.leads_astray(cause) and not connection.invalidated:
+            connection.invalidate(cause)
             connection.engine.dispose()
 
     def check_open(self) -> None:
-        """Nothing, unless this has been closed.
+        """Check that this has not been closed.
 
-        :raises ConfigurationError: it has.
+        :raises ConfigurationError: it has been.
         """
         if self.closed:
             raise ConfigurationError(f"this QueueDB is closed ({self.url}): use it inside its with block, or open another")
@@ -327,8 +326,8 @@ class Database:
         try:
             return self.connections.take()
         except (RuntimeError, OSError) as error:
-            # It was open before, so the driver was good enough: a server that has restarted wants to see the password anew, and
-            # not without TLS. Somebody else may show it. Or nobody answers, and the driver says so in the system's words.
+            # The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over
+            # TLS once. Or no server answers, and the driver raises the system's error.
             raise TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True) from error
 
     def _direct(self, connection: Connection, work: Callable[[Connection], _T], name: str, *, write: bool) -> _T:
@@ -359,7 +358,7 @@ class Database:
                 with self._transaction(connection, name, write=write):
                     yield connection
             except (SQLAlchemyError, StorageError) as error:
-                self._leave(connection, error)
+                self._drop_if_read_only(connection, error)
                 raise
             finally:
                 self.connections.put_back(connection)
@@ -387,9 +386,9 @@ class Database:
             raise
 
     def _in_doubt(self, error: DBAPIError, name: str, during: str) -> TransientStorageError:
-        problem = self._told(error, name)
+        problem = self._translated(error, name)
         return TransientStorageError(
-            f"{problem}: the connection broke during {during}, so nobody knows whether it took effect; "
+            f"{problem}: the connection broke during {during}, so it is unknown whether it took effect; "
             'a unique_key with on_duplicate="skip" makes an enqueue safe to repeat',
             sqlstate=problem.sqlstate,
             statement_name=name,
@@ -398,16 +397,16 @@ class Database:
         )
 
     def listen(self, channel: str) -> Listener | None:
-        """A connection that hears what is notified on ``channel``, for the caller alone; None where there is no such thing."""
+        """A connection of its own that receives notifications on ``channel``; None if the database has none."""
         self.check_open()
         with self._errors("listen"):
             return self.dialect.listen(self.engine, channel)
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:
-        """The caller's connection, in the caller's transaction: nothing is committed, nothing is run again.
+        """The caller's connection, in the caller's transaction: nothing is committed or retried.
 
-        :raises ConfigurationError: it is no connection, leads to another kind of database, or has no transaction.
+        :raises ConfigurationError: it is not a connection, leads to another kind of database, or has no transaction.
         """
         self.check_open()
         with self._errors(name):
@@ -433,23 +432,23 @@ class Database:
         except QueueDBError:
             raise
         except SQLAlchemyError as error:
-            raise self._told(error, name) from error
+            raise self._translated(error, name) from error
 
-    def _told(self, error: SQLAlchemyError, name: str) -> StorageError:
-        """Our exception for SQLAlchemy's, counted."""
+    def _translated(self, error: SQLAlchemyError, name: str) -> StorageError:
+        """Our exception for SQLAlchemy's; counts it."""
         counter = COUNTED[self.dialect.fault(error)]
         with self.counting as counters:
             setattr(counters, counter, getattr(counters, counter) + 1)
         if isinstance(error, DBAPIError):
-            told = self.dialect.translate(error, name)
-            told.statement_name = _running(error) or name
-            return told
+            translated = self.dialect.translate(error, name)
+            translated.statement_name = _running(error) or name
+            return translated
         if isinstance(error, PoolTimeoutError):
             return TransientStorageError(f"{name}: no free connection in the pool", statement_name=name)
         return PermanentStorageError(f"{name}: {type(error).__name__}", statement_name=name)
 
     def close(self) -> None:
-        """Close the connections of an engine that we made; a caller's engine stays open. Nothing can be run here any more."""
+        """Close the connections of an engine that we made; a caller's engine stays open. Nothing runs here afterwards."""
         self.closed = True
         self.connections.close()
         self._dispose(self.engine)

@@ -1,4 +1,4 @@
-"""No password in a log, a ``repr``, a report, an error or on the screen: the one place that knows what must not be shown."""
+"""Masks passwords for logs, ``repr``, reports, errors and the screen: the only place that does."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sqlalchemy.exc import ArgumentError
 
 MASK = "***"
 
-# Shorter pieces are too likely to be parts of other words, and masking those would tell more than it hides.
+# Shorter pieces are often parts of other words, and masking those would show more than it hides.
 _SHORTEST = 3
 
-# Not the example of our own messages; where that is somebody's password, it is among the secrets.
+# Except the example in our own messages; if it is the real password, it is among the secrets.
 _CREDENTIALS = re.compile(r"(://[^\s:/@]*):(?!password@host\b[^\s@]*(?:\s|$))[^\s]*@")
 
 # In names of options that hold a secret; passfile, sslkey and the like name files.
@@ -24,12 +24,12 @@ _IN_QUERY = re.compile(rf"([?&;](?:[^\s=&;?]*?(?:{_WORDS})[^\s=&;?]*|pass)=)[^\s
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option of that name holds what must not be shown."""
+    """Whether an option with this name holds a secret."""
     return _SECRET.search(name) is not None
 
 
 def masked(url: URL | str) -> str:
-    """The URL for people: passwords, in their place or in the query, shown as ``***``."""
+    """The URL with its passwords, also those in the query, as ``***``."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -45,7 +45,7 @@ def masked(url: URL | str) -> str:
 def has_stray_at(url: URL | str, parsed: URL) -> bool:
     """Whether the password may hold an @ that is not escaped: for parsers it ends there, and the rest of it is something else.
 
-    :param parsed: what was made of ``url``.
+    :param parsed: the parsed ``url``.
     """
     if parsed.host is not None and "@" in parsed.host:
         return True
@@ -61,7 +61,7 @@ def _names_server(url: URL) -> bool:
 
 
 def secrets_in(url: str | URL | Sequence[str] | None) -> list[str]:
-    """What of ``url``, or of several, must not be shown, longest first. A text need not be a URL that anybody can parse."""
+    """The secret parts of one or several URLs, longest first. The text need not be a valid URL."""
     if isinstance(url, URL):
         url = url.render_as_string(hide_password=False)
     if not url:
@@ -82,7 +82,7 @@ def secrets_in(url: str | URL | Sequence[str] | None) -> list[str]:
 
 
 def mask(text: str, secrets: Sequence[str]) -> str:
-    """``text`` without the secrets, and without anything that stands where passwords stand in URLs."""
+    """``text`` without these secrets, and without anything in the place of a password in a URL."""
     text = _CREDENTIALS.sub(rf"\1:{MASK}@", text)
     text = _IN_QUERY.sub(rf"\1{MASK}", text)
     for secret in secrets:

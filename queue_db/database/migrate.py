@@ -1,6 +1,6 @@
 """The schema's migrations: find the scripts, run them, check the version, print the DDL.
 
-Alembic is imported only when something is migrated; looking at the version needs nothing but SQLAlchemy.
+Alembic is imported only for a migration; reading the version needs only SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 log = logging.getLogger("queue_db")
 
-#: Alembic's filter: (object, name, type, reflected, compare_to) → whether autogenerate looks at it.
+#: Alembic's filter: (object, name, type, reflected, compare_to) → whether autogenerate compares it.
 IncludeObject = Callable[[Any, str | None, str, bool, Any], bool]
 
 # Of the view for people: whatever has these is ours.
@@ -72,14 +72,14 @@ _VIEW_COLUMNS = frozenset(
     )
 )
 
-# Looks for tables that another process is making, and the pause between them (seconds).
+# Checks for tables that another process is creating, and the pause between them (seconds).
 _LOOKS = 20
 _BETWEEN_LOOKS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """What the database says about the version of its tables."""
+    """The version of the tables, as stored in the database."""
 
     #: The latest migration that was run; None where the tables were never made.
     revision: str | None
@@ -313,7 +313,7 @@ def _check_name(directory: ScriptDirectory, revision: object) -> None:
 
 
 def _refuse_foreign(connection: Connection, tables: Tables) -> None:
-    """Do not take somebody else's ``jobs`` for ours; one of ours without a version is a migration that was cut off."""
+    """Refuse a foreign table called ``jobs``. One of ours without a version comes from an interrupted migration."""
     inspector = inspect(connection)
     for ours in (tables.jobs, tables.dead):
         if not inspector.has_table(ours.name, schema=ours.schema):
@@ -390,7 +390,7 @@ def include_object(table: str = "jobs", schema: str | None = None, *, also: Incl
     names = {one.name for one in ours.metadata.tables.values()} | {ours.version}
 
     def include(found: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
-        # What hangs on a table (indexes, columns) is not asked for when its table is left out.
+        # Alembic asks for no indexes or columns of a table that is left out.
         if reflected and compare_to is None and name in names and getattr(found, "schema", None) == schema:
             return False
         return also is None or also(found, name, type_, reflected, compare_to)

@@ -1,6 +1,6 @@
-"""Every job that goes to the dead table: one log record, one count, and one call of each listener.
+"""Jobs that die: for each one log record, one count, and one call of each listener.
 
-The verbs report here after their transactions have committed, so nothing is reported that did not happen.
+The verbs report them here after their transactions have committed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_ERROR = 500
 
 @dataclass(frozen=True, slots=True)
 class StreamedJob:
-    """A job that died as one of a stream's batch: what is known of it."""
+    """A job that died in a batch of a stream."""
 
     id: int
     queue: str
@@ -44,13 +44,13 @@ class Death:
 
 
 Listener = Callable[[Death], None]
-"""Called with each death, in the thread that caused it. What it raises is logged and changes nothing."""
+"""Called with each death, in the thread that caused it. Its exceptions are logged and have no effect."""
 
 
 class Deaths:
-    """The deaths that one :class:`QueueDB` has caused.
+    """Reports the deaths caused through one :class:`QueueDB`.
 
-    :param worker: returns the name that log records show; it is another one after a fork.
+    :param worker: returns the worker name for log records; it changes after a fork.
     """
 
     def __init__(self, database: Database, worker: Callable[[], str]) -> None:
@@ -69,7 +69,7 @@ class Deaths:
     def record(self, deaths: Iterable[Death], *, kept: bool = True) -> None:
         """Log, count and report each of these.
 
-        :param kept: they are in the dead table; False: they are gone.
+        :param kept: whether they are in the dead table; False: they are gone.
         """
         for death in deaths:
             if kept:
@@ -98,7 +98,7 @@ class Deaths:
 
     @contextmanager
     def of_batches(self, store: Store) -> Iterator[Store]:
-        """A store for functions of streams; the jobs that they bury are reported at the end of the block, which commits within."""
+        """A store for functions of streams. The block runs and commits them; at its end the jobs that they buried are reported."""
         watched = replace(store, buried={})
         yield watched
         self.record(
@@ -108,7 +108,7 @@ class Deaths:
 
     def _fields(self, death: Death, *, kept: bool) -> dict[str, Any]:
         job = death.job
-        # The claim that found the attempts used up was none.
+        # The claim that found an exhausted job counts as no attempt.
         no_attempt = kept and death.reason is DeathReason.EXHAUSTED
         return {
             "job_id": job.id,

@@ -1,1 +1,1 @@
-"""What is done with jobs: each verb makes new ones, claims, settles or looks, in a transaction of its own or a caller's."""
+"""The verbs: enqueue, claim, settle and inspect jobs, in a transaction of their own or the caller's."""

@@ -1,4 +1,4 @@
-"""What goes into a queue: arguments checked, payloads encoded, iterables cut into chunks."""
+"""New jobs: arguments checked, payloads encoded, iterables cut into chunks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ CHUNK = 1000
 #: The keyword arguments of ``enqueue`` that belong to one job.
 OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts", "headers", "group", "unique_for"})
 
-#: Those of the job that comes after a batch.
+#: The options of the callback job of a batch.
 CALLBACK_OPTIONS = frozenset({"priority", "max_attempts", "headers"})
 
 _SINGLE, _PAIR, _TRIPLE = 1, 2, 3
 
-# Kinds to remember: a program has few.
+# Kinds in the cache: a program has few.
 _KINDS = 1000
 _HEADER_CODEC = JSONCodec()
 
 
 def policy(on_duplicate: str) -> OnDuplicate:
-    """The policy of that name.
+    """The policy with this name.
 
-    :raises ArgumentError: for another name.
+    :raises ArgumentError: there is none.
     """
     try:
         return OnDuplicate(on_duplicate)
@@ -42,9 +42,9 @@ def policy(on_duplicate: str) -> OnDuplicate:
 
 
 def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
-    """The policy of that name for one job.
+    """The policy with this name, for one job.
 
-    :raises ArgumentError: for another name, or one that says something about a key which the job does not have.
+    :raises ArgumentError: the name is unknown, or needs a unique key that the job does not have.
     """
     found = policy(on_duplicate)
     if job.unique_key is None and found is not OnDuplicate.RAISE:
@@ -53,12 +53,12 @@ def policy_for(job: NewJob, on_duplicate: str) -> OnDuplicate:
 
 
 def due_at_once(job: NewJob) -> bool:
-    """Whether the job waits for nothing but a worker."""
+    """Whether the job is due when it is enqueued."""
     return not job.after and not job.not_before
 
 
 def _stamped(item: Any, stamp: Mapping[str, Any]) -> Any:
-    """The item with these headers, unless it has them; what is no item is left to be refused."""
+    """The item with these headers, its own first; a malformed item is returned as it is, and refused later."""
     if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
         return item
     options = item[2] if len(item) == _TRIPLE else {}
@@ -73,7 +73,7 @@ class JobBuilder:
 
     :param queue: its name, checked before.
     :param max_payload: bytes, encoded.
-    :param schemas: what payloads of a kind must look like.
+    :param schemas: payload schemas by kind.
     """
 
     def __init__(self, queue: str, codec: Codec, max_payload: int, schemas: Mapping[str, Schema] = MappingProxyType({})) -> None:
@@ -81,13 +81,13 @@ class JobBuilder:
         self._schemas = schemas
         self._codec = codec
         self._max_payload = max_payload
-        # Of each kind a job without options: all is checked but the payload.
+        # A job without options per kind: everything but its payload is checked already.
         self._plain: dict[str, NewJob] = {}
 
     def job(self, kind: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
         """One job, checked and encoded.
 
-        :raises ArgumentError, PayloadError: naming what is wrong.
+        :raises ArgumentError, PayloadError: the message names the wrong argument.
         """
         arguments.name("kind", kind, KIND_LENGTH)
         key, group = options.get("unique_key"), options.get("group")
@@ -108,9 +108,9 @@ class JobBuilder:
         )
 
     def callback(self, then: Any, stamp: Mapping[str, Any] | None = None) -> NewJob:
-        """The job that comes after others; ``stamp``: headers that it gets if it has not got them.
+        """The callback job of a batch; ``stamp``: headers to add, its own first.
 
-        :raises ArgumentError, PayloadError: naming what is wrong.
+        :raises ArgumentError, PayloadError: the message names the wrong argument.
         """
         if not isinstance(then, tuple | list) or len(then) not in (_SINGLE, _PAIR, _TRIPLE):
             raise ArgumentError(f"then={arguments.shown(then)}: must be (kind, payload) or (kind, payload, options)")
@@ -147,7 +147,7 @@ class JobBuilder:
         return self.job(kind, payload, options)
 
     def _plain_job(self, kind: str, payload: Any) -> NewJob:
-        """A job without options: most are, and of many."""
+        """A job without options, the most frequent case, by the cache."""
         plain = self._plain.get(kind) if type(kind) is str else None
         if plain is None:
             job = self.job(kind, payload, {})

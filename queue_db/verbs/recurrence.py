@@ -27,7 +27,7 @@ class Rule(Protocol):
 
 
 class Interval:
-    """Every so many microseconds, counted from a slot."""
+    """A fixed interval in microseconds, counted from a slot."""
 
     def __init__(self, micros: int) -> None:
         self.micros = micros
@@ -47,7 +47,7 @@ class Cron:
     """A line of cron: five fields, or six, of which the first are seconds.
 
     Around a change of the clock it does as Debian's cron: what falls into the hour that is left out happens at its end; what is at
-    a fixed hour happens once; what is every so many minutes goes on through the hour that comes twice.
+    a fixed hour runs once; intervals of minutes go on through the repeated hour.
     """
 
     def __init__(self, line: str, zone: str) -> None:

@@ -1,4 +1,4 @@
-"""The verbs that end or extend leases: what each changes, and how many of them took effect."""
+"""The verbs that end or extend leases, and the counts of those that took effect."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.verbs.settle")
 
-#: Longest stored reason, characters: what a list can show.
+# Longest stored error text, characters: a list can show it.
 _MAX_ERROR = 10_000
 
 # Longest stored traceback, characters: its end.
 _MAX_TRACE = 8_000
 
-#: Seconds that a job waits for a worker with a handler for its kind, unless its worker says otherwise; then it is dead.
+#: Seconds that a job waits for a worker with a handler for its kind, unless the worker sets another time; then it is dead.
 UNKNOWN_GRACE = 3600.0
 
-# Seconds until a job without a handler is claimed again: at first, and at most. In between it is half the time that it has waited.
+# Seconds until a job without a handler is claimed again: at first, at most. In between, half the time that it has waited.
 _UNKNOWN_WAITS = (1.0, 60.0)
 
 _V = TypeVar("_V")
 
-# What a job waits for whose backoff failed.
+# The wait of a job whose backoff raised.
 _DEFAULT_BACKOFF = backoff.exponential()
 
 
 class _Failure(NamedTuple):
-    """What a failed attempt leaves behind."""
+    """The records of one failed attempt."""
 
     text: str
-    #: Of the table of failed attempts.
+    #: For the table of failed attempts.
     row: dict[str, Any]
     #: Microseconds until the next attempt; None: it was the last.
     delay: int | None
@@ -107,7 +107,7 @@ class Settle:
     ) -> list[Verdict]:
         """They come back after ``retry_in`` seconds or the backoff; those out of attempts go to the dead table.
 
-        :param last: whether this was the last attempt, by job; default: as its ``max_attempts`` says.
+        :param last: whether this was the last attempt, for each job; default: by its ``max_attempts``.
         """
         jobs = self._checked(jobs)
         texts = _error_texts(error, len(jobs))
@@ -153,11 +153,11 @@ class Settle:
         return self._settle(jobs, fail, change, lambda job_id: Departure.DEAD if is_last(job_id) else None, death=death)
 
     def _backoff(self, job: LeasedJob) -> int:
-        """Microseconds until the next attempt. A backoff that fails counts for this job only: it waits as by default."""
+        """Microseconds until the next attempt. If the backoff raises, this job waits as by default."""
         try:
             return arguments.seconds("retry_after", self._core.retry_after(job.attempts))
         except Exception:
-            log.exception("retry_after failed for attempt %d of %r: the default backoff is taken", job.attempts, job)
+            log.exception("retry_after failed for attempt %d of %r: it waits by the default backoff", job.attempts, job)
             return arguments.seconds("retry_after", _DEFAULT_BACKOFF(job.attempts))
 
     def snooze(self, jobs: Sequence[LeasedJob], delay: int) -> list[Verdict]:
@@ -396,7 +396,7 @@ def _settled(job: LeasedJob, verb: str, death: Callable[[LeasedJob], Death | Non
 
 
 def _error_texts(error: BaseException | str | Sequence[BaseException | str], jobs: int) -> list[str]:
-    """A reason for each of so many jobs."""
+    """One error text for each job."""
     if not isinstance(error, Sequence) or isinstance(error, str):
         return [_error_text(error)] * jobs
     texts = [_error_text(one) for one in error]
@@ -406,7 +406,7 @@ def _error_texts(error: BaseException | str | Sequence[BaseException | str], job
 
 
 def _error_text(error: BaseException | str) -> str:
-    """The reason as it is stored: the exception's type and text, cut."""
+    """The error as stored: the exception's type and text, cut."""
     if isinstance(error, BaseException):
         error = f"{type(error).__name__}: {text_of(error)}"
     if not isinstance(error, str):
@@ -415,12 +415,12 @@ def _error_text(error: BaseException | str) -> str:
 
 
 def _current(jobs: Sequence[LeasedJob], values: Sequence[_V]) -> list[tuple[LeasedJob, _V]]:
-    """Each job and its value, by version: of a job that is there with a lost lease and with its next one, the current is last."""
+    """Each job with its value, by version: if a job is given with a lost lease and its next one, the current lease is last."""
     return sorted(zip(jobs, values, strict=True), key=lambda each: each[0].version)
 
 
 def _limits(jobs: Sequence[LeasedJob]) -> dict[int, int] | None:
-    """``max_attempts`` by job, where a handler has another than one of the rows."""
+    """``max_attempts`` by job; None: no handler sets a limit of its own."""
     return (
         {job.id: limit for job, limit in _current(jobs, [job.max_attempts for job in jobs])}
         if any(job.limited for job in jobs)
@@ -429,7 +429,7 @@ def _limits(jobs: Sequence[LeasedJob]) -> dict[int, int] | None:
 
 
 def _unknown_wait(waited: int, grace: int) -> int:
-    """Microseconds until a job without a handler is looked at again, which has waited for so many."""
+    """Microseconds until a job without a handler is claimed again, after ``waited`` microseconds."""
     shortest, longest = (seconds * 1e6 for seconds in _UNKNOWN_WAITS)
     wait = min(longest, max(shortest, waited / 2)) * random.uniform(0.8, 1.2)
     return round(min(wait, max(grace - waited, 0)))

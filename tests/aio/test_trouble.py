@@ -176,7 +176,7 @@ async def test_a_verdict_survives_a_connection_that_breaks_at_its_commit(
 async def test_an_enqueue_whose_commit_is_in_doubt_says_so(mail: AsyncQueue, far: Callable[[], Any], proxy: Proxy) -> None:
     async with far() as queue:
         Once(queue, "COMMIT", proxy.cut)
-        with pytest.raises(TransientStorageError, match="nobody knows whether it took effect") as doubt:
+        with pytest.raises(TransientStorageError, match="it is unknown whether it took effect") as doubt:
             await queue.enqueue("k", unique_key="order 7")
         assert doubt.value.outcome_unknown
         await queue.enqueue("k", unique_key="order 7", on_duplicate="skip")

@@ -224,7 +224,7 @@ def test_an_enqueue_whose_commit_is_in_doubt_says_so_and_its_key_makes_it_safe(
         proxy.swallow("COMMIT")
     else:
         Once(far, "COMMIT", proxy.cut)
-    with pytest.raises(TransientStorageError, match="nobody knows whether it took effect") as doubt:
+    with pytest.raises(TransientStorageError, match="it is unknown whether it took effect") as doubt:
         far.enqueue("k", "once", unique_key="order 7")
     assert doubt.value.outcome_unknown
     again = far.enqueue("k", "once", unique_key="order 7", on_duplicate="skip")
@@ -267,7 +267,7 @@ def test_a_completion_whose_reply_and_lease_are_lost_does_not_guess(
         late = LeasedJob(job._row, settable.queue(name), settable.codec, job.token)
         settable.check()  # connected
         proxy.swallow(decides(kind, "complete"))
-        with pytest.raises(StorageError, match="nobody knows whether it took effect") as doubt:
+        with pytest.raises(StorageError, match="it is unknown whether it took effect") as doubt:
             late.complete()
     assert doubt.value.outcome_unknown
 
@@ -275,7 +275,7 @@ def test_a_completion_whose_reply_and_lease_are_lost_does_not_guess(
 def test_a_pop_whose_reply_is_lost_says_so(kind: str, db: QueueDB, far: Queue, proxy: Proxy) -> None:
     far.enqueue("k")
     proxy.swallow("COMMIT")
-    with pytest.raises(StorageError, match="nobody knows whether it took effect"):
+    with pytest.raises(StorageError, match="it is unknown whether it took effect"):
         far.pop()
     assert rows(db, far.name) == []
 

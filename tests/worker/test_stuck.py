@@ -65,7 +65,7 @@ def test_each_reason_is_named(ours, clock):
     mail.enqueue_many([("n", None)] * 3)
     clock.advance(100)
     (said,) = stuck(ours)
-    assert said.startswith("queue 'mail': 3 jobs have been due for more than a minute, the oldest for 100 s: no worker works on it")
+    assert said.startswith("queue 'mail': 3 jobs have been due for more than a minute, the oldest for 100 s: no registered worker serves it")
     worker(ours)
     assert "its 1 workers do not keep up" in stuck(ours)[0]
     worker(ours, in_hand=4)
@@ -91,7 +91,7 @@ def test_a_silent_worker_and_a_late_schedule(ours, clock):
     ours.schedules.set("often", "mail", "n", every=10)
     clock.advance(200)
     silent, late = stuck(ours)
-    assert silent == "worker 'w' has said nothing for 200 s: what it has in hand (2) comes back with the leases"
+    assert silent == "worker 'w' has sent no heartbeat for 200 s: what it has in hand (2) comes back with the leases"
     assert late.startswith("schedule 'often' is 190 s late: no worker carries schedules out")
     ours.schedules.pause("often")
     assert len(stuck(ours)) == 1

@@ -92,7 +92,7 @@ def test_an_outcome_that_makes_no_sense_counts_for_its_own_job_only(queue):
     assert all(verdicts.values()), verdicts
     stats = queue.stats()
     assert (stats.available, stats.scheduled, stats.running, stats.dead) == (0, 4, 0, 1)
-    assert queue.get(jobs[1].id).last_error == "SaysNothingError: (its text cannot be had: RuntimeError)"
+    assert queue.get(jobs[1].id).last_error == "SaysNothingError: (no text: RuntimeError)"
     assert queue.get(jobs[2].id).last_error == "5"
 
 
