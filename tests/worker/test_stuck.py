@@ -65,7 +65,9 @@ def test_each_reason_is_named(ours, clock):
     mail.enqueue_many([("n", None)] * 3)
     clock.advance(100)
     (said,) = stuck(ours)
-    assert said.startswith("queue 'mail': 3 jobs have been due for more than a minute, the oldest for 100 s: no registered worker serves it")
+    assert said.startswith(
+        "queue 'mail': 3 jobs have been due for more than a minute, the oldest for 100 s: no registered worker serves it"
+    )
     worker(ours)
     assert "its 1 workers do not keep up" in stuck(ours)[0]
     worker(ours, in_hand=4)
