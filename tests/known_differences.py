@@ -14,7 +14,7 @@ DIFFERENCES: dict[str, tuple[frozenset[str], str]] = {
         frozenset({"sqlite"}),
         "a transaction that has read an old snapshot cannot write; while one writes, others cannot",
     ),
-    "taken out in two steps": (
+    "deleted in two steps": (
         frozenset({"sqlite", "mysql", "mariadb"}),
         "a claim updates the rows and deletes them in the same transaction",
     ),

@@ -81,6 +81,7 @@ def main() -> int:
     """Run what the command line asks for; 1 if the cut of the grid loses a mutant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--areas", nargs="+", choices=AREAS, default=list(AREAS))
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="only mutants with such a path")
     parser.add_argument("--sample", type=int, default=20, metavar="N", help="mutants of each area, drawn at random (20)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (1)")
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin no further mutant after this time (3600)")
@@ -99,8 +100,7 @@ def main() -> int:
             bench = Bench(Path(folder), server.url(), asked.kinds, asked.limit)
             if not asked.no_baseline:
                 bench.baseline([*steps, "rest"] if asked.check_rest else steps)
-            drawn = dict(_drawn(asked.areas, asked.sample, asked.seed))
-            for mutant, area in drawn.items():
+            for mutant, area in _drawn(asked.areas, asked.only, asked.sample, asked.seed):
                 if time.monotonic() > end:
                     print("The time is over.")
                     break
@@ -108,7 +108,8 @@ def main() -> int:
                     _append(asked.results, bench.try_out(mutant, steps) | {"area": area})
             if asked.check_rest:
                 done = _read(asked.results)
-                unseen = [one for one in drawn if one.name in done and done[one.name]["detected"] != "cut"]
+                every = [one for area in AREAS for one in _mutants_of(area)]
+                unseen = [one for one in every if one.name in done and done[one.name]["detected"] != "cut"]
                 lost = _detected_by_rest(bench, unseen)
                 for one in unseen:
                     _append(asked.results, done[one.name] | {"rest": "detected" if one in lost else "not detected"})
@@ -127,12 +128,16 @@ def _detected_by_rest(bench: Bench, unseen: list[Mutant]) -> list[Mutant]:
     return _detected_by_rest(bench, unseen[:half]) + _detected_by_rest(bench, unseen[half:])
 
 
-def _drawn(areas: list[str], sample: int, seed: int) -> Iterator[tuple[Mutant, str]]:
+def _mutants_of(area: str) -> list[Mutant]:
+    paths = sorted(str(path.relative_to(ROOT)) for pattern in AREAS[area] for path in ROOT.glob(pattern))
+    return [one for path in paths if not LEFT_OUT.search(path) for one in mutants(path, (ROOT / path).read_text())]
+
+
+def _drawn(areas: list[str], only: re.Pattern[str], sample: int, seed: int) -> Iterator[tuple[Mutant, str]]:
     """The mutants of each area in turn, so that a run that ends early has some of each."""
     columns = []
     for area in areas:
-        paths = sorted(str(path.relative_to(ROOT)) for pattern in AREAS[area] for path in ROOT.glob(pattern))
-        every = [one for path in paths if not LEFT_OUT.search(path) for one in mutants(path, (ROOT / path).read_text())]
+        every = [one for one in _mutants_of(area) if only.search(one.path)]
         print(f"{area}: {len(every)} mutants, {min(sample, len(every))} drawn")
         columns.append([(one, area) for one in random.Random(f"{seed} {area}").sample(every, min(sample, len(every)))])
     for number in range(sample):

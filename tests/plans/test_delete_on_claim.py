@@ -11,7 +11,7 @@ from queue_db.testing import counted_statements
 def test_where_a_claim_can_take_jobs_out_a_busy_queue_costs_one_statement(
     queue: Queue, db: QueueDB, differs: Callable[[str], None]
 ) -> None:
-    differs("taken out in two steps")
+    differs("deleted in two steps")
     queue.enqueue_many([("mail", number) for number in range(40)])
     queue.pop(4)
     with counted_statements(db.database.engine) as statements:
