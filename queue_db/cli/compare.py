@@ -67,7 +67,7 @@ class PlanOptions:
         float, typer.Option(metavar="SECONDS", help="A run that takes longer is stopped and marked as unfinished.")
     ] = 300.0
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few rows, few jobs, one run per row: a first impression, in about a minute.")
+        bool, typer.Option("--quick", help="Few rows, few jobs, one run per row: a first impression, within minutes.")
     ] = False
 
     def plan(self) -> Plan:

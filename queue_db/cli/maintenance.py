@@ -23,7 +23,7 @@ def prune(*, common: CommonOptions) -> None:
 def repair_groups(queue: QueueArgument, *, common: CommonOptions) -> None:
     """Unblock the groups of a queue after its jobs were deleted with SQL. Workers do this once a minute.
 
-    A job that was deleted past the API leaves the next job of its group blocked.
+    Deleting a grouped job with SQL leaves the next job of its group blocked.
     """
     with common.open() as db:
         db.queue(queue).repair_groups()

@@ -20,7 +20,7 @@ from queue_db.store.schema import HEAD
 #: The heading of the database options in ``--help``.
 DATABASE_PANEL = "Database"
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking for confirmation.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 QueueOption = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue.")]
 KindOption = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]

@@ -17,7 +17,7 @@ app = typer.Typer(rich_help_panel=panels.JOBS)
 def cancel(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptions) -> None:
     """Remove a live job, whatever its state. If it is running, its worker loses the lease.
 
-    Status 1 if there is no such live job. To delete dead jobs, use "dead purge".
+    Status 1 if there is no such live job. To delete dead jobs, use "queue-db dead purge".
     """
     with common.open() as db:
         job = find(db, job_id, queue)
@@ -31,7 +31,7 @@ def cancel(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptio
 
 @command(app, "purge", "queue-db purge mail", "queue-db purge mail --yes --json")
 def purge(queue: QueueArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
-    """Delete all jobs of a queue that are not running, due and scheduled. Dead jobs stay: see "dead purge"."""
+    """Delete all jobs of a queue that are not running, due and scheduled. Dead jobs stay: see "queue-db dead purge"."""
     with common.open() as db:
         jobs = db.queue(queue)
         output.confirm(f"All waiting jobs of queue {queue!r} in {db.url} will be deleted.", yes=yes)

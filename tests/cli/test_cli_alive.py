@@ -17,20 +17,20 @@ import sys
 from queue_db import QueueDB
 from queue_db.worker.registration import Registration
 Registration(QueueDB(sys.argv[1]), {}, lambda: ("working", 0, {})).report()
-print("told", flush=True)
+print("reported", flush=True)
 sys.stdin.read()
 """
 
 
 def test_workers_of_this_machine_that_live_and_report_are_alive(ask_at, fresh_url):
-    """Not those of other machines, nor dead ones, nor those that have said nothing for too long."""
+    """Not those of other machines, nor dead ones, nor those whose heartbeat is too old."""
     with QueueDB(fresh_url) as db:
         db.migrate()
         assert ask_at(fresh_url, "alive", status=1).out == "0 workers\n"
         command = [sys.executable, "-c", PROGRAM, fresh_url]
         worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
-            assert worker.stdout.readline() == "told\n"
+            assert worker.stdout.readline() == "reported\n"
             values = {"host": "other/1234/5", "pid": os.getppid(), "queues": "{}", "state": "working", "counters": "{}"}
             with db.database.begin() as connection:
                 stored.heartbeat(connection, db.store, "of-another-machine#1", values)

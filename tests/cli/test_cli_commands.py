@@ -77,13 +77,13 @@ def test_migrate_sql_is_the_step_from_the_revision_that_is_there(ask_at, fresh_u
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
 def test_migrate_sql_from_a_revision_needs_no_server(ask_at, scheme):
-    nobody = f"{scheme}://user:word@127.0.0.1:1/name"
-    step = ask_at(nobody, "migrate", "--sql", "--from", "0003", "--revision", "0004").out
+    unreachable = f"{scheme}://user:word@127.0.0.1:1/name"
+    step = ask_at(unreachable, "migrate", "--sql", "--from", "0003", "--revision", "0004").out
     assert "jobs_stripes" in step
     assert "jobs_shares" not in step
-    whole = ask_at(nobody, "migrate", "--sql", "--from", "base", "--table", "mail").out
+    whole = ask_at(unreachable, "migrate", "--sql", "--from", "base", "--table", "mail").out
     assert re.search(r"CREATE TABLE (IF NOT EXISTS )?mail \(", whole)
-    ask_at(nobody, "migrate", "--sql", status=3)
+    ask_at(unreachable, "migrate", "--sql", status=3)
 
 
 @SQLITE
@@ -144,7 +144,7 @@ def test_doctor_of_a_healthy_database(alone, kind):
     assert "required: " in people
 
 
-def test_doctor_says_what_to_do_about_missing_tables(ask_at, kind, fresh_url):
+def test_doctor_names_the_command_for_missing_tables(ask_at, kind, fresh_url):
     if kind == "sqlite":
         Path(str(make_url(fresh_url).database)).touch()  # a file that is not there is another mistake
     answer = ask_at(fresh_url, "doctor", "--json", status=1)
@@ -153,7 +153,7 @@ def test_doctor_says_what_to_do_about_missing_tables(ask_at, kind, fresh_url):
     assert "not healthy" in ask_at(fresh_url, "doctor", status=1).out
 
 
-def say(url, *commands):
+def execute(url, *commands):
     with QueueDB(url) as db, db.database.engine.begin() as connection:
         for command in commands:
             connection.exec_driver_sql(command)
@@ -167,10 +167,10 @@ def visitor(kind, fresh_url, ask_at):
     database = make_url(fresh_url).database
     user = name if kind == "postgresql" else f"{name}@'%%'"
     word = "PASSWORD" if kind == "postgresql" else "IDENTIFIED BY"
-    say(fresh_url, f"CREATE USER {user} {word} 'Visitor-7x'")
+    execute(fresh_url, f"CREATE USER {user} {word} 'Visitor-7x'")
 
     def rights(*granted):
-        say(fresh_url, *(f"GRANT {one} TO {user}" for one in granted))
+        execute(fresh_url, *(f"GRANT {one} TO {user}" for one in granted))
         url = make_url(over_tls(fresh_url)).set(username=name, password="Visitor-7x")
         return url.render_as_string(hide_password=False)
 
@@ -178,7 +178,7 @@ def visitor(kind, fresh_url, ask_at):
         rights.tables = [*db.store.tables.metadata.tables, db.store.tables.version]
     rights.everything = "ALL TABLES IN SCHEMA public" if kind == "postgresql" else f"{database}.*"
     yield rights
-    say(fresh_url, *([f"DROP OWNED BY {user}"] if kind == "postgresql" else []), f"DROP USER {user}")
+    execute(fresh_url, *([f"DROP OWNED BY {user}"] if kind == "postgresql" else []), f"DROP USER {user}")
 
 
 def granted(visitor, verbs, but=()):

@@ -8,7 +8,7 @@ SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 
 @SQLITE
-def test_what_is_said_about_a_queue(ask, queue):
+def test_the_controls_of_a_queue(ask, queue):
     assert ask("pause", queue.name).out == f"{queue.name}: paused, no concurrency limit, no rate limit\n"
     assert queue.controls().paused
     limited = ask("limit", queue.name, "--concurrency", 3, "--rate", 50, "--per", 60, "--json").record
@@ -37,7 +37,7 @@ def test_a_limit_changes_only_what_it_names(ask, queue):
 
 
 @SQLITE
-def test_what_is_said_about_queues_without_jobs_is_listed(ask, queue, name):
+def test_the_controls_of_queues_without_jobs_are_listed(ask, queue, name):
     assert "needs the name of its queue" in ask("limit", "--rate", 3, status=2).err
     assert queue.name not in ask("limit").out
     ask("pause", queue.name)
@@ -45,7 +45,7 @@ def test_what_is_said_about_queues_without_jobs_is_listed(ask, queue, name):
     assert queue.name in [one["queue"] for one in ask("limit", "--json").records]
 
 
-def test_a_name_without_jobs_is_remarked_on(ask, queue):
+def test_a_queue_without_jobs_is_a_warning(ask, queue):
     for verb in (("pause", queue.name), ("limit", queue.name, "--rate", 2), ("resume", queue.name)):
         assert f"queue '{queue.name}' has no jobs and no workers" in ask(*verb).err
     queue.enqueue("n")

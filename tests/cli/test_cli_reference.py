@@ -36,7 +36,7 @@ def examples(command: Any) -> list[str]:
     return found
 
 
-def test_the_document_is_what_the_help_says():
+def test_the_document_is_generated_from_the_help():
     assert DOCUMENT.read_text(encoding="utf-8") == reference(), "write it anew: python -m queue_db.cli.document > docs/cli.md"
 
 

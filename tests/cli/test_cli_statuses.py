@@ -52,7 +52,7 @@ def test_the_status_of_an_error(error, status):
     assert status in statuses.MEANINGS
 
 
-def test_a_mistyped_sqlite_path_is_told_and_makes_no_file(tmp_path, ask_at):
+def test_a_mistyped_sqlite_path_is_an_error_and_creates_no_file(tmp_path, ask_at):
     typo = tmp_path / "typo.db"
     for command in (["stats"], ["enqueue", "q", "k"], ["doctor"], ["dead", "list"]):
         answer = ask_at(f"sqlite:///{typo}", *command, status=2)
@@ -151,18 +151,18 @@ def test_masking():
     assert mask("at mysql://user:anything@host/db", []) == "at mysql://user:***@host/db"
     assert mask("at mysql://user:password@hostile/db", []) == "at mysql://user:***@hostile/db"
     assert mask("at mysql://user:password@host/p@elsewhere/db", []) == "at mysql://user:***@elsewhere/db"
-    url = "mysql://user:password@host/db"  # the example may be somebody's own
+    url = "mysql://user:password@host/db"  # the example may be a user's own
     assert mask(f"at {url}", secrets_in(url)) == "at mysql://user:***@host/db"
 
 
-def test_the_example_of_a_url_is_told_whole(ask_at):
+def test_the_example_of_a_url_is_not_masked(ask_at):
     answer = ask_at("no-url", "stats", status=2)
     assert answer.err.endswith("postgresql+psycopg2://user:password@host/database\n")
     assert secrets_in(None) == secrets_in("sqlite:///queue.db") == []
 
 
 @SQLITE
-def test_a_mistake_in_the_program_is_told_with_a_masked_traceback(url, name, monkeypatch):
+def test_a_bug_is_reported_with_a_masked_traceback(url, name, monkeypatch):
     from typer.testing import CliRunner
 
     from queue_db.cli.app import app
@@ -218,7 +218,7 @@ def test_a_reader_that_has_seen_enough(url, queue):
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_its_packages_it_says_how_to_get_them(missing):
+def test_without_its_packages_it_names_the_command_to_install_them(missing):
     hide = f"import sys; sys.modules[{missing!r}] = None; from queue_db.cli import main; main()"
     done = program(sys.executable, "-c", hide)
     assert done.returncode == 2

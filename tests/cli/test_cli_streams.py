@@ -60,7 +60,7 @@ def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, que
     assert ask("streams", "release", session.name, "--yes", "--json").record == {"stream": session.name, "released": 0}
 
 
-def test_what_may_be_written_is_told_before_it_is_given_back(ask, db, queue, session):
+def test_a_release_warns_of_jobs_that_may_be_written(ask, db, queue, session):
     nothing = ask("streams", "release", session.name, status=2)
     assert "None of them has been written" in nothing.err
     start, end = (streams.Offset(row.batch, row.claim) for row in offsets(db, session))

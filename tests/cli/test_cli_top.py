@@ -50,15 +50,15 @@ def test_one_refresh(ask, queue, db):
 
 
 @SQLITE
-def test_the_doctor_says_what_is_stuck(ask_at, tmp_path, kind):
+def test_the_doctor_reports_what_is_stuck(ask_at, tmp_path, kind):
     url = f"sqlite:///{tmp_path}/own.db"
     with QueueDB(url, clock=lambda: 1_000_000_000_000_000) as db:  # the year 2001
         db.migrate()
         db.queue("mail").enqueue("n")
     answer = ask_at(url, "doctor", "--json", status=1).record
-    (said,) = answer["stuck"]
+    (sentence,) = answer["stuck"]
     assert answer["healthy"] is False
-    assert "queue 'mail': 1 jobs have been due" in said
+    assert "queue 'mail': 1 jobs have been due" in sentence
     assert "stuck: queue 'mail'" in ask_at(url, "doctor", status=1).out
     with QueueDB(url) as db:
         db.queue("mail").pause()
@@ -69,9 +69,9 @@ def test_the_doctor_says_what_is_stuck(ask_at, tmp_path, kind):
 
 
 def minutes_left(answer):
-    (said,) = [one for one in answer.record["stuck"] if "have no handler" in one]
-    found = re.match(r"queue 'mail': 3 jobs of kind 'newsletter' have no handler; the first is dead in (\d+) min, with", said)
-    assert found, said
+    (sentence,) = [one for one in answer.record["stuck"] if "have no handler" in one]
+    found = re.match(r"queue 'mail': 3 jobs of kind 'newsletter' have no handler; the first is dead in (\d+) min, with", sentence)
+    assert found, sentence
     return int(found[1])
 
 
@@ -115,7 +115,7 @@ def reported(name, at, completed, *, started=0.0, silent=0.0):
 
 
 def test_a_steady_worker_has_a_steady_rate():
-    """It completes 13 jobs a second and reports about every 5 s; every 2 s somebody looks."""
+    """It completes 13 jobs a second and reports about every 5 s; the screen refreshes every 2 s."""
     rates, reports = Rates(), [0.0, 4.2, 10.1, 15.0, 19.4, 25.6, 30.0]
     seen = []
     for look in range(0, 32, 2):

@@ -1,4 +1,4 @@
-"""Comparisons made by hand, so that a test says which figures it is about and leaves the others alone."""
+"""Comparisons made by hand, so that a test sets only the figures that it is about."""
 
 from __future__ import annotations
 

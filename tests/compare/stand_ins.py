@@ -134,7 +134,7 @@ class Scribbling(Dealt):
 
 @dataclass(frozen=True)
 class Cloning(Dealt):
-    """Each job enqueues another one with the probability of the run; clones go to whoever made them."""
+    """Each job enqueues another one with the probability of the run; clones go to the worker that made them."""
 
     def play(self, context: WorkerContext, job: int) -> None:
         coming = [job]

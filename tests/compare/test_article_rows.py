@@ -31,7 +31,7 @@ JOBS = 12
 
 ROWS = pytest.mark.parametrize("row", ARTICLE, ids=short_name)
 
-#: Statements for a job that nobody races for: claim, removal. A transaction's BEGIN and COMMIT are sent as statements.
+#: Statements for a job without competition: claim, removal. A transaction's BEGIN and COMMIT are sent as statements.
 COSTS = {
     "DBP-0-1-1": (4, 4),
     "DBP-0-1-0": (4, 2),
@@ -185,7 +185,7 @@ _BARRIERS: dict[str, threading.Barrier] = {}
 
 @dataclass(frozen=True)
 class InStep(Optimistic):
-    """Everybody has read before anybody takes, and everybody has taken before anybody goes on, in the first round.
+    """In the first round all workers read before one takes, and all have taken before one continues.
 
     A barrier cannot be sent to workers: they find it by its name.
     """

@@ -86,10 +86,10 @@ def test_our_strategies_take_turns_with_a_rival(lab: Lab, kind: str):
     assert_sound(list(against(lab, 1, [Rival(rival, 0.95)])), 2)
 
 
-def test_a_rival_that_cannot_run_here_is_said(lab: Lab, kind: str):
-    rivals = [Rival("nobody", 4.0, peer=True)]
+def test_a_rival_that_cannot_run_here_is_reported(lab: Lab, kind: str):
+    rivals = [Rival("unknown", 4.0, peer=True)]
     lines = list(against(lab, 10, rivals))
-    assert [(line.missing, line.bound, line.met) for line in lines] == [("nobody: no such row in benchmarks.peers", 4.0, None)]
+    assert [(line.missing, line.bound, line.met) for line in lines] == [("unknown: no such row in benchmarks.peers", 4.0, None)]
 
 
 @pytest.mark.parametrize("batch", [1, 5])
@@ -133,7 +133,7 @@ def test_claims_at_two_depths(lab: Lab):
 
 
 def test_claims_under_an_old_snapshot(lab: Lab, kind: str):
-    if kind != "sqlite":  # one writer, and a reader keeps nobody's dead rows in the index
+    if kind != "sqlite":  # one writer, and a reader retains no dead rows in the index
         assert_sound(list(bloat(lab, churned=300, live=60, claims=3)), 2)
 
 
@@ -198,9 +198,9 @@ def test_the_help_teaches(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as left:
         program.main(["--help"])
     assert left.value.code == 0
-    told = capsys.readouterr().out
-    assert all(bar.name in told for bar in BARS)
-    assert "--scale 0.01" in told
+    printed = capsys.readouterr().out
+    assert all(bar.name in printed for bar in BARS)
+    assert "--scale 0.01" in printed
 
 
 def test_the_program_prints_a_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -210,8 +210,8 @@ def test_the_program_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
         left = program.main(["--url", url, "--only", "enqueue", "--scale", "0.002", "--repeat", "3", "--json", str(file)])
     finally:
         signal.signal(signal.SIGTERM, kept)
-    told = json.loads(file.read_text())
-    (line,) = told["databases"][0]["lines"]
+    printed = json.loads(file.read_text())
+    (line,) = printed["databases"][0]["lines"]
     assert len(line["ours"]["values"]) == len(line["theirs"]["values"]) == 3
     assert left == (0 if line["met"] else 1)
     printed = capsys.readouterr()
@@ -221,7 +221,7 @@ def test_the_program_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
     assert places("sqlite", url) == []
 
 
-def test_a_bar_that_fails_is_told_and_not_met(pools: Pools, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_bar_that_fails_is_reported_and_not_met(pools: Pools, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def broken(lab: Lab) -> Iterator[Line]:
         raise RuntimeError("no such thing\nat all")
         yield

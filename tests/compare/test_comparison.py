@@ -32,7 +32,7 @@ def bench(kind: str, fresh_url: str, benches: dict[str, Comparison]) -> Bench:
     return benches[kind].benches[0]
 
 
-def test_every_row_runs_or_says_why_not(kind: str, bench: Bench) -> None:
+def test_every_row_runs_or_is_reported_as_unsupported(kind: str, bench: Bench) -> None:
     refused = {row.name: row.refused for row in bench.rows if row.refused}
     assert refused.keys() == ({"skip_locked"} if kind == "sqlite" else set())
     assert all("SKIP LOCKED" in str(why) for why in refused.values())
@@ -130,7 +130,7 @@ class TestCommand:
         assert (tmp_path / "again" / "results.json").read_bytes() == Path(saved).read_bytes()
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             ((), "no database given: use --url or set QUEUE_DB_URL"),
             (("--url", "sqlite:///x.db", "--strategies", "fastest"), "unknown strategy 'fastest'; known: "),
@@ -143,12 +143,12 @@ class TestCommand:
         ],
     )
     def test_says_what_is_wrong(
-        self, arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         status, output = self.run(*arguments)
         assert status != 0
-        assert said in output
+        assert message in output
         assert "hushhush" not in output
         assert "Traceback" not in output
 

@@ -44,7 +44,7 @@ def test_jobs_of_one_batch_keep_its_order_where_their_times_are_equal() -> None:
     assert past.order() == [4, 5, 6, 1, 2, 3]
 
 
-def test_a_batch_that_was_won_out_of_order_is_told_as_it_came() -> None:
+def test_a_batch_that_was_won_out_of_order_is_recorded_in_its_order() -> None:
     # Our own claims hand a batch out in order; a peer's need not.
     assert history(Notes(0, jobs=[8, 9, 0, 1], times=[1.0] * 4)).order() == [8, 9, 0, 1]
 
@@ -69,7 +69,7 @@ def test_rivals_are_the_wins_of_others_between_reading_and_taking() -> None:
 
 
 def test_own_wins_are_not_rivals() -> None:
-    # One worker with two connections' worth of overlapping attempts: nobody else is there.
+    # One worker with two connections' worth of overlapping attempts: no other worker.
     assert history(Notes(0, races=[Race(1.0, 5.0, 5.0, True), Race(2.0, 3.0, 3.0, True), Race(2.5, 4.0, 4.0, False)])).rivals() == [
         0,
         0,
@@ -77,7 +77,7 @@ def test_own_wins_are_not_rivals() -> None:
     ]
 
 
-def test_a_lost_attempt_is_nobodys_rival_and_has_rivals() -> None:
+def test_a_lost_attempt_is_no_rival_and_has_rivals() -> None:
     past = history(
         Notes(0, races=[Race(1.0, 5.0, 5.0, False)]),
         Notes(1, races=[Race(1.0, 3.0, 3.0, True)]),
@@ -105,7 +105,7 @@ def test_who_is_still_committing_when_we_read_is_a_rival() -> None:
 
 
 def test_who_begins_while_we_wait_is_no_rival() -> None:
-    # Our change was there at 3 and waited for somebody until 9.
+    # Our change was there at 3 and waited for another update until 9.
     past = history(Notes(0, races=[Race(2.0, 3.0, 9.0, False)]), Notes(1, races=[Race(3.0, 5.0, 6.0, True)]))
     assert past.rivals()[0] == 0
 
@@ -208,7 +208,7 @@ def test_when_others_see_a_change(answered: float, unflushed: bool, shown: float
     assert race == Race(read=11.0, tried=13.0, shown=shown, won=True)
 
 
-def test_statements_that_nobody_counts_are_not_none_at_all() -> None:
+def test_statements_that_are_not_counted_are_unknown() -> None:
     assert row_of(run_of(history(Notes(0, left=2), jobs=2))).statements_per_job is None
 
 

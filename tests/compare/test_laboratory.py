@@ -79,22 +79,22 @@ class Watcher(NoProgress):
         self.events: list[str] = []
 
     def bench_started(self, server: str, rows: int, runs: int) -> None:
-        self._hear("bench", f"{rows} rows, {runs} runs")
+        self._record("bench", f"{rows} rows, {runs} runs")
 
     def run_started(self, name: str, batch: int, number: int, jobs: int) -> None:
-        self._hear("run", f"{name}/{batch} #{number}: {jobs}")
+        self._record("run", f"{name}/{batch} #{number}: {jobs}")
 
     def run_progress(self, left: int, seconds: float) -> None:
         assert left >= 0
         assert seconds >= 0
-        self._hear("progress", None)
+        self._record("progress", None)
 
     def row_finished(self, row: Row, skipped: int) -> None:
         assert skipped == (0 if row.refused is None and row.failed is None else 1)
         self.rows.append(row)
-        self._hear("done", row.name)
+        self._record("done", row.name)
 
-    def _hear(self, moment: str, what: str | None) -> None:
+    def _record(self, moment: str, what: str | None) -> None:
         if what is not None:
             self.events.append(what)
         self.seen.update(self.house.places())
@@ -152,7 +152,7 @@ _SENT: list[None] = []
 class SlowStarter(Article):
     """Its workers are still on their way to the database when Ctrl-C comes.
 
-    It comes from the last worker, who has got its assignment; or earlier, when the first one has got it and nobody else.
+    It comes from the last worker, who has got its assignment; or earlier, when only the first one has got it.
     """
 
     earlier: bool = False
@@ -263,34 +263,34 @@ def visitor(kind: str, house: House) -> Iterator[tuple[str, Callable[[], None]]]
     database = make_url(house.url).database
     admin = create_engine(house.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
 
-    def say(*statements: str) -> None:
+    def execute(*statements: str) -> None:
         with admin.connect() as connection:
             for statement in statements:
                 connection.exec_driver_sql(statement.replace("%", "%%") if kind != "postgresql" else statement)
 
     if kind == "postgresql":
-        say("CREATE ROLE visitor LOGIN PASSWORD 'Visitor-7x'")
+        execute("CREATE ROLE visitor LOGIN PASSWORD 'Visitor-7x'")
     else:
-        say("CREATE USER visitor@'%' IDENTIFIED BY 'Visitor-7x'", f"GRANT ALL ON {database}.* TO visitor@'%'")
+        execute("CREATE USER visitor@'%' IDENTIFIED BY 'Visitor-7x'", f"GRANT ALL ON {database}.* TO visitor@'%'")
 
     def allow() -> None:
         if kind == "postgresql":
-            say(f"GRANT CREATE ON DATABASE {database} TO visitor")
+            execute(f"GRANT CREATE ON DATABASE {database} TO visitor")
         else:
-            say(rf"GRANT ALL ON `{PREFIX.replace('_', chr(92) + '_')}%`.* TO visitor@'%'")
+            execute(rf"GRANT ALL ON `{PREFIX.replace('_', chr(92) + '_')}%`.* TO visitor@'%'")
 
     yield (
         make_url(over_tls(house.url)).set(username="visitor", password="Visitor-7x").render_as_string(hide_password=False),
         allow,
     )
-    say(*(["DROP OWNED BY visitor", "DROP ROLE visitor"] if kind == "postgresql" else ["DROP USER visitor@'%'"]))
+    execute(*(["DROP OWNED BY visitor", "DROP ROLE visitor"] if kind == "postgresql" else ["DROP USER visitor@'%'"]))
 
 
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
 
 
 @SERVERS
-def test_a_user_who_may_not_make_a_schema_is_told_which_right_is_missing(
+def test_a_user_who_may_not_create_a_schema_learns_which_right_is_missing(
     kind: str, house: House, visitor: tuple[str, Callable[[], None]]
 ) -> None:
     url, _ = visitor
@@ -327,7 +327,7 @@ def target(kind: str, shared_urls: Callable[[str], str]) -> Iterator[Target]:
 
 
 @pytest.mark.parametrize("row", [row_of("DBO-1"), PRODUCT[2]], ids=["article", "product"])
-def test_the_protocol_table_tells_what_the_workers_noted(row: Any, three: WorkerPool, target: Target) -> None:
+def test_the_protocol_table_has_what_the_workers_noted(row: Any, three: WorkerPool, target: Target) -> None:
     row.set_up(target, 12)
     try:
         with autocommitting(target.url) as engine:
@@ -390,7 +390,7 @@ def test_every_product_row_executes_each_job_once(kind: str, shared_urls: Callab
         assert row.removal == ("with the claim" if row.name == "at_most_once" else "fenced DELETE")
 
 
-def test_what_the_bench_says_of_the_database_holds_where_the_rows_run(house: House) -> None:
+def test_the_facts_of_the_bench_hold_where_the_rows_run(house: House) -> None:
     """Durability and journal are printed with every table: they must be those of the tables that were measured."""
     (bench,) = compare([house.url], plan("inspecting"), more=[Inspecting("inspecting")]).benches
     seen = _FACTS[house.kind]
@@ -523,11 +523,11 @@ def test_a_bad_option_is_refused_by_its_name(option: str, value: object) -> None
 
 
 def test_runs_with_batches_have_more_jobs() -> None:
-    told = Plan(jobs=1000)
-    assert [told.jobs_for(batch) for batch in (1, 9, 10, 99, 100, 1000)] == [1000, 1000, 5000, 5000, 10_000, 10_000]
+    plan_of_1000 = Plan(jobs=1000)
+    assert [plan_of_1000.jobs_for(batch) for batch in (1, 9, 10, 99, 100, 1000)] == [1000, 1000, 5000, 5000, 10_000, 10_000]
 
 
-def test_the_plan_is_told_in_the_words_of_the_command() -> None:
+def test_the_plan_has_the_names_of_the_options() -> None:
     assert Plan(work_ms=2.5, clone=0.25, verify=True).options() == {
         "strategies": "all",
         "jobs": "10000",

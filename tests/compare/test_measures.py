@@ -74,7 +74,7 @@ def test_distances_of_a_permutation_add_up_to_an_even_number(order: list[int]) -
 # --- duplicates -----------------------------------------------------------------------------------------------------
 
 
-def test_duplicates_are_told_by_how_often_a_job_ran() -> None:
+def test_duplicates_are_counted_by_number_of_executions() -> None:
     order = [0, 1, 1, 2, 3, 2, 2, 4, 5, 5]
     assert duplicates(order) == {2: 2, 3: 1}
     # What ran beyond the first time, counted the other way round.

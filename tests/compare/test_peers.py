@@ -29,8 +29,8 @@ from queue_db.errors import ConfigurationError
 from tests.conftest import server_of
 
 ADDRESSES = {
-    "postgresql": "postgresql+psycopg2://somebody:secret@127.0.0.1:1/somewhere",
-    "mysql": "mysql+pymysql://somebody:secret@127.0.0.1:1/somewhere",
+    "postgresql": "postgresql+psycopg2://user:secret@127.0.0.1:1/somewhere",
+    "mysql": "mysql+pymysql://user:secret@127.0.0.1:1/somewhere",
     "sqlite": "sqlite:////nowhere/queue.db",
 }
 
@@ -45,7 +45,7 @@ class Counted:
 
     def add(self, worker: int, *, begun: int = 0, left: int = 0, added: int = 0) -> None:
         begun, gone = self.begun + begun, self.gone + left
-        time.sleep(0)  # whoever does not lock loses numbers here
+        time.sleep(0)  # without a lock, numbers are lost here
         self.begun, self.gone = begun, gone
 
     @property
@@ -57,8 +57,14 @@ def place_of(peer: Peer) -> Target:
     return Target(next(ADDRESSES[kind] for kind in peer.databases if kind in ADDRESSES), "queue_db_compare_0")
 
 
-def is_a_sentence(said: str | None, peer: Peer) -> bool:
-    return said is not None and said.startswith(peer.name) and " " in said and "\n" not in said and "Traceback" not in said
+def is_a_sentence(message: str | None, peer: Peer) -> bool:
+    return (
+        message is not None
+        and message.startswith(peer.name)
+        and " " in message
+        and "\n" not in message
+        and "Traceback" not in message
+    )
 
 
 def test_the_module_imports_without_any_of_their_packages():
@@ -79,7 +85,7 @@ print(len(CONTESTANTS))
 
 
 @each_peer
-def test_each_says_what_it_does(peer):
+def test_each_peer_describes_itself(peer):
     words = (peer.name, peer.claim, peer.removal, peer.index)
     assert all(words)
     assert peer.family == "peer"
@@ -105,9 +111,9 @@ def test_each_travels_to_the_workers(peer):
 
 @each_peer
 def test_another_database_is_refused_in_words(peer):
-    said = peer.refused(Target("oracle://somewhere/else", None))
-    assert is_a_sentence(said, peer)
-    assert "needs" in said
+    message = peer.refused(Target("oracle://somewhere/else", None))
+    assert is_a_sentence(message, peer)
+    assert "needs" in message
 
 
 @each_peer
@@ -116,9 +122,9 @@ def test_a_missing_package_is_refused_in_words(peer, monkeypatch, tmp_path):
         return  # what it needs is queue_db
     monkeypatch.setattr(common, "find_spec", lambda name: None)
     monkeypatch.setattr(npm, "HOME", tmp_path)
-    said = peer.refused(place_of(peer))
-    assert is_a_sentence(said, peer)
-    assert common.INSTALL in said or npm.INSTALL in said or "Node" in said
+    message = peer.refused(place_of(peer))
+    assert is_a_sentence(message, peer)
+    assert common.INSTALL in message or npm.INSTALL in message or "Node" in message
 
 
 def test_a_package_that_has_replaced_itself_is_there(monkeypatch):
@@ -167,7 +173,7 @@ def run_it(peer: Peer, folder: Path, **plan: Any) -> Run | None:
 
 @pytest.mark.filterwarnings("default")
 @each_peer
-def test_it_works_off_every_job_once_or_says_why_it_cannot(peer, tmp_path):
+def test_it_works_off_every_job_once_or_reports_why_it_cannot(peer, tmp_path):
     run = run_it(peer, tmp_path, verify=True, repeat=2)
     if run is not None:
         assert run.finished
@@ -176,14 +182,14 @@ def test_it_works_off_every_job_once_or_says_why_it_cannot(peer, tmp_path):
 
 @pytest.mark.filterwarnings("default")
 @each_peer
-def test_it_stops_at_the_time_limit_or_says_why_it_cannot(peer, tmp_path):
+def test_it_stops_at_the_time_limit_or_reports_why_it_cannot(peer, tmp_path):
     run = run_it(peer, tmp_path, jobs=100, work_ms=20.0, limit=0.3)
     if run is not None:
         assert run.executions == run.unique
         assert run.left <= run.executions
 
 
-def test_a_redis_that_ends_at_once_is_told(monkeypatch):
+def test_a_redis_that_ends_at_once_is_reported(monkeypatch):
     monkeypatch.setattr(private_redis, "program", lambda: [sys.executable, "-c", "raise SystemExit(3)"])
     peer = RedisLists()
     with pytest.raises(ConfigurationError, match="redis-server has ended with 3"):
@@ -196,7 +202,7 @@ def ends_by_itself(witness):
     return f"import pathlib, time; print('ready', flush=True); time.sleep(60); pathlib.Path({str(witness)!r}).touch()"
 
 
-def test_a_redis_that_does_not_answer_is_told_and_ended(monkeypatch, tmp_path):
+def test_a_redis_that_does_not_answer_is_reported_and_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(private_redis, "_START_LIMIT", 0.2)
     monkeypatch.setattr(private_redis, "program", lambda: [sys.executable, "-c", ends_by_itself(tmp_path / "witness")])
     with pytest.raises(ConfigurationError, match="does not answer"):
@@ -204,7 +210,7 @@ def test_a_redis_that_does_not_answer_is_told_and_ended(monkeypatch, tmp_path):
     assert not (tmp_path / "witness").exists()
 
 
-def test_a_worker_without_its_redis_says_so():
+def test_a_worker_without_its_redis_fails():
     with pytest.raises(ConfigurationError, match="was not started"):
         _ = RedisLists().reached
 
@@ -216,7 +222,7 @@ def test_a_worker_without_its_redis_says_so():
         ("import sys; print('ready', flush=True); input(); input(); sys.exit('broken')", "has ended too early: broken"),
     ],
 )
-def test_a_node_process_that_fails_is_told(program, message, monkeypatch, tmp_path):
+def test_a_node_process_that_fails_is_reported(program, message, monkeypatch, tmp_path):
     script = tmp_path / "graphile.cjs"
     script.write_text(program)
     monkeypatch.setattr(npm, "SCRIPTS", tmp_path)
@@ -234,9 +240,9 @@ def test_a_node_process_that_does_not_stop_is_ended(monkeypatch, tmp_path):
     assert not (tmp_path / "witness").exists()
 
 
-def test_what_a_node_process_tells_is_noted(monkeypatch, tmp_path):
-    told = "print('c 0.5 0 1', 'l 2', sep=chr(10), flush=True)"
-    program = f"print('ready', flush=True); input(); input(); {told}; input(); print('cpu 7.5')"
+def test_the_messages_of_a_node_process_are_recorded(monkeypatch, tmp_path):
+    script = "print('c 0.5 0 1', 'l 2', sep=chr(10), flush=True)"
+    program = f"print('ready', flush=True); input(); input(); {script}; input(); print('cpu 7.5')"
     (tmp_path / "graphile.cjs").write_text(program)
     monkeypatch.setattr(npm, "SCRIPTS", tmp_path)
     monkeypatch.setattr(node_queues.shutil, "which", lambda name: sys.executable)

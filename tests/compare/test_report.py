@@ -87,7 +87,7 @@ def test_of_a_tie_the_one_without_errors_is_recommended():
     [
         pytest.param({"twice": 1}, id="duplicates"),
         pytest.param({"left": 999}, id="unfinished"),
-        pytest.param({"unique": 999, "executions": 999}, id="a job that nobody saw"),
+        pytest.param({"unique": 999, "executions": 999}, id="a job without an execution"),
     ],
 )
 def test_a_spoilt_row_is_never_recommended(spoilt):
@@ -140,10 +140,10 @@ def test_one_run_has_no_spread_and_wins_nothing_beyond_the_noise(tmp_path):
     assert advice.caveats == (
         "Each row ran only once: the spread is unknown, and any difference may be chance. Measure again with --repeat 10.",
     )
-    said = [advice.sentence, *findings(once), *(choice.reason for choice in advice.choices)]
-    assert any("theirs was faster in a single run" in one for one in said)
+    output = [advice.sentence, *findings(once), *(choice.reason for choice in advice.choices)]
+    assert any("theirs was faster in a single run" in one for one in output)
     written_page(tmp_path, once)
-    for shown in (*said, (tmp_path / "index.html").read_text(), printed(once)):
+    for shown in (*output, (tmp_path / "index.html").read_text(), printed(once)):
         assert "sd 0" not in shown
         assert "beyond the noise" not in shown
 
@@ -165,17 +165,17 @@ def written_page(folder, one, machine=None):
     write(replace(comparison(one), machine=machine or {}), folder)
 
 
-@pytest.mark.parametrize(("runs", "told"), [(1, "ran only once"), (2, "Only 2 runs per row"), (3, None)])
-def test_few_runs_are_told_beside_the_winner(runs, told):
+@pytest.mark.parametrize(("runs", "found"), [(1, "ran only once"), (2, "Only 2 runs per row"), (3, None)])
+def test_few_runs_are_a_warning_with_the_recommendation(runs, found):
     advice = Advice.of(bench(row("skip_locked", FAST[:runs]), row("adaptive", SLOW[:runs])))
-    assert [told in caveat for caveat in advice.caveats] == ([] if told is None else [True])
+    assert [found in caveat for caveat in advice.caveats] == ([] if found is None else [True])
 
 
 @pytest.mark.parametrize(
     ("load", "cores", "busy"),
     [("1.1 0 0", "2", True), ("1.0 9 9", "2", False), ("23.34 20.1 9.0", "2", True), ("4 4 4", "16", False), ("", "2", False)],
 )
-def test_a_loaded_machine_is_told_beside_the_winner(load, cores, busy, tmp_path):
+def test_a_busy_machine_is_a_warning_with_the_recommendation(load, cores, busy, tmp_path):
     machine = {"load before": load, "cores": cores}
     one = bench(row("skip_locked", FAST), row("adaptive", SLOW))
     words = f"busy before the comparison began (load {load.split()[0] if load else ''} on {cores} cores)"
@@ -184,7 +184,7 @@ def test_a_loaded_machine_is_told_beside_the_winner(load, cores, busy, tmp_path)
     assert (words in (tmp_path / "index.html").read_text()) is busy
 
 
-def test_where_the_default_is_beaten_and_by_what_is_told():
+def test_the_report_states_where_and_by_what_the_default_is_beaten():
     rows = [row("adaptive", SLOW), row("skip_locked", FAST), row("optimistic", FASTER), row("pessimistic", SLOW)]
     rows += [row("adaptive", FASTER, batch=10), row("skip_locked", FAST, batch=10), row("adaptive", FAST, batch=100)]
     first, second, *_ = findings(bench(*rows))
@@ -209,61 +209,63 @@ def test_nothing_ran(rows):
 
 
 def test_the_original_deadlocked():
-    told = findings(bench(*article(), title="MariaDB"))
-    assert told[0].startswith("The original (DBP-mariadb-0-1-1) had 320 deadlocks and executed 300 jobs more than once: ")
-    assert told[0].endswith(
+    found = findings(bench(*article(), title="MariaDB"))
+    assert found[0].startswith("The original (DBP-mariadb-0-1-1) had 320 deadlocks and executed 300 jobs more than once: ")
+    assert found[0].endswith(
         "2,300 executions of 2,000 jobs in 2 runs (the article, for 10,000 jobs: C4.large 11,795, Forpsi 11,238)."
     )
-    assert "DBP-mariadb-0-0-5 (280 deadlocks) and DBP-mariadb-1-0-1 (no errors)" in told[1]
+    assert "DBP-mariadb-0-0-5 (280 deadlocks) and DBP-mariadb-1-0-1 (no errors)" in found[1]
 
 
 def test_a_server_that_no_longer_deadlocks():
-    told = findings(bench(row("DBP-mysql-0-1-1", SLOW, family="article"), title="MySQL"))
-    assert "had no deadlock and executed no job twice" in told[0]
-    assert told[0].endswith("This server no longer deadlocks.")
+    found = findings(bench(row("DBP-mysql-0-1-1", SLOW, family="article"), title="MySQL"))
+    assert "had no deadlock and executed no job twice" in found[0]
+    assert found[0].endswith("This server no longer deadlocks.")
 
 
 def test_a_repair_that_does_not_hold_is_named():
-    told = findings(bench(row("DBP-mysql-0-0-5", (900.0,), family="article", twice=7), title="MySQL"))
-    assert any("was not sufficient" in one and one.endswith("for DBP-mysql-0-0-5 (7 repeated executions).") for one in told)
+    found = findings(bench(row("DBP-mysql-0-0-5", (900.0,), family="article", twice=7), title="MySQL"))
+    assert any("was not sufficient" in one and one.endswith("for DBP-mysql-0-0-5 (7 repeated executions).") for one in found)
 
 
 def test_the_window_beside_the_article():
-    told = " ".join(findings(bench(*article(), title="MariaDB")))
-    assert "With a window of N jobs instead of one, the article's optimistic strategy has 1.68 ×" in told
-    assert "in the article: 1.67 × on C4.large, 2.33 × on Forpsi" in told
+    found = " ".join(findings(bench(*article(), title="MariaDB")))
+    assert "With a window of N jobs instead of one, the article's optimistic strategy has 1.68 ×" in found
+    assert "in the article: 1.67 × on C4.large, 2.33 × on Forpsi" in found
 
 
 def test_a_peer_that_wins_is_named_as_winning():
-    told = findings(bench(row("skip_locked", SLOW), peer("pgqueuer", FAST), peer("procrastinate", (100.0, 101.0))))
+    found = findings(bench(row("skip_locked", SLOW), peer("pgqueuer", FAST), peer("procrastinate", (100.0, 101.0))))
     assert any(
-        one.startswith("The peer pgqueuer wins: 2.00 × (± 0.02) the jobs/s of queue_db's fastest row, skip_locked") for one in told
+        one.startswith("The peer pgqueuer wins: 2.00 × (± 0.02) the jobs/s of queue_db's fastest row, skip_locked") for one in found
     )
-    assert any(one.startswith("Slower than queue_db's fastest row with the same batch size: procrastinate (0.10 ×") for one in told)
+    assert any(
+        one.startswith("Slower than queue_db's fastest row with the same batch size: procrastinate (0.10 ×") for one in found
+    )
 
 
 def test_a_peer_is_compared_with_rows_of_its_batch():
-    told = findings(bench(row("skip_locked", SLOW), row("skip_locked", FASTER, batch=10), peer("pgqueuer", FAST, batch=10)))
-    assert not any("wins" in one for one in told)
+    found = findings(bench(row("skip_locked", SLOW), row("skip_locked", FASTER, batch=10), peer("pgqueuer", FAST, batch=10)))
+    assert not any("wins" in one for one in found)
 
 
 def test_peers_tie_or_stand_alone():
-    told = " ".join(findings(bench(row("skip_locked", SLOW), peer("near", SLOW), peer("alone", FAST, batch=7))))
-    assert "The peer near ties with queue_db's fastest row" in told
-    assert "alone, batches of 7 has no queue_db row of the same batch size" in told
+    found = " ".join(findings(bench(row("skip_locked", SLOW), peer("near", SLOW), peer("alone", FAST, batch=7))))
+    assert "The peer near ties with queue_db's fastest row" in found
+    assert "alone, batches of 7 has no queue_db row of the same batch size" in found
 
 
 def test_misses_far_from_the_model_are_named():
-    told = " ".join(findings(bench(*article())))
-    assert "Measured misses lie within 15 % of the asynchronous model in 2 of 3 rows with uniform picks" in told
-    assert "outside: DBO-mariadb-1 33.3 % measured, 20.0 % predicted" in told
+    found = " ".join(findings(bench(*article())))
+    assert "Measured misses lie within 15 % of the asynchronous model in 2 of 3 rows with uniform picks" in found
+    assert "outside: DBO-mariadb-1 33.3 % measured, 20.0 % predicted" in found
 
 
-def test_broken_and_refused_rows_are_told():
-    told = " ".join(findings(everything().benches[0]))
-    assert "late did not finish: 1 of 1 run, 400 of 1,000 jobs left the queue." in told
-    assert "Not supported on this database: refused_here (needs <SKIP LOCKED> & more)." in told
-    assert "Errors in the product's rows: pessimistic: 9 deadlocks, 3 lock timeouts" in told
+def test_broken_and_unsupported_rows_are_reported():
+    found = " ".join(findings(everything().benches[0]))
+    assert "late did not finish: 1 of 1 run, 400 of 1,000 jobs left the queue." in found
+    assert "Not supported on this database: refused_here (needs <SKIP LOCKED> & more)." in found
+    assert "Errors in the product's rows: pessimistic: 9 deadlocks, 3 lock timeouts" in found
 
 
 # Ratios and the article's figures
@@ -576,34 +578,34 @@ def test_a_window_is_counted_in_claims():
 
 def printed(one: Bench, width: int = 150) -> str:
     console = Console(width=width, color_system=None, force_terminal=False, file=io.StringIO())
-    with console.capture() as said:
+    with console.capture() as output:
         console.print(text.Summary(one))
-    return said.get()
+    return output.get()
 
 
 def test_the_terminal_has_every_row_with_its_errors_and_the_advice():
     one = everything().benches[0]
-    said = printed(replace(one, rows=[*one.rows, row("[red]not markup", SLOW)]))
+    output = printed(replace(one, rows=[*one.rows, row("[red]not markup", SLOW)]))
     for each in one.rows:
-        assert each.name in said
-    assert "[red]not markup" in said
-    assert "9 deadlocks, 3 lock timeouts" in said
-    assert "not supported: needs <SKIP LOCKED> & more" in " ".join(said.split())
-    assert "→ Use adaptive, batches of 10" in said
+        assert each.name in output
+    assert "[red]not markup" in output
+    assert "9 deadlocks, 3 lock timeouts" in output
+    assert "not supported: needs <SKIP LOCKED> & more" in " ".join(output.split())
+    assert "→ Use adaptive, batches of 10" in output
 
 
 def test_a_narrow_terminal_still_has_the_errors_beside_the_throughput():
-    said = printed(bench(*article()), width=80)
-    line = next(line for line in said.splitlines() if "DBP-mariadb-0-1-1" in line)
+    output = printed(bench(*article()), width=80)
+    line = next(line for line in output.splitlines() if "DBP-mariadb-0-1-1" in line)
     assert "245" in line
     assert "320 deadlocks; 300" in line
-    assert max(map(len, said.splitlines())) <= 80
+    assert max(map(len, output.splitlines())) <= 80
 
 
 def test_a_saved_name_sends_the_terminal_no_orders():
-    said = printed(bench(row("\x1b]0;mine\x07", SLOW)))
-    assert "\x1b" not in said
-    assert "mine" in said
+    output = printed(bench(row("\x1b]0;mine\x07", SLOW)))
+    assert "\x1b" not in output
+    assert "mine" in output
 
 
 def test_show_prints(capsys):

@@ -95,7 +95,7 @@ def test_as_many_rivals_as_places_leave_one_in_e() -> None:
 
 @settings(deadline=None)
 @given(st.floats(0.0, 0.999), st.floats(1.0, 1e6))
-def test_the_rivals_that_a_share_of_misses_tells_of_explain_it(ratio: float, window: float) -> None:
+def test_the_rivals_computed_from_a_share_of_misses_explain_it(ratio: float, window: float) -> None:
     assert theory.miss(theory.racing(ratio, window), window) == pytest.approx(ratio, abs=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""Workers that are let go together and told when all is done, threads and processes alike."""
+"""Workers that start together and stop when all jobs are done, threads and processes alike."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def works_well(pool: WorkerPool) -> bool:
     return sorted(history.order()) == [0, 1, 2, 3, 4]
 
 
-# --- the gun --------------------------------------------------------------------------------------------------------
+# --- the start --------------------------------------------------------------------------------------------------------
 
 
-def test_everybody_is_ready_before_the_gun_and_nobody_starts_earlier(pool: WorkerPool, tmp_path: Path) -> None:
+def test_all_workers_are_ready_before_the_start_and_none_starts_earlier(pool: WorkerPool, tmp_path: Path) -> None:
     seen: list[list[str]] = []
     history = run(
         pool, Announced(HANDS, folder=tmp_path), 5, before=lambda: seen.append(sorted(p.name for p in tmp_path.iterdir()))
@@ -54,7 +54,7 @@ def test_everybody_is_ready_before_the_gun_and_nobody_starts_earlier(pool: Worke
     assert history.first >= 0
 
 
-def test_what_was_noted_before_the_gun_is_forgotten(pool: WorkerPool, tmp_path: Path) -> None:
+def test_notes_taken_before_the_start_are_discarded(pool: WorkerPool, tmp_path: Path) -> None:
     assert run(pool, Announced(HANDS, folder=tmp_path), 5).total("statements") == 0
 
 
@@ -68,7 +68,7 @@ def test_the_end_is_known_by_count(pool: WorkerPool) -> None:
     assert run_of(history).finished
 
 
-def test_whoever_has_nothing_to_do_is_told_when_the_others_are_done(pool: WorkerPool) -> None:
+def test_a_worker_without_jobs_stops_when_the_others_are_done(pool: WorkerPool) -> None:
     history = run(pool, Dealt(((), (0, 1, 2))), 3)
     assert [note.left for note in history.notes] == [0, 3]
     assert run_of(history).finished
@@ -90,14 +90,14 @@ def test_jobs_that_were_added_are_waited_for(pool: WorkerPool) -> None:
     assert run_of(history).finished
 
 
-def test_a_run_that_does_not_end_is_stopped_at_its_limit_and_says_so(pool: WorkerPool) -> None:
+def test_a_run_that_does_not_end_is_stopped_at_its_limit_and_is_unfinished(pool: WorkerPool) -> None:
     history = run(pool, Dealt(HANDS), 6, limit=0.05)
     result = run_of(history)
     assert (result.finished, result.left, result.executions) == (False, 5, 5)
     assert works_well(pool)
 
 
-def test_progress_is_told_until_all_have_left(pool: WorkerPool) -> None:
+def test_progress_is_reported_until_all_jobs_have_left(pool: WorkerPool) -> None:
     seen: list[int] = []
     run(pool, Dealt(HANDS), 5, progress=seen.append)
     assert seen == sorted(seen)
@@ -109,13 +109,13 @@ def test_progress_is_told_until_all_have_left(pool: WorkerPool) -> None:
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["in preparation", "at work"])
 @pytest.mark.parametrize(
-    ("known", "says"),
+    ("known", "message"),
     [(True, r"^ArgumentError: the deck is incomplete$"), (False, r"(?s)Traceback.*RuntimeError: a card fell under the table")],
     ids=["one of ours", "any other"],
 )
-def test_a_worker_that_fails_is_told_of_and_the_others_stop(pool: WorkerPool, prepared: bool, known: bool, says: str) -> None:
+def test_a_worker_that_fails_is_an_error_and_the_others_stop(pool: WorkerPool, prepared: bool, known: bool, message: str) -> None:
     # The job that it does not do would keep the other waiting for ever.
-    with pytest.raises(WorkerPoolError, match=says):
+    with pytest.raises(WorkerPoolError, match=message):
         run(pool, Failing(HANDS, prepared=prepared, known=known), 5)
     assert works_well(pool)
 
