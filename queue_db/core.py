@@ -209,9 +209,9 @@ def _clock(connection: Connection, store: Store) -> int:
 
 def name_of(function: Callable[..., object]) -> str:
     """How errors name ``function``: with its module if it belongs to the store (``groups.repair``), otherwise alone (``claim``)."""
-    module, _, last = function.__module__.rpartition(".")
+    _, _, room = function.__module__.partition("queue_db.store.")
     name = function.__name__.strip("_")
-    return f"{last}.{name}" if module == Store.__module__.rpartition(".")[0] else name
+    return f"{room.partition('.')[0]}.{name}" if room else name
 
 
 # --- the name of this process ---------------------------------------------------------------------------------------

@@ -458,10 +458,10 @@ def _running(error: BaseException) -> str | None:
     """The innermost function of the store that an exception has passed through, as ``enqueue.insert_jobs``; None: none of them."""
     found: str | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.startswith("queue_db.store."):
+        _, _, module = str(frame.f_globals.get("__name__", "")).partition("queue_db.store.")
+        if module:
             function = frame.f_code.co_qualname.partition(".<locals>")[0]
-            found = f"{module.rpartition('.')[2]}.{function}"
+            found = f"{module.partition('.')[0]}.{function}"
     return found
 
 

@@ -17,7 +17,7 @@ from queue_db.dialects.bulk import Move
 from queue_db.errors import CheckpointMismatchError
 from queue_db.store import Store, staging, streams
 from queue_db.store.staging import Load, Published
-from queue_db.store.streams import Offset, Session
+from queue_db.store.streams import Offset, Session, completion, position, reading, releases
 from queue_db.testing import SettableClock
 from tests.handles import Handles
 from tests.staging import test_publication_loses
@@ -116,7 +116,7 @@ class TestPublications:
 
 def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim commits before its record."""
-    parts = streams._parts
+    parts = reading.cut
 
     def commit_before(connection: Connection, *rest: Any) -> Any:
         transaction = transactions.own(connection)
@@ -125,16 +125,16 @@ def break_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
         transaction.begin()
         return parts(connection, *rest)
 
-    monkeypatch.setattr(streams, "_parts", commit_before)
+    monkeypatch.setattr(reading, "cut", commit_before)
 
 
 def break_the_epoch_of_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     def complete(connection: Connection, store: Store, session: Session, end: Offset) -> None:
-        row = streams._locked(connection, store, session.name)
+        row = position.locked(connection, store, session.name)
         assert row is not None
         if end.batch > row.acked:
-            streams._check(connection, store, row, end)
-            streams._complete(connection, store, row, end)
+            position.check(connection, store, row, end)
+            completion.complete_up_to(connection, store, row, end)
 
     monkeypatch.setattr(streams, "complete", complete)
 
@@ -156,7 +156,8 @@ def break_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
         if not row.acked <= offset.batch <= row.allocated:
             raise CheckpointMismatchError(f"the checkpoint and stream {row.name!r} do not belong together")
 
-    monkeypatch.setattr(streams, "_check", check)
+    for module in (reading, completion):
+        monkeypatch.setattr(module, "check", check)
 
 
 def break_the_version_of_keyed_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,27 +169,28 @@ def break_the_version_of_keyed_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
         if found := [(row.id, row.version) for row in connection.execute(query)]:
             yield found
 
-    monkeypatch.setattr(streams, "_keyed", keyed)
+    for module in (completion, releases):
+        monkeypatch.setattr(module, "keyed_pairs", keyed)
 
 
 def break_the_token_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A released job keeps the token of the last claim."""
-    release = streams._release
+    release = releases.release_row
 
     def keep(connection: Connection, store: Store, row: Row[Any]) -> int:
         table = store.tables.streams
-        last = connection.execute(streams._batches(store, row.id, row.allocated, row.allocated)).first()
+        last = connection.execute(position.batches_between(store, row.id, row.allocated, row.allocated)).first()
         back = release(connection, store, row)
         claim = row.acked_claim if last is None else last.claim
         connection.execute(update(table).where(table.c.id == row.id).values(acked_claim=claim))
         return back
 
-    monkeypatch.setattr(streams, "_release", keep)
+    monkeypatch.setattr(releases, "release_row", keep)
 
 
 def break_the_count_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A release counts as an attempt."""
-    monkeypatch.setattr(streams, "case", lambda *whens, else_: whens[0][1] + 1)
+    monkeypatch.setattr(releases, "case", lambda *whens, else_: whens[0][1] + 1)
 
 
 def break_the_look_before_the_deletion(monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> None:

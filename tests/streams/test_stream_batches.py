@@ -15,7 +15,7 @@ from queue_db import JobNotFoundError, Queue, QueueDB
 from queue_db.errors import StreamError, StreamFencedError
 from queue_db.model import State
 from queue_db.store import streams
-from queue_db.store.streams import Offset
+from queue_db.store.streams import Offset, partitions
 from queue_db.testing import SettableClock
 from tests.streams.conftest import Cut, Reader, cut_at, delivered_again, enqueue, open_stream, snapshot
 
@@ -23,7 +23,7 @@ from tests.streams.conftest import Cut, Reader, cut_at, delivered_again, enqueue
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of as few as twenty jobs."""
-    monkeypatch.setattr(streams, "_WORTH", 20)
+    monkeypatch.setattr(partitions, "_WORTH", 20)
 
 
 def test_a_batch_from_its_claim_to_its_end(db: QueueDB, name: str) -> None:

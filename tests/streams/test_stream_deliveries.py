@@ -64,7 +64,7 @@ def test_the_job_that_stops_a_stream_dies_and_no_other(db: QueueDB, name: str) -
     assert (dead.id, dead.attempts, dead.last_error) == (
         poison,
         starts - 1,
-        f"stream {name} was given this job as often as it may be (maxDeliveries), and never completed it",
+        f"stream {name} received this job as often as maxDeliveries allows, and never completed it",
     )
     assert sorted(written) == sorted({*range(poison - 15, poison + 22)} - {poison}), "lost, or written twice"
     assert 4 <= starts <= 7, "thirty jobs are cut in three, and these in one each"
@@ -88,7 +88,7 @@ def test_a_release_of_jobs_that_may_be_written_is_logged(
     db: QueueDB, name: str, caplog: pytest.LogCaptureFixture, verb: str
 ) -> None:
     enqueue(db, name, 5)
-    reader = open_stream(db, name, retention=0 if verb == "expire" else 10**12)
+    reader = open_stream(db, name, retention=-1_000 if verb == "expire" else 10**12)  # SQLite counts milliseconds
     start = reader.initial()
     end = reader.allocate(start, limit=3)
     reader.partition(start, end)
@@ -98,7 +98,7 @@ def test_a_release_of_jobs_that_may_be_written_is_logged(
     assert "released 3 jobs; a query had up to 3 of them and may have written them" in message
     # A batch that no query was given is not written.
     caplog.clear()
-    reader = open_stream(db, name, retention=0 if verb == "expire" else 10**12)
+    reader = open_stream(db, name, retention=-1_000 if verb == "expire" else 10**12)  # SQLite counts milliseconds
     reader.allocate(reader.initial())
     assert db.streams.release(name) == 5 if verb == "release" else name in db.streams.expire()
     assert [record for record in caplog.records if repr(name) in record.message] == []

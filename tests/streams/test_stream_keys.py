@@ -119,7 +119,7 @@ def test_a_job_that_was_cancelled_while_held_does_not_come_back(
 
 
 def test_more_keys_than_go_into_one_statement(db: QueueDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_PAIRS", 3)
+    monkeypatch.setattr(streams.held, "_PAIRS", 3)
     monkeypatch.setattr(bulk, "_PAIRS", 4)
     ids = db.queue(name).enqueue_many([("k", number, {"unique_key": f"{number}"}) for number in range(11)])
     before = snapshot(db, name).jobs

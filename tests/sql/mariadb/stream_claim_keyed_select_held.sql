@@ -2,7 +2,7 @@
 --   another stream reads the queue too
 -- Also: stream_claim_keyed_alone_select_held, stream_claim_keyed_many_select_held
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
+-- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
 --   dialects.bulk.Bulk.move_to_held > dialects.bulk.Bulk._reserve
 SELECT jobs_held.id, jobs_held.version - :version_1 AS anon_1
 FROM jobs_held

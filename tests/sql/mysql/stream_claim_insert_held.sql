@@ -1,6 +1,6 @@
 -- stream_claim_insert_held: the next batch of a stream, no job with a key, a group or a callback in the queue
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
+-- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
 --   dialects.bulk.Bulk.move_to_held
 INSERT INTO jobs_held(stream, batch, id, kind, payload, headers, priority, available_at, max_attempts, unique_key,
     created_at, last_error, group_key, callback_id, version, attempts)

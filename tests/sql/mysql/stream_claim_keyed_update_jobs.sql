@@ -2,7 +2,7 @@
 --   another stream reads the queue too
 -- Also: stream_claim_keyed_alone_update_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
+-- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
 --   dialects.bulk.Bulk.move_to_held > dialects.bulk.Bulk._reserve
 UPDATE jobs FORCE INDEX (PRIMARY)
 SET due_at = jobs.available_at, available_at = :available_at,

@@ -1,6 +1,6 @@
 -- stream_claim_shared_with_jobs: the next batch of a stream, another stream reads the queue too
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
+-- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
 --   dialects.postgresql_bulk.PostgreSQLBulk.move_to_held
 WITH found AS (
     SELECT ctid AS place

@@ -1,6 +1,7 @@
 -- stream_complete_keyed_select_held_2: a batch with jobs that have a key is written elsewhere
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.complete > store.streams._complete > store.streams._leave
+-- Sent by: store.streams.completion.complete > store.streams.completion.complete_up_to >
+--   store.streams.completion._leave
 SELECT jobs_held.id
 FROM jobs_held
 WHERE jobs_held.stream = :stream_1

@@ -2,7 +2,7 @@
 -- Also: stream_claim_keyed_delete_jobs, stream_claim_keyed_alone_delete_jobs, stream_claim_shared_delete_jobs,
 --   stream_claim_keyed_many_delete_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim >
+-- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
 --   dialects.bulk.Bulk.move_to_held > dialects.sqlite.SQLite.delete_held
 DELETE FROM jobs
 WHERE jobs.id IN (

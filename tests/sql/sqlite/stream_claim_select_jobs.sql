@@ -2,7 +2,7 @@
 -- Also: stream_claim_keyed_select_jobs, stream_claim_keyed_alone_select_jobs, stream_claim_shared_select_jobs,
 --   stream_claim_keyed_many_select_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.allocate > store.streams._claim_allowed > store.streams._claim
+-- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim
 SELECT :param_1 AS anon_1
 FROM jobs
 WHERE jobs.queue = :queue_1

@@ -1,6 +1,7 @@
 -- stream_complete_keyed_select_held: a batch with jobs that have a key is written elsewhere
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.complete > store.streams._complete > store.streams._keyed
+-- Sent by: store.streams.completion.complete > store.streams.completion.complete_up_to >
+--   store.streams.held.keyed_pairs
 SELECT jobs_held.id, jobs_held.version
 FROM jobs_held
 WHERE jobs_held.stream = :stream_1

@@ -1,6 +1,6 @@
 -- stream_mark_dead_select_streams: a task gives up a job of its partition
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.streams.mark_dead
+-- Sent by: store.streams.completion.mark_dead
 SELECT jobs_streams.id
 FROM jobs_streams
 WHERE jobs_streams.id = :id_1;

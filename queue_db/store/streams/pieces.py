@@ -1,4 +1,4 @@
-"""A batch of a stream that no query gets done: cut in pieces until the job that is to blame is alone, and dies."""
+"""A batch that no query completes is cut in pieces, until the job at fault is alone and goes to the dead table."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from sqlalchemy import Connection, Row, and_, func, insert, select, update
 from queue_db.dialects.statements import stays
 from queue_db.store.base import Store
 
-# Fewer take more restarts until the job is alone; each is a batch, which costs a trigger.
+# With fewer pieces it takes more restarts until the job is alone; each piece is a batch, which costs a trigger.
 _PIECES = 10
 
 
 def give_up(connection: Connection, store: Store, stream: str, batch: Row[Any]) -> bool:
-    """Cut ``batch``, on whose stream's row the caller has the lock; whether it was one job, which dies when it is completed.
+    """Cut ``batch``; the caller has locked the row of its stream. True: it was one job, which dies when the batch is completed.
 
-    The first piece keeps the batch's number and token, which a checkpoint may know. The others become batches that no checkpoint
-    knows, after all others. Each has one delivery left.
+    The first piece keeps the number and token of the batch, which a checkpoint may have. The others become new batches after all
+    others. Each has one delivery left.
     """
     held, batches, streams = store.tables.held, store.tables.batches, store.tables.streams
     mine = and_(held.c.stream == batch.stream, held.c.batch == batch.batch)
     this = and_(batches.c.stream == batch.stream, batches.c.batch == batch.batch)
     if batch.size <= 1:
-        reason = f"stream {stream} was given this job as often as it may be (maxDeliveries), and never completed it"
+        reason = f"stream {stream} received this job as often as maxDeliveries allows, and never completed it"
         connection.execute(update(held).where(mine, held.c.dead_reason.is_(None)).values(dead_reason=reason))
         connection.execute(update(batches).where(this).values(parts="[]"))
         return True
     ids = list(connection.execute(select(held.c.id).where(mine).order_by(held.c.id)).scalars())
     size = -(-len(ids) // _PIECES)
     pieces = [ids[place : place + size] for place in range(0, len(ids), size)]
-    # A job has had the attempts of its row, and those of the batch's deliveries but one: these go on from one less.
+    # A job has had the attempts of its row plus the deliveries of the batch, less one: the pieces continue from there.
     connection.execute(update(held).where(mine).values(attempts=held.c.attempts + 1))
     same = {"deliveries": batch.deliveries - 1, "oldest_at": batch.oldest_at, "claimed_at": batch.claimed_at}
     last: int = connection.execute(select(streams.c.allocated).where(streams.c.id == batch.stream)).scalar_one()
