@@ -83,7 +83,7 @@ class _Loop:
         """Prepare the statements of a connection."""
         for text in self.recorded.prepares:
             self.cursor.execute(text)
-        self.fill[Spot.QUEUE] = "nobody's"
+        self.fill[Spot.QUEUE] = "no queue"
         for _ in range(3):
             self._claim()
         self.fill[Spot.QUEUE] = _QUEUE

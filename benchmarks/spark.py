@@ -598,7 +598,7 @@ def memory(setting: Setting) -> Iterator[Chart]:
         for way in (_EXACTLY, _AT_LEAST):
             work = partial(_write_these, setting, make, jobs, way)
             rows.append(_sized(f"{title} payloads, write, {way}", work))
-        rows.append(_sized(f"{title} payloads, read", partial(_look, setting, make, jobs)))
+        rows.append(_sized(f"{title} payloads, read", partial(_read_jobs, setting, make, jobs)))
         rows.append(_sized(f"{title} payloads, stream", partial(_follow, setting, make, jobs)))
     chart = Chart("memory", "peak memory of the largest Python worker", rows, "MB")
     for row in rows:
@@ -639,7 +639,7 @@ def _put(setting: Setting, make: Callable[[int], Any], number: int) -> None:
         setting.sessions.stop()
 
 
-def _look(setting: Setting, make: Callable[[int], Any], number: int, jobs: int) -> Spent:
+def _read_jobs(setting: Setting, make: Callable[[int], Any], number: int, jobs: int) -> Spent:
     _put(setting, make, number)
     source = setting.spark.read.format("queue_db").options(**setting.options()).load()
     with measured() as spent:
@@ -697,7 +697,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, QueueDBError) as error:
         return ended(error)
     finally:
-        _tell(sheets, facts, asked)
+        _print(sheets, facts, asked)
     lines = [line for sheet in sheets for chart in sheet.charts for line in chart.lines]
     return 1 if any(line.met is False for line in lines) else 0
 
@@ -718,7 +718,7 @@ def _measure(url: str, asked: argparse.Namespace, spark: Sessions, sheets: list[
             spark.stop()  # before the tables are dropped
 
 
-def _tell(sheets: Sequence[Sheet], facts: Mapping[str, str], asked: argparse.Namespace) -> None:
+def _print(sheets: Sequence[Sheet], facts: Mapping[str, str], asked: argparse.Namespace) -> None:
     if not any(sheet.charts for sheet in sheets):
         return
     console = Console()

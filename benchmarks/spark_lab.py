@@ -159,7 +159,7 @@ class _Watch:
     def begin(self) -> None:
         for process in self._me.children(recursive=True):
             _forget_peak(process.pid)
-        self._look()
+        self._sample()
         self._before = dict(self._used)
         self._workers = self._java = 0
         self._looking.start()
@@ -169,7 +169,7 @@ class _Watch:
         self._ended = time.perf_counter()
         self._over.set()
         self._looking.join()
-        self._look()
+        self._sample()
 
     def spent(self) -> Spent:
         cpu = sum(used - self._before.get(process, 0.0) for process, used in self._used.items())
@@ -177,9 +177,9 @@ class _Watch:
 
     def _look_often(self) -> None:
         while not self._over.wait(_LOOKS):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         for process in [self._me, *self._me.children(recursive=True)]:
             with suppress(psutil.Error):
                 self._used[process] = sum(process.cpu_times()[:2])

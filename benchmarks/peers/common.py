@@ -186,33 +186,33 @@ class ThreadContexts:
     """One context per thread, for peers with threads; their notes are merged at the end."""
 
     def __init__(self, context: WorkerContext) -> None:
-        self._desk = context
+        self._context = context
         self._lock = threading.Lock()
         self._local = threading.local()
-        self._desks: list[WorkerContext] = []
+        self._contexts: list[WorkerContext] = []
 
     @property
     def over(self) -> bool:
         """Whether to stop."""
-        return self._desk.over
+        return self._context.over
 
     @property
     def context(self) -> WorkerContext:
         """Return the context of the calling thread."""
         mine: WorkerContext | None = getattr(self._local, "context", None)
         if mine is None:
-            whole = self._desk
+            whole = self._context
             mine = WorkerContext(
                 whole.number, _Locked(whole.tally, self._lock), whole.start, whole.work_seconds, whole.clone, self._protocol
             )
             self._local.context = mine
             with self._lock:
-                self._desks.append(mine)
+                self._contexts.append(mine)
         return mine
 
     @property
     def _protocol(self) -> Any:
-        write = self._desk.protocol
+        write = self._context.protocol
         if write is None:
             return None
 
@@ -224,7 +224,7 @@ class ThreadContexts:
 
     def close(self) -> None:
         """Merge the notes of all threads into the worker's context."""
-        notes, others = self._desk.notes, [one.notes for one in self._desks]
+        notes, others = self._context.notes, [one.notes for one in self._contexts]
         begun = sorted((when, job) for other in others for when, job in zip(other.times, other.jobs, strict=True))
         notes.times.extend(when for when, _ in begun)
         notes.jobs.extend(job for _, job in begun)

@@ -66,17 +66,17 @@ class NodePeer(PostgreSQLPeer):
         """Run the script and record its messages."""
         with self._node(target, None, take_over_work(context)) as (process, errors):
             conversation = _Conversation(process)
-            if not conversation.hears("ready", _READY_LIMIT):
+            if not conversation.waits_for("ready", _READY_LIMIT):
                 raise NodeError(f"{self.name} did not get ready: {_last(errors)}")
             context.wait_for_start()
-            conversation.say("go")
+            conversation.send("go")
             stopped: float | None = None
             while not conversation.ended:
                 for line in conversation.lines(POLL_INTERVAL):
                     self._note(line, context)
                 if stopped is None and context.over:
                     stopped = time.monotonic()
-                    conversation.say("stop")
+                    conversation.send("stop")
                 if stopped is not None and time.monotonic() > stopped + PATIENCE:
                     return
             if stopped is None:
@@ -152,7 +152,7 @@ class _Conversation:
         *whole, self._rest = (self._rest + data).split(b"\n")
         return [line.decode() for line in whole]
 
-    def hears(self, word: str, limit: float) -> bool:
+    def waits_for(self, word: str, limit: float) -> bool:
         """Return whether the process prints this line before the limit and before its end."""
         deadline = time.monotonic() + limit
         while not self.ended and time.monotonic() < deadline:
@@ -160,7 +160,7 @@ class _Conversation:
                 return True
         return False
 
-    def say(self, line: str) -> None:
+    def send(self, line: str) -> None:
         """Send a line; if the process has died, the next read detects it."""
         with contextlib.suppress(BrokenPipeError):
             self._in.write(line.encode() + b"\n")

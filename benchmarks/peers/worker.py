@@ -63,7 +63,7 @@ class OwnWorker(Peer):
 
             def complete_many(jobs: Any, **options: Any) -> Any:
                 verdicts = settle(jobs, **options)
-                _tell(context, begun)
+                _record_starts(context, begun)
                 context.record_removal(sum(map(bool, verdicts)))
                 return verdicts
 
@@ -84,10 +84,10 @@ class OwnWorker(Peer):
             while not context.over:
                 time.sleep(POLL_INTERVAL)
                 if once:
-                    context.record_removal(_tell(context, begun))
+                    context.record_removal(_record_starts(context, begun))
             worker.stop()
             running.join(PATIENCE)
-            _tell(context, begun)
+            _record_starts(context, begun)
 
     def tear_down(self, target: Target) -> None:
         """Drop the tables."""
@@ -95,7 +95,7 @@ class OwnWorker(Peer):
             db.migrate(revision="base")
 
 
-def _tell(context: WorkerContext, begun: deque[tuple[float, int]]) -> int:
+def _record_starts(context: WorkerContext, begun: deque[tuple[float, int]]) -> int:
     """Record the start times of jobs."""
     recorded = [begun.popleft() for _ in range(len(begun))]
     if recorded:

@@ -1,6 +1,6 @@
 "use strict";
 
-const { now, run, sleep } = require("./desk.cjs");
+const { now, run, sleep } = require("./context.cjs");
 
 const CHUNK = 5000;
 
@@ -23,22 +23,22 @@ async function fill({ url, schema, fill: jobs }, need) {
   await boss.stop({ graceful: false });
 }
 
-async function work({ url, schema, batch, workSeconds }, need, desk) {
+async function work({ url, schema, batch, workSeconds }, need, context) {
   const boss = open(url, schema, need);
   await boss.start();
   await boss.getQueueSize("race");
-  await desk.ready();
-  while (!desk.over) {
+  await context.ready();
+  while (!context.over) {
     const asked = now();
     const jobs = await boss.fetch("race", { batchSize: batch });
     if (jobs.length === 0) {
       await sleep(0.001);
       continue;
     }
-    desk.claimed(asked, jobs.map((job) => job.data.n));
+    context.claimed(asked, jobs.map((job) => job.data.n));
     if (workSeconds) await sleep(workSeconds * jobs.length);
     await boss.complete("race", jobs.map((job) => job.id));
-    desk.left(jobs.length);
+    context.left(jobs.length);
   }
   await boss.stop({ graceful: false });
 }

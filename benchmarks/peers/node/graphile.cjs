@@ -1,6 +1,6 @@
 "use strict";
 
-const { now, run, sleep } = require("./desk.cjs");
+const { now, run, sleep } = require("./context.cjs");
 
 const CHUNK = 5000;
 
@@ -16,7 +16,7 @@ async function fill({ url, schema, fill: jobs }, need) {
   await utils.release();
 }
 
-async function work({ url, schema, concurrency, local, connections, workSeconds }, need, desk) {
+async function work({ url, schema, concurrency, local, connections, workSeconds }, need, context) {
   const { EventEmitter } = require("node:events");
   const { Pool } = need("pg");
   const { Logger, run: start } = need("graphile-worker");
@@ -30,7 +30,7 @@ async function work({ url, schema, concurrency, local, connections, workSeconds 
       const answer = query.call(this, what, ...rest);
       if (what && what.text && what.text.startsWith("delete from") && what.text.includes("_private_jobs")) {
         return answer.then((result) => {
-          desk.left(result.rowCount);
+          context.left(result.rowCount);
           return result;
         });
       }
@@ -38,12 +38,12 @@ async function work({ url, schema, concurrency, local, connections, workSeconds 
     };
   });
   await pool.query("select 1");
-  await desk.ready();
+  await context.ready();
 
   const events = new EventEmitter();
   const asked = new WeakMap();
   events.on("worker:getJob:start", ({ worker }) => asked.set(worker, now()));
-  events.on("job:start", ({ worker, job }) => desk.claimed(asked.get(worker) ?? now(), [job.payload.n]));
+  events.on("job:start", ({ worker, job }) => context.claimed(asked.get(worker) ?? now(), [job.payload.n]));
   const batched = local > 0 ? { localQueue: { size: local }, completeJobBatchDelay: 0, failJobBatchDelay: 0 } : {};
   const runner = await start({
     pgPool: pool,
@@ -55,8 +55,8 @@ async function work({ url, schema, concurrency, local, connections, workSeconds 
     preset: { worker: { schema, concurrentJobs: concurrency, pollInterval: 100, ...batched } },
   });
   const stopped = new Promise((resolve) => {
-    desk.stop = resolve;
-    if (desk.over) resolve();
+    context.stop = resolve;
+    if (context.over) resolve();
   });
   await Promise.race([stopped, runner.promise]);
   await runner.stop();

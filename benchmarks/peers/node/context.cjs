@@ -1,7 +1,7 @@
-// A worker's side of the conversation with the Python process that stands for it in the comparison.
+// The Node side of the pipe to the Python process that represents this worker in the comparison.
 //
 // In:  one line of JSON with the settings, then "go", then "stop".
-// Out: "ready"; "c SECONDS NUMBER…" for jobs begun so long after they were asked for; "l COUNT" for jobs acknowledged;
+// Out: "ready"; "c SECONDS NUMBER…" for started jobs, with the time since the request; "l COUNT" for jobs acknowledged;
 //      "cpu SECONDS" at the end.
 
 "use strict";
@@ -13,20 +13,20 @@ const { createRequire } = require("node:module");
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 const now = () => Number(process.hrtime.bigint()) / 1e9;
 
-// The packages are installed outside of the checkout.
+// The packages are installed outside the checkout.
 const packages = (home) => createRequire(path.join(home, "package.json"));
 
 const lines = readline.createInterface({ input: process.stdin });
 const waiting = [];
 const arrived = [];
 lines.on("line", (line) => (waiting.length ? waiting.shift()(line) : arrived.push(line)));
-// Whoever has started us is gone.
+// The parent process has ended.
 lines.on("close", () => process.exit(1));
 const nextLine = () => (arrived.length ? Promise.resolve(arrived.shift()) : new Promise((resolve) => waiting.push(resolve)));
 
-// One write for all that happened in a turn of the event loop.
+// One write per turn of the event loop.
 let out = "";
-function say(line) {
+function send(line) {
   if (out === "") setImmediate(flush);
   out += line + "\n";
 }
@@ -36,17 +36,17 @@ function flush() {
 }
 
 let cpu;
-const desk = {
-  claimed: (asked, numbers) => say(`c ${(now() - asked).toFixed(6)} ${numbers.join(" ")}`),
-  left: (count) => say(`l ${count}`),
+const context = {
+  claimed: (asked, numbers) => send(`c ${(now() - asked).toFixed(6)} ${numbers.join(" ")}`),
+  left: (count) => send(`l ${count}`),
   over: false,
   async ready() {
-    say("ready");
+    send("ready");
     await nextLine();
     cpu = process.cpuUsage();
     nextLine().then(() => {
-      desk.over = true;
-      desk.stop();
+      context.over = true;
+      context.stop();
     });
   },
   stop() {},
@@ -55,9 +55,9 @@ const desk = {
 async function main(fill, work) {
   const settings = JSON.parse(await nextLine());
   if (settings.fill === null) {
-    await work(settings, packages(settings.home), desk);
+    await work(settings, packages(settings.home), context);
     const spent = process.cpuUsage(cpu);
-    say(`cpu ${(spent.user + spent.system) / 1e6}`);
+    send(`cpu ${(spent.user + spent.system) / 1e6}`);
   } else {
     await fill(settings, packages(settings.home));
   }
