@@ -6,6 +6,7 @@ names. ``fresh_url`` is a separate database.
 
 from __future__ import annotations
 
+import re
 import signal
 import sqlite3
 import threading
@@ -34,6 +35,10 @@ SPARK_SESSIONS = (
     ("source", "enqueue", "python", "drain_elsewhere", "docs"),
 )
 _SESSION_OF = {f"tests/spark/test_spark_{name}.py": number for number, names in enumerate(SPARK_SESSIONS) for name in names}
+
+#: The tests of these files on one database run in one process.
+BY_DATABASE = ("tests/conformance/test_every_combination.py",)
+_DATABASE_OF = re.compile(rf"[\[-]({'|'.join(KINDS)})[\]-]")
 
 #: Each other file runs in one process. The longest go first: otherwise one of them runs alone at the end.
 LONGEST = (
@@ -107,9 +112,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def unit_of(nodeid: str) -> str:
-    """The tests that one process runs together: a file, or the files that share a Spark session."""
+    """The tests that one process runs together: a file, the files that share a Spark session, or one database's part of a file."""
     path = nodeid.partition("::")[0]
-    return f"Spark session {_SESSION_OF[path]}" if path in _SESSION_OF else path
+    if path in _SESSION_OF:
+        return f"Spark session {_SESSION_OF[path]}"
+    if path in BY_DATABASE and (found := _DATABASE_OF.search(nodeid)):
+        return f"{path} on {found[1]}"
+    return path
 
 
 @pytest.hookimpl(optionalhook=True)

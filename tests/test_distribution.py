@@ -24,4 +24,7 @@ def test_the_files_that_begin_exist() -> None:
 def test_units() -> None:
     units = [conftest.unit_of(f"{path}::test_a[sqlite::x]") for path in conftest.LONGEST]
     assert len(set(units)) == len(units) - len(conftest._SESSION_OF) + len(conftest.SPARK_SESSIONS)
-    assert conftest.unit_of("tests/test_servers.py::TestA::test_b") == "tests/test_servers.py"
+    assert conftest.unit_of("tests/test_servers.py::TestA::test_b[mysql]") == "tests/test_servers.py"
+    (path,) = conftest.BY_DATABASE
+    assert conftest.unit_of(f"{path}::TestA::test_b[mysql-adaptive-delete-connection]") == f"{path} on mysql"
+    assert conftest.unit_of(f"{path}::TestA::test_b[1-sqlite-adaptive-delete]") == f"{path} on sqlite"
