@@ -1,8 +1,8 @@
-"""A claim in its parts, and the statements that the portable way to take makes of them."""
+"""The plan of a claim: its statements in parts, and the portable statements made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -16,32 +16,32 @@ from queue_db.model import MOST_ATTEMPTS, MOST_VERSION, ClaimedRow, ClaimResult
 if TYPE_CHECKING:
     from queue_db.dialects.seam import ClaimSeam
 
-#: Where a claim's rows have what: they begin with the columns of a claimed job.
+#: Positions in the rows of a claim, which begin with the columns of a claimed job.
 ID, PRIORITY, AVAILABLE, DUE, VERSION, ATTEMPTS = map(
     ClaimedRow._fields.index, ("id", "priority", "available_at", "due_at", "version", "attempts")
 )
 HEAD = len(ClaimedRow._fields)
 LOOKED_AT = HEAD + 1
 
-#: The parameters of ``ClaimPlan.values``; the others belong to the candidates.
+#: The parameters of ``ClaimPlan.values``; the others are those of the candidates.
 ASSIGNED = ("token", "lease", "by_worker", "now")
 
 
 @dataclass(frozen=True, eq=False)
 class ClaimPlan:
-    """A claim in its parts, which a dialect puts together into as few statements as it can. Made once for each shape and kept.
+    """The parts of a claim, which a dialect combines into as few statements as it can. Built once for each shape and kept.
 
-    - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to take, in claim order, and locks them if
-      the strategy says so; ``whole`` does the same with all columns of ``returning``.
+    - ``candidates`` selects ``id, version, priority, available_at, head`` of the jobs to claim, in claim order, and locks them if
+      the strategy wants that; ``whole`` does the same with all columns of ``returning``.
     - ``fast_path`` selects ``id, version, available_at`` of all due jobs, where there is a single range and no waiting (else None);
       ``before`` a job of lower priority number than that range.
     - ``slices``: the candidates begin at the parameter ``start`` and go on at the head where the queue ends.
     - ``clock`` is the time of the statement.
     - ``unseen`` selects one ``priority`` for each gap between the known ones in which there is a job (None: no gaps).
-    - ``locks`` tells whether the candidates are locked, ``waits`` whether that waits for others' locks.
+    - ``locks``: the candidates are locked; ``waits``: that waits for other transactions' locks.
     - ``values`` are the assignments, ``returning`` the columns of the jobs won.
 
-    Their parameters are given when it runs; ``limit`` and ``token``, the claim token, are among them.
+    The parameters are given when it runs; ``limit`` and ``token``, the claim token, are among them.
     """
 
     jobs: Table
@@ -88,7 +88,7 @@ def result_of(
 
 @lru_cache(maxsize=256)
 def change_of(dialect: ClaimSeam, plan: ClaimPlan, *, one: bool) -> Update:
-    """The change that takes candidates."""
+    """The UPDATE that claims candidates."""
     jobs = plan.jobs
     values = plan.values
     if not plan.waits:
@@ -99,7 +99,7 @@ def change_of(dialect: ClaimSeam, plan: ClaimPlan, *, one: bool) -> Update:
 
 @lru_cache(maxsize=256)
 def won_by(dialect: ClaimSeam, plan: ClaimPlan) -> Select[Any]:
-    """What a claim has won of its candidates."""
+    """The candidates that a claim has won."""
     jobs = plan.jobs
     among = jobs.c.id.in_(bindparam("of_ids", expanding=True))
     return dialect.by_id(select(*plan.returning).where(among, jobs.c.claim_token == bindparam("token")), jobs)
@@ -121,7 +121,7 @@ def look(plan: ClaimPlan) -> Any:
 @lru_cache(maxsize=256)
 def fast_path_look(dialect: ClaimSeam, plan: ClaimPlan) -> Any:
     """Candidates of a single range, in the same columns; a slice knows of no head."""
-    assert plan.fast_path is not None  # noqa: S101 - or nobody would have asked
+    assert plan.fast_path is not None  # noqa: S101 - callers check
     assert plan.before is not None  # noqa: S101
     head = null() if plan.slices else plan.jobs.c.available_at
     rows = (
@@ -135,7 +135,7 @@ def fast_path_look(dialect: ClaimSeam, plan: ClaimPlan) -> Any:
 
 
 def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
-    """A candidate as the claim has left it."""
+    """The row of a candidate after its claim."""
     stored = list(row)
     stored[DUE] = stored[AVAILABLE]
     stored[AVAILABLE] = until
@@ -144,9 +144,24 @@ def as_claimed(row: Sequence[Any], until: int) -> Sequence[Any]:
     return stored
 
 
-def lowest_heads(candidates: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """The lowest due time seen per priority among candidates' ``(priority, head)``."""
+def candidates_in(found: Sequence[Sequence[Any]]) -> tuple[list[Sequence[Any]], dict[int, int], list[int]]:
+    """The rows of :func:`look` in parts: candidates, the lowest due time of each priority among them, unseen priorities."""
+    unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
+    # No candidates beyond a priority that was not read.
+    candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
     heads: dict[int, int] = {}
-    for priority, head in candidates:
-        heads[priority] = min(head, heads.get(priority, head))
-    return heads
+    for row in candidates:
+        priority, head = row[PRIORITY], row[HEAD]
+        if head is not None:
+            heads[priority] = min(head, heads.get(priority, head))
+    return candidates, heads, unseen
+
+
+def assigned(plan: ClaimPlan, parameters: Mapping[str, Any], until: int) -> dict[str, Any]:
+    """The parameters of the assignments of :func:`change_of`; ``until``: the end of the lease."""
+    values = {name: parameters[name] for name in ASSIGNED if name in parameters}
+    if not plan.waits:
+        values["until"] = until
+        del values["lease"]
+        values.pop("now", None)
+    return values

@@ -38,6 +38,7 @@ from queue_db.dialects.postgresql_claim import HEAD, TRIED
 from queue_db.dialects.postgresql_opening import PostgreSQLOpening
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, copied
+from queue_db.errors import StorageError
 from queue_db.model import Capability, ClaimResult, Fault, NewJob
 
 
@@ -133,7 +134,14 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         delete_on_claim: bool = False,
     ) -> ClaimResult:
         if fast_path and time.monotonic() >= self._full_until:
-            return self._take_fast_path(connection, plan, parameters, delete_on_claim=delete_on_claim)
+            # One UPDATE … RETURNING, or DELETE … RETURNING: half the work of the full statement.
+            one = parameters["limit"] == 1
+            try:
+                rows = self.fetch(connection, statements.fast_path(plan, one=one, delete_on_claim=delete_on_claim), parameters)
+            except DBAPIError as error:
+                self._leave_fast_path(connection, error)
+                rows = ()
+            return _fast_path_result(parameters, rows, one=one)
         if delete_on_claim:
             return result_of(parameters, conclusive=False)
         found = self.fetch(connection, statements.full_claim(plan), parameters)
@@ -148,28 +156,17 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
             unseen=unseen,
         )
 
-    def _take_fast_path(
-        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], *, delete_on_claim: bool
-    ) -> ClaimResult:
-        """One UPDATE … RETURNING, or DELETE … RETURNING: half the work of the full statement."""
-        one = parameters["limit"] == 1
-        try:
-            rows = self.fetch(connection, statements.fast_path(plan, one=one, delete_on_claim=delete_on_claim), parameters)
-        except DBAPIError as error:
-            if self.fault(error) is not Fault.LOCK_TIMEOUT:
-                raise
-            # A transaction has locked a due job for longer than a claim takes: the full statement steps over it.
-            self._full_until = time.monotonic() + _FULL_SECONDS
-            transaction = transactions.own(connection)
-            if transaction is None or transaction.begun:
-                raise  # the error has rolled it back
-            rows = ()
-        if not rows:
-            return result_of(parameters, conclusive=False)
-        tried = 1 if one else rows[0][TRIED]
-        # A slice does not show where the queue begins.
-        heads = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
-        return result_of(parameters, rows, tried, heads=heads, conclusive=len(rows) == parameters["limit"])
+    def _leave_fast_path(self, connection: Connection, error: DBAPIError) -> None:
+        """A transaction has locked a due job for longer than a claim takes: for a while use the full statement, which steps over it.
+
+        :raises DBAPIError: it is another error, or has rolled back a transaction.
+        """
+        if self.fault(error) is not Fault.LOCK_TIMEOUT:
+            raise error
+        self._full_until = time.monotonic() + _FULL_SECONDS
+        transaction = transactions.own(connection)
+        if transaction is None or transaction.begun:
+            raise error
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
         if len(pairs) == 1:
@@ -185,19 +182,6 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         values = {"ids": [job_id for job_id, _ in ordered], "versions": [version for _, version in ordered]}
         return [(job_id, version) for job_id, version in self.fetch(connection, statements.hold(jobs), values)]
 
-    def fetch(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        """A statement that is an object of its own for ever, prepared on our own connections.
-
-        A caller's connection may have another driver, or stand behind a pooler that gives each transaction another session. If
-        that is so of ours, the first error shows it: the transaction is run again, and nothing is prepared any more.
-        """
-        try:
-            return super().fetch(connection, statement, values)
-        except DBAPIError as error:
-            if self.code(error) in _NOT_MY_SESSION:
-                self._prepares = False
-            raise
-
     def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
         return self._prepares and not self._pooling.found
 
@@ -208,9 +192,9 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         connection.execute(select(func.pg_notify(channel, text)))
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
-        # Through a pooler nothing can be heard.
-        hears = engine.dialect.driver == "psycopg2" and not self._pooling.found
-        return PostgreSQLListener(engine, channel) if hears else None
+        # Through a pooler no notification arrives.
+        receives = engine.dialect.driver == "psycopg2" and not self._pooling.found
+        return PostgreSQLListener(engine, channel) if receives else None
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists. What is
@@ -250,6 +234,13 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         _, options = engine.dialect.create_connect_args(engine.url)
         return greeting.nobody_answers(greeting.places(options), options)
 
+    def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
+        # Behind a pooler that gives each transaction another session, prepared statements are missing. The transaction runs again,
+        # and nothing is prepared any more.
+        if self.code(error) in _NOT_MY_SESSION:
+            self._prepares = False
+        return super().translate(error, statement_name)
+
     def is_transient(self, code: str) -> bool:
         return super().is_transient(code) or code.startswith("08")
 
@@ -261,3 +252,12 @@ _NUMBERS = ("priority", "max_attempts", "callback_id")
 
 # Seconds for which claims use the full statement after one has met a locked row.
 _FULL_SECONDS = 10.0
+
+
+def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:
+    if not rows:
+        return result_of(parameters, conclusive=False)
+    tried = 1 if one else rows[0][TRIED]
+    # A slice does not show where the queue begins.
+    heads = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
+    return result_of(parameters, rows, tried, heads=heads, conclusive=len(rows) == parameters["limit"])

@@ -26,18 +26,16 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import direct, transactions
 from queue_db.dialects.claim_plan import (
-    ASSIGNED,
-    HEAD,
     ID,
     LOOKED_AT,
-    PRIORITY,
     VERSION,
     ClaimPlan,
     as_claimed,
+    assigned,
+    candidates_in,
     change_of,
     fast_path_look,
     look,
-    lowest_heads,
     result_of,
     won_by,
 )
@@ -180,32 +178,22 @@ class ClaimSeam:
         if len(found) < parameters["limit"]:
             # The queue ends here, or has other priorities: run the full statement.
             found = self.fetch(connection, look(plan), parameters)
-        unseen = sorted(row[PRIORITY] for row in found if row[ID] is None)
-        # No candidates beyond a priority that was not read.
-        candidates = [row for row in found if row[ID] is not None and not (unseen and unseen[0] < row[PRIORITY])]
-        heads = lowest_heads((row[PRIORITY], row[HEAD]) for row in candidates if row[HEAD] is not None)
-        won = self._take(connection, plan, candidates, parameters) if candidates else ()
-        return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen)
-
-    def _take(
-        self, connection: Connection, plan: ClaimPlan, candidates: Sequence[Sequence[Any]], parameters: Mapping[str, Any]
-    ) -> Sequence[Sequence[Any]]:
-        """Update the candidates that still have their version, and return them as they are then."""
+        candidates, heads, unseen = candidates_in(found)
+        if not candidates:
+            return result_of(parameters, heads=heads, unseen=unseen)
         # In id order: overlapping claims wait for each other in one direction only.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
         until = candidates[0][LOOKED_AT] + parameters["lease"]
-        assigned = {name: parameters[name] for name in ASSIGNED if name in parameters}
-        if not plan.waits:
-            assigned["until"] = until
-            del assigned["lease"]
-            assigned.pop("now", None)
-        won = self.execute(connection, change_of(self, plan, one=len(pairs) == 1), assigned | wanted(pairs))
-        if won == 0:
-            return ()
-        if won == len(pairs) and not plan.waits:
-            return [as_claimed(row, until) for row in candidates]
-        return self.fetch(connection, won_by(self, plan), {"of_ids": [row[0] for row in pairs], "token": parameters["token"]})
+        values = assigned(plan, parameters, until) | wanted(pairs)
+        changed = self.execute(connection, change_of(self, plan, one=len(pairs) == 1), values)
+        won: Sequence[Sequence[Any]] = ()
+        if changed == len(pairs) and not plan.waits:
+            won = [as_claimed(row, until) for row in candidates]
+        elif changed:
+            mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
+            won = self.fetch(connection, won_by(self, plan), mine)
+        return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen)
 
     def change(
         self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]

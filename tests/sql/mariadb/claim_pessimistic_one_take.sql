@@ -1,6 +1,6 @@
 -- claim_pessimistic_one_take: pessimistic, one job
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take > dialects.seam.ClaimSeam._take
+-- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
 -- Always: version_1 = 9223372036854775807, version_2 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_1 =
 --   2147483647
 UPDATE jobs FORCE INDEX (PRIMARY)

@@ -2,7 +2,7 @@
 -- Also: claim_fast_path_slice_take, claim_fast_path_skip_locked_take, claim_fast_path_unless_due_take,
 --   pop_fast_path_take, pop_fast_path_slice_take, pop_fast_path_skip_locked_take
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take > dialects.seam.ClaimSeam._take
+-- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
 -- Always: version_1 = 9223372036854775807, version_2 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_1 =
 --   2147483647
 UPDATE jobs FORCE INDEX (PRIMARY)

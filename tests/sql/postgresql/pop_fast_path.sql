@@ -1,6 +1,6 @@
 -- pop_fast_path: Queue.pop, one job, when the last claim won all it wanted
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take > dialects.postgresql.PostgreSQL._take_fast_path
+-- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.
 WITH candidate AS (
     SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at,

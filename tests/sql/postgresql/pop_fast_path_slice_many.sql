@@ -1,6 +1,6 @@
 -- pop_fast_path_slice_many: Queue.pop, several jobs at a place in the window, when the last claim won all it wanted
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take > dialects.postgresql.PostgreSQL._take_fast_path
+-- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.
 WITH candidate AS (
     SELECT slice.id AS id, slice.version AS version, slice.available_at AS available_at, slice.tied AS tied
