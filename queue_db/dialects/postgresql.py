@@ -157,7 +157,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         )
 
     def _leave_fast_path(self, connection: Connection, error: DBAPIError) -> None:
-        """A transaction has locked a due job for longer than a claim takes: for a while use the full statement, which steps over it.
+        """A transaction has locked a due job for longer than a claim takes: use the full statement for a while, it steps over it.
 
         :raises DBAPIError: it is another error, or has rolled back a transaction.
         """
