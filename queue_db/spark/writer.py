@@ -251,7 +251,7 @@ def _load(connection: Connection, store: Store, load: staging.Load, chunks: Iter
 
 
 def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """The messages, of which none may be missing."""
+    """All messages as Staged; an error if one is missing."""
     staged = [message for message in messages if isinstance(message, Staged)]
     if len(staged) != len(messages):
         raise RuntimeError("Spark asks to commit although a task has sent no message")
