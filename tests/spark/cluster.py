@@ -1,7 +1,7 @@
 """Spark as others run it: a standalone cluster and a Connect server, in processes of their own and with a Python of their own.
 
     with standalone(tmp_path, bare_python(tmp_path)) as cluster:
-        subprocess.run([sys.executable, "client.py"], env=cluster.environment)  # it says only SparkSession.builder.getOrCreate()
+        subprocess.run([sys.executable, "client.py"], env=cluster.environment)  # it calls only SparkSession.builder.getOrCreate()
 
     with connect_server(tmp_path, bare_python(tmp_path), {}) as url:
         subprocess.run([sys.executable, "client.py"], env=os.environ | {"SPARK_REMOTE": url})
@@ -55,12 +55,12 @@ class Cluster:
             "spark.executor.extraJavaOptions": family.java_options,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            # No task starts before every executor is there. The ratio is one of the cores asked for, so they must be told.
+            # No task starts before every executor is there. The ratio is of the requested cores, so these are set.
             "spark.cores.max": str(len(hosts)),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         }
         settings = [word for option in self.options.items() for word in ("--conf", "=".join(option))]
-        # It is the driver that tells the executors which Python to run.
+        # The driver decides which Python the executors run.
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))} | {
             "PYSPARK_PYTHON": str(python),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -78,7 +78,7 @@ class Cluster:
         """Return the pids of the Python processes that run tasks, or wait for the next one, each with that of its executor."""
         found = {}
         for executor in self._executors():
-            with suppress(psutil.NoSuchProcess):  # what ended while we looked is not alive
+            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
                 for daemon in executor.children():
                     for worker in daemon.children():
                         if worker.status() != psutil.STATUS_ZOMBIE:
@@ -148,7 +148,7 @@ def connect_server(folder: Path, python: Path, conf: Mapping[str, str]) -> Itera
         settings = [word for option in (options | conf).items() for word in ("--conf", "=".join(option))]
         server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", *settings, "spark-internal"]
         log = family.start("connect", ["org.apache.spark.deploy.SparkSubmit", *server], {})
-        # It says so when its port is open.
+        # It logs this when its port is open.
         yield "sc://" + family.wait_for(log, r"Spark Connect server started at: (127\.0\.0\.1:\d+)\s")[0]
 
 
@@ -219,14 +219,14 @@ class _Family:
             found[:] = re.findall(pattern, log.read_text(errors="replace"))
             return len(found) >= count
 
-        until(is_there, START_LIMIT, lambda: f"{log.name} does not say {pattern!r} {count} times:\n{self.logs()}")
+        until(is_there, START_LIMIT, lambda: f"{log.name} does not have {pattern!r} {count} times:\n{self.logs()}")
         return found
 
     def alive(self) -> list[psutil.Process]:
         """Return the processes that are alive, oldest pid first."""
         found = []
         for process in psutil.process_iter():
-            with suppress(psutil.Error):  # it ended while we looked, or is somebody else's
+            with suppress(psutil.Error):  # it ended meanwhile, or belongs to another user
                 if process.environ().get(MARK) == self._mark:
                     found.append(process)
         return found

@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def java_home() -> str:
-    """Where Java is; it is looked for, and installed, as `make` would."""
+    """The Java home; found, or installed, as `make` does."""
     home = os.environ.get("JAVA_HOME")
     if not home:
         found = subprocess.run([sys.executable, ROOT / "tools" / "java.py"], capture_output=True, text=True, check=True)

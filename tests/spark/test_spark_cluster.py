@@ -1,4 +1,4 @@
-"""A cluster and a Connect server whose Python lacks the package: they are what they say, and all works there all the same."""
+"""A cluster and a Connect server whose Python lacks the package: they really lack it, and everything works there."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.spark.cluster import START_LIMIT, bare_python, connect_server, standa
 ROOT = Path(__file__).parents[2]
 HOSTS = ["127.0.0.1", "127.0.0.2"]
 MISSING = "No module named 'queue_db'"
-# Each task tells where it runs and whether it finds the package, and ends when it may.
+# Each task reports where it runs and whether it finds the package, and ends when it may.
 CLIENT = """
 import json, os, sys, time
 from pathlib import Path
@@ -104,7 +104,7 @@ ONE = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
 @pytest.fixture
 def client(tmp_path):
-    """Start the program above as a process that is gone after the test; it is Spark's environment that says where to connect."""
+    """Start the program above as a process that is gone after the test; Spark's environment has the address."""
     started = []
 
     def start(environment, *arguments, program=CLIENT):

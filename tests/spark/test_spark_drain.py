@@ -21,7 +21,7 @@ SCHEMA = "n long, twice long"
 
 @pytest.fixture
 def is_first():
-    """Whether nobody asked with this marker before: of two tasks that ask at the same moment, one was first."""
+    """Whether this marker is new: of two tasks that ask at the same moment, one is first."""
 
     def ask(marker):
         try:
@@ -161,7 +161,7 @@ def test_a_lease_lost_in_mid_batch(spark, url, name, fill, stats, doubling, tmp_
             connection.execute(mine.values(version=table.c.version + 1, available_at=0, claim_token=None))
         deadline = time.monotonic() + 60
         while max(doubling.worked().values()) < 2 or stats().available or stats().running:
-            assert time.monotonic() < deadline, "nobody took over the batch whose leases were taken away"
+            assert time.monotonic() < deadline, "the batch with the lost leases was not taken over"
             time.sleep(0.05)
 
     fill(20)

@@ -76,7 +76,7 @@ def test_results_are_written_where_the_address_says(spark, url, name, db, fill, 
     done = drain_to(spark, url, name, double, SCHEMA, address, partitions=2, batch=60)
     assert (done.completed, done.failed, done.counters.lost, done.drained) == (203, 0, 0, True)
     assert pairs(read_results(spark, address, SCHEMA)) == expected(203)
-    assert list(behind.glob("*/*.parquet")), "nothing is where the address says"
+    assert list(behind.glob("*/*.parquet")), "nothing is at the address"
     assert not Path("viewfs:").exists(), "the address was taken for a folder"
     stats = db.queue(name).stats()
     assert (stats.available, stats.running, stats.scheduled, stats.dead) == (0, 0, 0, 0)

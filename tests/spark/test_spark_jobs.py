@@ -32,7 +32,7 @@ def queue(url):
 
 @pytest.fixture
 def call(spark, url, monkeypatch, capsys):
-    """Run an application with these arguments; return its exit status and what it said."""
+    """Run an application with these arguments; return its exit status and its output."""
     monkeypatch.syspath_prepend(str(JOBS))
     monkeypatch.setenv("QUEUE_DB_URL", url)
     # It ends its Spark, as an application should; this one is needed for the next test.

@@ -24,7 +24,7 @@ def db(url, name):
 
 @pytest.fixture
 def start(spark, url, name, tmp_path):
-    """Start the query of this test, of which each micro-batch is given to ``sink``."""
+    """Start the query of this test, that gives each micro-batch to ``sink``."""
     register(spark)
 
     def begin(sink, *, trigger=None, **given):
@@ -92,8 +92,8 @@ def test_a_query_that_is_stopped_holds_nothing_that_it_has_committed(spark, url,
 def test_what_was_not_committed_is_not_completed(spark, url, name, db, start, sink, written):
     seen = []
     listener = complete_on_commit(spark, url)
-    heard = listener.onQueryTerminated
-    listener.onQueryTerminated = lambda event: (heard(event), seen.append(event))
+    original = listener.onQueryTerminated
+    listener.onQueryTerminated = lambda event: (original(event), seen.append(event))
     try:
 
         def fail(rows, batch):
@@ -103,7 +103,7 @@ def test_what_was_not_committed_is_not_completed(spark, url, name, db, start, si
         query = start(fail)
         with pytest.raises(StreamingQueryException, match="after the sink"):
             query.awaitTermination()
-        until(lambda: seen)  # all that the listener hears of this query, it has heard
+        until(lambda: seen)  # the listener has had its last event of this query
     finally:
         spark.streams.removeListener(listener)
     assert (held(db, name), db.streams.list(name)[0].maybe_written) == (8, 8)
@@ -118,7 +118,7 @@ def test_a_stopped_query_is_completed_by_its_checkpoint(name, db, stopped, tmp_p
 
 @TWO
 def test_a_query_that_comes_back_late_completes_what_it_has_committed(url, name, db, stopped, start, sink, written):
-    """Its retention is over, and nobody has released it: its own return must not give its written jobs back."""
+    """Its retention is over, and it was not released: its own return must not give its written jobs back."""
     streams = db.store.tables.streams
     with db.database.begin() as connection:
         connection.execute(update(streams).where(streams.c.name == name).values(seen_at=0))

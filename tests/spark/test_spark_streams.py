@@ -201,7 +201,7 @@ def test_the_older_of_two_queries_with_one_stream_name_stops(spark, read, fill, 
         older.processAllAvailable()
         fill(20, start=20)
         drain_into(read(), checkpoint="newer")
-        # The older one looks at its stream again, whether or not there are jobs.
+        # The older one polls its stream again, whether or not there are jobs.
         assert "StreamFencedError" in failure(older)
     finally:
         older.stop()

@@ -9,8 +9,8 @@ How it works:
   wraps the package's transactions as soon as they are imported there, counts the arrivals at the step that the round names, and at
   the wanted one raises, ends its process, or waits;
 - ``client.py`` is the driver's program, in a process of its own: it gets an order, runs it and answers;
-- ``traps.py`` sets the hook and does what is to be done when somebody waits there: kill a driver, an executor, the database, cut
+- ``traps.py`` sets the hook and acts when a process waits there: kill a driver, an executor, the database, cut
   a connection;
-- ``programs.py`` knows what each program is told and what must come of it; ``rounds.py`` plays a round: orders, faults, the same
+- ``programs.py`` has the orders of each program and the expected outcome; ``rounds.py`` plays a round: orders, faults, the same
   order again to whoever comes after the dead, and the count at the end.
 """

@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> int:
             print(error, file=sys.stderr)
             return 1
         except KeyboardInterrupt as signal_:
-            print(f"interrupted {signal_}".rstrip(), file=sys.stderr)  # what was played is told
+            print(f"interrupted {signal_}".rstrip(), file=sys.stderr)  # the rounds so far are reported
         print(f"\n{table(outcomes)}")
         print(f"{world.drivers} drivers were started, in {world.starting / max(1, world.drivers):.1f} s each")
     return 0 if len(outcomes) == options.rounds and all(outcome.good for outcome in outcomes) else 1

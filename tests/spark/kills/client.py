@@ -17,7 +17,7 @@ SCHEMA = "n long"
 
 
 def write(spark, order):
-    """All rows or none, under the same name and version however often it is told."""
+    """All rows or none, under the same name and version however often it is run."""
     rows = spark.range(0, order["jobs"], 1, order["partitions"]).selectExpr("concat('{\"n\":', id, '}') AS payload")
     rows.write.format("queue_db").options(**order["to"]).mode("append").save()
 
@@ -65,7 +65,7 @@ def drain(spark, order):
 PROGRAMS = {"write": write, "stream-write": stream_write, "stream-read": stream_read, "drain": drain}
 
 
-def tell(path, what):
+def report(path, what):
     unfinished = path.with_name(f".{path.name}")
     unfinished.write_text(json.dumps(what))
     unfinished.rename(path)
@@ -76,15 +76,15 @@ def main(folder):
     spark = SparkSession.builder.getOrCreate()
     register(spark)
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    tell(folder / "ready.json", {"java": java})
+    report(folder / "ready.json", {"java": java})
     for number, line in enumerate(sys.stdin):
         order = json.loads(line)
         began = time.monotonic()
         try:
             answer = {"found": PROGRAMS[order["program"]](spark, order)}
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who gave the order judge it
+        except Exception as error:  # noqa: BLE001 - whatever it is, the round judges it
             answer = {"error": f"{type(error).__name__}: {error}"}
-        tell(folder / f"answer-{number}.json", answer | {"seconds": time.monotonic() - began})
+        report(folder / f"answer-{number}.json", answer | {"seconds": time.monotonic() - began})
     spark.stop()
 
 

@@ -80,7 +80,7 @@ class Fault:
 
     @property
     def by_files(self) -> bool:
-        """Whether the step is one of Spark's, told by its files."""
+        """Whether the step is one of Spark's, detected by its files."""
         return self.name in ("offsets", "sink")
 
     def may_end(self, program: str) -> bool:
@@ -110,7 +110,7 @@ class Round:
     modes: tuple[str, ...] = ()
 
     def mode(self, drivers: int) -> str:
-        """How the next driver is started, when so many were."""
+        """The mode of the next driver, after ``drivers`` were started."""
         if self.modes:
             return self.modes[min(drivers, len(self.modes) - 1)]
         copies = any(fault.kind == SPECULATION for fault in self.faults)

@@ -7,7 +7,7 @@ moment:
     before   it begins
     within   after one of its statements
     inside   after its last statement, before COMMIT
-    after    COMMIT is answered, and nobody else has heard of it
+    after    COMMIT is answered, and no other process knows of it
 
 The order lies in ``plan.json``: ``{"id", "name", "when", "at", "act", "all"}``; each arrival is a file ``<id>.<number>``.
 """
@@ -37,7 +37,7 @@ class Injected(Exception):
 
 
 def arrive(name, when):
-    """Somebody is at this step."""
+    """A process is at this step."""
     if when == "after" and getattr(_now, "waited", None):
         _place(_now.waited, "through").touch()
     try:
@@ -87,7 +87,7 @@ def _act(act, trap, name, when):
         last = time.monotonic() + PATIENCE
         while not _place(trap, "go").exists():
             if time.monotonic() > last:
-                raise Injected(f"nobody came: {when} {name}")
+                raise Injected(f"no answer: {when} {name}")
             time.sleep(0.01)
         if when == "after":
             _place(trap, "through").touch()

@@ -1,4 +1,4 @@
-"""The programs of the rounds: what a driver is told, how jobs come in meanwhile, and what must be there at the end."""
+"""The programs of the rounds: the driver's orders, how jobs come in meanwhile, and what must be there at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.spark.kills.faults import Round
 from tests.spark.kills.world import World
 
 # Jobs of a stream: there before; that come in at a time, whenever fewer than twice as many are waiting; in all; in all if a fault
-# is still to come. Seconds lie between two looks.
+# is still to come. Seconds between two polls.
 _BEFORE, _PIECE, _ENOUGH, _MOST = 1500, 200, 3000, 30_000
 _PAUSE = 0.1
 
@@ -53,7 +53,7 @@ class Program:
         folder.mkdir()
 
     def order(self) -> dict[str, Any]:
-        """What a driver is told; each of a round the same."""
+        """A driver's orders; the same for each driver of a round."""
         raise NotImplementedError
 
     def feed(self, more: bool) -> None:
@@ -189,10 +189,10 @@ class Drain(Program):
         stats = self.db.queue(self.queue).stats()
         left = stats.available + stats.running + stats.scheduled + stats.dead
         held = happened * self.tasks * self.batch
-        said = [f"{left} jobs are left in the queue"] if left else []
+        notes = [f"{left} jobs are left in the queue"] if left else []
         if self.worked_again > held:
-            said.append(f"{self.worked_again} jobs were worked on again, and {held} were held at the most")
-        return said
+            notes.append(f"{self.worked_again} jobs were worked on again, and {held} were held at the most")
+        return notes
 
 
 PROGRAMS: dict[str, type[Program]] = {"write": Write, "stream-write": StreamWrite, "stream-read": StreamRead, "drain": Drain}

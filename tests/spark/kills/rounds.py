@@ -49,7 +49,7 @@ class Outcome:
 
 
 def _short(error: str) -> str:
-    """An error on one line, from its end, where Spark says what it is about."""
+    """An error on one line, from its end, where Spark names the cause."""
     words = " ".join(error.split())
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST // 3]} … {words[-_LONGEST * 2 // 3 :]}"
 
@@ -93,7 +93,7 @@ def _run(world: World, program: Program, outcome: Outcome) -> dict[str, Any] | N
             answer = _attend(driver, program, traps, limit)
             new = traps.happened[happened:]
             if answer is not None and "error" not in answer:
-                # What is done once may be told as often as there are faults to come.
+                # An order with an effect once may be given as often as there are faults to come.
                 if program.once and traps.waiting and outcome.drivers <= len(one.faults) + 1:
                     continue
                 return answer

@@ -1,4 +1,4 @@
-"""One fault, set and sprung: the hook is told where to stop, and what is to happen there happens."""
+"""One fault, set and sprung: the hook stops a process at a step, and the fault happens there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spark.kills.faults import Fault
 from tests.spark.kills.programs import Program
 from tests.spark.kills.world import Driver, World, is_running
 
-# How closely Spark's files are watched, in seconds, and for how many looks in a row.
+# How closely Spark's files are watched, in seconds, and for how many polls in a row.
 _LOOK, _LOOKS = 0.001, 60
 
 # Seconds in which a task that was left behind must be through, or found dead.
@@ -36,7 +36,7 @@ class Trap:
         self._id = f"{program.queue}-{secrets.token_hex(4)}"
         self._plan = world.traps / "plan.json"
         self._first_file = program.file(fault.name)
-        act = {faults.FAILURE: fault.how}.get(fault.kind, "tell" if fault.name == "*" else "wait")
+        act = {faults.FAILURE: fault.how}.get(fault.kind, "note" if fault.name == "*" else "wait")
         plan = {
             "id": self._id,
             "name": fault.name,
@@ -52,17 +52,17 @@ class Trap:
             unfinished.rename(self._plan)
 
     def remove(self) -> None:
-        """Set nothing, and let everybody go on; return when who stood still is through, or dead."""
+        """Set nothing, and let all processes continue; return when the stopped one is through, or dead."""
         self._let_go()
         if self.fault.kind == faults.CUT:
             self._world.proxy(self._kind).forward()
         if self.fault.kind == faults.SPECULATION and (caught := self._arrival(self.fault.at)):
             through = self._world.traps / f"{self._id}.through"
-            until(lambda: through.exists() or not is_running(caught["pid"]), _LATE, lambda: f"{caught} stands still for ever")
+            until(lambda: through.exists() or not is_running(caught["pid"]), _LATE, lambda: f"{caught} does not continue")
         self._plan.unlink(missing_ok=True)
 
     def spring(self, driver: Driver) -> None:
-        """Do it, if somebody is where it is to be done."""
+        """Do it, if a process is at the step."""
         if self.fault.by_files:
             if not self.happened:
                 self._watch(driver)
@@ -131,7 +131,7 @@ class Trap:
         elif proxy.cut():
             self._done()
         else:
-            return  # nobody was connected at this very moment
+            return  # there was no connection at this moment
         self._let_go()
 
     def _speculation(self, driver: Driver, caught: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ class Trap:
                 return
 
     def _watch(self, driver: Driver) -> None:
-        """Kill the driver between two of Spark's files: stop it when the first is there, and look whether the second is not."""
+        """Kill the driver between two of Spark's files: stop it when the first is there, and check that the second is not."""
         for _ in range(_LOOKS):
             newest = self._program.file(self.fault.name)
             if newest >= self._first_file + self.fault.at and newest > self._program.file(self.fault.when):
@@ -156,7 +156,7 @@ class Trap:
 
 
 def _kill(pid: int) -> None:
-    """A process that waits in the hook; its parents are dead, and it has most likely been told to end."""
+    """A process that waits in the hook; its parents are dead, and it was most likely asked to end."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 

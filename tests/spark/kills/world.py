@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 START_LIMIT = 90.0
 END_LIMIT = 30.0
 
-#: What a driver is told beside where its cluster is. A copy of a slow task is started after a second, on the other host.
+#: A driver's options beside the address of its cluster. A copy of a slow task is started after a second, on the other host.
 MODES = {
     "local": {"spark.master": "local[2,4]"},
     "cluster": {},
@@ -37,7 +37,7 @@ MODES = {
         "spark.speculation.task.duration.threshold": "1s",
     },
 }
-# Java that is told to believe Spark's classes starts in three quarters of the time, and most of a round is starting.
+# Java that does not verify Spark's classes starts in three quarters of the time, and most of a round is starting.
 _QUICK = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 # Nothing of these programs is large, and the log is read when something is wrong.
@@ -84,7 +84,7 @@ class Driver:
         return self._process.poll() is None
 
     def order(self, what: dict) -> None:
-        """Let it run a program; :meth:`answer` tells when it has."""
+        """Let it run a program; :meth:`answer` has its result."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
         self._process.stdin.flush()
@@ -107,7 +107,7 @@ class Driver:
 
     def kill(self) -> None:
         """Kill both (SIGKILL), the Java first, and return when they are gone."""
-        # The Java that was started and has not told us yet has the client for its parent.
+        # Java that was started and has not reported yet has the client as its parent.
         with suppress(psutil.NoSuchProcess):
             children = psutil.Process(self._process.pid).children()
             for process in children:
