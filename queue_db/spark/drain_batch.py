@@ -18,8 +18,16 @@ from queue_db import LeasedJob, Queue, QueueDBError
 from queue_db.spark.drain_loop import Heartbeat, Tally
 from queue_db.spark.results import KEY
 
-#: Jobs in, one result row for each job out; see :func:`queue_db.spark.drain_to`.
 Function = Callable[[pd.DataFrame], pd.DataFrame | None]
+"""The work of a drain.
+
+It gets a pandas DataFrame with one row for each job (``id``, ``kind``, ``payload``, ``attempts`` from 1, and ``fence``, the
+fencing token for outside systems) and returns one with ``id`` and the columns of the results, one row for each job. A job
+without a row has failed. A text in a further column ``dead_reason`` sends the job to the dead table, and its row is no result.
+Without result columns it may return None when all jobs are done. When it raises, it is called again for each job of the batch
+alone, so that only those that raise alone fail. Failed jobs are retried after the backoff, and are dead after their last
+attempt.
+"""
 
 # The column by which a function sends a job to the dead table.
 _DEAD = "dead_reason"

@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -105,65 +105,75 @@ def drain_to(
 ) -> Drained:
     """Work off ``queue`` in ``partitions`` parallel Spark tasks; return when it is drained, with the results in ``path``.
 
-    Each task claims up to ``batch`` jobs, calls ``function`` with them, publishes the rows as one Parquet file, and then completes
-    the jobs, until the queue is drained; :func:`read_results` reads the folder. No job is lost with a task: its jobs return when
-    their leases end, and the other tasks wait for that. Work may be repeated: see ``docs/spark.md``.
-
-    ``function`` gets a pandas DataFrame with one row for each job (``id``, ``kind``, ``payload``, ``attempts`` from 1, and
-    ``fence``, the fencing token for outside systems) and returns one with ``id`` and the columns of ``schema``, one row for
-    each job. A job without a row has failed. A text in a further column ``dead_reason`` sends the job to the dead table, and its
-    row is no result. When the function raises, it is called again for each job of the batch alone, so that only those that raise
-    alone fail. Failed jobs are retried after the backoff, and are dead after their last attempt.
+    Each task claims a batch, calls ``function`` with it, publishes the rows as a Parquet file, completes the jobs, and repeats
+    that; :func:`read_results` reads the folder. Jobs of a dead task return when their leases end, and the other tasks wait for
+    that. Work may be repeated: see ``docs/spark.md``.
 
     :param url: of a migrated database that every executor reaches; it travels inside the task, and is in no plan or option.
-    :param schema: of the result rows, without ``id`` and ``version``: ``"path string, size long"``; None: no more columns, and
-        the function may return None when all jobs are done.
+    :param function: gets and returns a pandas DataFrame: see :data:`queue_db.spark.drain_batch.Function`.
+    :param schema: of the result rows, without ``id`` and ``version``: ``"path string, size long"``; None: no more columns.
     :param path: a folder that driver and executors see under the same name; it is created. Or, as a str, an address that Spark
         can write to, ``s3a://bucket/results``: then Spark writes, in rounds. One folder for one queue; later drains may add to it.
     :param partitions: tasks that claim at the same time, if Spark has as many slots. Each has one connection.
     :param batch: jobs in one claim, one call of ``function`` and one file.
     :param lease: seconds; jobs of a dead task return after it. It is extended three times in each lease while ``function`` runs.
     :param strategy: a name, or a function that makes a Strategy in each task: ``lambda: Optimistic(window=20)``.
-    :param until: ``empty``: no job is leased, due, or due ``within`` that time, so retries are waited for; ``idle``: no job is
+    :param until: ``empty``: no job is leased, due, or due ``within`` seconds, so retries are waited for; ``idle``: no job is
         leased or due. While the queue is paused, tasks wait.
-    :param within: seconds; with ``until="empty"`` a job that is due later than that is not waited for.
     :param max_jobs: jobs to claim at most, an equal share in each task. A task that Spark runs again has its full share again.
     :param timeout: seconds from the call, after which nothing more is claimed; each task finishes its batch.
     :param kind: claim jobs of this kind only, and wait for no others.
     :param database: keyword arguments for :class:`queue_db.QueueDB`: ``table``, ``removal``, ``retry_after`` …
     :raises ArgumentError: for values outside their range.
-    :raises ConfigurationError, StorageError: the database cannot be used, or Spark cannot write to ``path``; raised before any job
-        is claimed.
-    :raises LeaseLostError: jobs were claimed, and the leases of all of them were lost: nothing left the queue.
-    :raises pyspark.errors.PySparkException: a task failed as often as Spark allows. What was published counts; the rest is in the
-        queue: drain again.
+    :raises ConfigurationError, StorageError: before any job is claimed: no usable database, or Spark cannot write to ``path``.
+    :raises LeaseLostError: the leases of all claimed jobs were lost: nothing left the queue.
+    :raises pyspark.errors.PySparkException: a task failed as often as Spark allows. What was published counts; drain again for the
+        rest.
     """
     began = time.monotonic()
     _check_tasks(partitions, batch, lease, strategy)
     _check_ends(until, within, max_jobs, timeout, kind)
     folder, columns = destination(path), result_schema(schema)
     python_workers.check(spark, on_the_driver=False)
-    settings = dict(database or {})
+    limits = Limits(batch=batch, lease=lease, within=within if until == "empty" else 0.0, kind=kind)
+    task = _prepare(url, queue, strategy, limits, timeout, dict(database or {}))
+    if isinstance(folder, str):
+        ends = float("inf") if timeout is None else began + timeout
+        return _drained(_in_rounds(spark, folder, columns, task, function, partitions, max_jobs, ends), task)
+    return _drained(_in_tasks(spark, folder, columns, task, function, partitions, max_jobs), task)
+
+
+def _prepare(
+    url: str | URL,
+    queue: str,
+    strategy: str | Callable[[], Strategy],
+    limits: Limits,
+    timeout: float | None,
+    settings: dict[str, Any],
+) -> DrainTask:
+    """What the tasks share; the database is opened once, as a check."""
     target = target_of(url, settings.pop("table", "jobs"), settings.pop("schema", None))
     with target.open(**settings) as db:
         db.ready()
-        now = None if timeout is None else db.core.now()
-    stop_at = None if now is None or timeout is None else now + round(timeout * 1_000_000)
-    limits = Limits(batch=batch, lease=lease, within=within if until == "empty" else 0.0, kind=kind, until=stop_at)
-    task = DrainTask(target, settings, queue, strategy, limits)
-    total: Mapping[str, int]
-    if isinstance(folder, str):
-        ends = float("inf") if timeout is None else began + timeout
-        rounds = Rounds(spark, folder, columns, task, function, partitions, ends)
-        rounds.probe()
-        total = rounds.run(max_jobs)
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        total = _in_tasks(spark, folder, columns, task, function, partitions, max_jobs)
-    counters = Counters(**{name: total[name] for name in COUNTERS})
-    drained = Drained(total["completed"], total["failed"], counters, bool(total["drained"]))
-    _report_lost_leases(drained, task)
-    return drained
+        if timeout is not None:
+            limits = replace(limits, until=db.core.now() + round(timeout * 1_000_000))
+    return DrainTask(target, settings, queue, strategy, limits)
+
+
+def _in_rounds(
+    spark: SparkSession,
+    address: str,
+    schema: StructType,
+    task: DrainTask,
+    function: Function,
+    partitions: int,
+    max_jobs: int | None,
+    ends: float,
+) -> Mapping[str, int]:
+    """Let Spark write the results, in rounds; return the sums of the tasks' counts."""
+    rounds = Rounds(spark, address, schema, task, function, partitions, ends)
+    rounds.probe()
+    return rounds.run(max_jobs)
 
 
 def _in_tasks(
@@ -175,7 +185,8 @@ def _in_tasks(
     partitions: int,
     max_jobs: int | None,
 ) -> Mapping[str, int]:
-    """Run the tasks, each until the queue is drained; return the sums of their counts. Tasks write their results themselves."""
+    """Let the tasks write the results, each until the queue is drained; return the sums of their counts."""
+    folder.mkdir(parents=True, exist_ok=True)
     columns = to_arrow_schema(schema, timezone="UTC")
 
     def work(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -188,6 +199,27 @@ def _in_tasks(
     ddl = ", ".join(f"{name} long" for name in COUNTED)
     done = spark.range(0, partitions, 1, partitions).mapInArrow(bundled(work), ddl).collect()
     return {name: sum(row[name] for row in done) for name in COUNTED}
+
+
+def _drained(total: Mapping[str, int], task: DrainTask) -> Drained:
+    """The sums as a result; lost leases are logged.
+
+    :raises LeaseLostError: all were lost.
+    """
+    counters = Counters(**{name: total[name] for name in COUNTERS})
+    drained = Drained(total["completed"], total["failed"], counters, bool(total["drained"]))
+    lost, limits = counters.lost, task.limits
+    if lost:
+        advice = (
+            f"heartbeats did not reach the database in time for lease={limits.lease} s (the function kept Python's lock, or the "
+            "database was away), or other programs took the jobs. Give a longer lease, or fewer jobs at once than "
+            f"batch={limits.batch}"
+        )
+        if not drained.completed and not drained.failed:
+            problem = f"drain of queue {task.queue!r}: all {lost} leases were lost, and no job left the queue: {advice}"
+            raise LeaseLostError(message=problem)
+        log.warning("drain of queue %r: %d leases were lost, that work is repeated: %s", task.queue, lost, advice)
+    return drained
 
 
 def _check_tasks(partitions: int, batch: int, lease: float, strategy: str | Callable[[], Strategy]) -> None:
@@ -209,22 +241,3 @@ def _check_ends(until: str, within: float, max_jobs: int | None, timeout: float 
         arguments.seconds("timeout", timeout, zero=False)
     if kind is not None:
         arguments.name("kind", kind, KIND_LENGTH)
-
-
-def _report_lost_leases(drained: Drained, task: DrainTask) -> None:
-    """Log lost leases.
-
-    :raises LeaseLostError: all were lost.
-    """
-    lost, limits = drained.counters.lost, task.limits
-    if not lost:
-        return
-    advice = (
-        f"heartbeats did not reach the database in time for lease={limits.lease} s (the function kept Python's lock, or the "
-        f"database was away), or other programs took the jobs. Give a longer lease, or fewer jobs at once than batch={limits.batch}"
-    )
-    if drained.completed or drained.failed:
-        log.warning("drain of queue %r: %d leases were lost, that work is repeated: %s", task.queue, lost, advice)
-    else:
-        problem = f"drain of queue {task.queue!r}: all {lost} leases were lost, and no job left the queue: {advice}"
-        raise LeaseLostError(message=problem)
