@@ -1,4 +1,4 @@
-"""How a finished job leaves the table. The third axis of a comparison, beside the strategy and the database."""
+"""Removal: how a completed job leaves the table. The third axis of a comparison, beside strategy and database."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Removal(Protocol):
 
     @property
     def needs(self) -> frozenset[Capability]:
-        """What the database must be able to do."""
+        """Required capabilities of the database."""
         ...
 
     @property
     def retries(self) -> int:
-        """How often the transaction is run again after a deadlock or another transient error."""
+        """How often the transaction runs again after a deadlock or another transient error."""
         ...
 
     @property
@@ -43,8 +43,8 @@ class Removal(Protocol):
     def remove(self, connection: Connection, store: Store, pairs: Pairs) -> set[int]:
         """Remove the jobs that are still at their ``(id, version)``; return their ids.
 
-        ``connection`` may commit each statement by itself: several that belong together begin with
-        ``store.dialect.begin(connection)``. What :mod:`queue_db.store.settle` offers does so where it must.
+        ``connection`` may commit each statement by itself: call ``store.dialect.begin(connection)`` before several that belong
+        together. The functions of :mod:`queue_db.store.settle` do so where needed.
         """
         ...
 
@@ -55,7 +55,7 @@ def _check_retries(retries: int) -> None:
 
 @dataclass(frozen=True)
 class Delete:
-    """One fenced DELETE, run again after a deadlock."""
+    """One fenced DELETE, repeated after a deadlock."""
 
     retries: int = 5
     name: str = field(default="delete", init=False)

@@ -1,6 +1,6 @@
 """The database's clock as a SQL expression: microseconds since 1970, UTC, the same within one statement.
 
-Leases, delays and expiry compare with this and never with a worker's clock. Each dialect says how it is written.
+Leases, delays and expiry compare with it and never with a worker's clock. Each dialect has its own form.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class now_us(GenericFunction[int]):  # noqa: N801 - reads like the SQL function 
 
 
 class instant(GenericFunction[Any]):  # noqa: N801 - the same
-    """A time in microseconds since 1970 as the database shows times, in UTC; for people who read the tables with SQL.
+    """A time in microseconds since 1970 in the database's own type, in UTC; for users who read the tables with SQL.
 
-    A database whose dialect has no rule for it shows the microseconds.
+    Without a rule in the dialect it stays in microseconds.
     """
 
     inherit_cache = True
@@ -38,7 +38,7 @@ class now_us_after_waiting(GenericFunction[int]):  # noqa: N801 - as above
 
 @compiles(now_us_after_waiting)
 def _the_same(element: now_us_after_waiting, compiler: Any, **kw: Any) -> str:
-    # Where candidates are locked by one statement and written by the next, that one starts after the wait.
+    # Where one statement locks the candidates and the next updates them, the second starts after the wait.
     return str(compiler.process(now_us(), **kw))
 
 
@@ -57,7 +57,7 @@ def _unknown(element: now_us, compiler: Any, **kw: Any) -> str:
 def moment(settable: bool, *, after_waiting: bool = False) -> ColumnElement[int]:
     """The clock of a statement: the database's, or the parameter ``now`` (microseconds) when a caller sets the time.
 
-    :param after_waiting: what is written with it is a span that begins when the statement has got its locks.
+    :param after_waiting: at the moment in which the statement has its locks.
     """
     if settable:
         return bindparam("now", type_=BigInteger())
@@ -67,6 +67,6 @@ def moment(settable: bool, *, after_waiting: bool = False) -> ColumnElement[int]
 def due_time(now: Any, after: Any, not_before: Any) -> ColumnElement[int]:
     """When a new job is due: ``after`` microseconds from now, and not before ``not_before``.
 
-    Never before now, so that claims may remember where the due jobs begin.
+    Never before now: low-water marks rely on it.
     """
     return case((now + after >= not_before, now + after), else_=not_before)

@@ -1,8 +1,8 @@
-"""Statements that are written out once and then handed to the driver itself.
+"""Statements that are compiled once and then sent to the driver's cursor directly.
 
-What SQLAlchemy does for each execution (parameters, an execution context, a result that knows its columns) costs more than the
-database for a single job. Claims and completions are always the same few statements, so each is compiled once; what is left to do
-is to put the values in order. Whoever listens to the engine's events still sees every one of them: then they go through SQLAlchemy.
+SQLAlchemy's work for each execution (parameters, an execution context, a result with named columns) costs more than the database
+for a single job. Claims and completions are always the same few statements, so each is compiled once, and only its values are put
+in order. With listeners on the engine's events the statements go through SQLAlchemy, so that listeners see each of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 Values = Mapping[str, Any]
 
-#: Ways to write values in a statement that can be turned into values by position.
+#: Parameter styles that can be converted to values by position.
 PARAMSTYLES = frozenset({"qmark", "format", "pyformat"})
 
 # Characters that are sent at a time; psycopg2's own 8192 keep it busy.
@@ -31,14 +31,14 @@ _PLACES = re.compile(rf"{_NAMED.pattern}|__\[POSTCOMPILE_\w+\]")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A statement as the driver takes it."""
+    """A statement in the form of the driver."""
 
     text: str
     #: Names of its values, in their order.
     order: Sequence[str]
-    #: Values that the statement brings along.
+    #: Values that are part of the statement.
     fixed: Values
-    #: Of values that are lists: what stands in the text, and how one element is written.
+    #: Values that are lists: name → marker in the text, and the placeholder of one element.
     lists: Mapping[str, tuple[str, str]]
 
     def filled(self, values: Values) -> tuple[str, tuple[Any, ...]]:
@@ -68,7 +68,7 @@ def _repeated(element: str, times: int) -> str:
 
 @lru_cache(maxsize=512)
 def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
-    """``statement``, an object that is kept, for this driver: made once for each."""
+    """The kept ``statement`` for this driver, compiled once for each."""
     compiled: Any = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
     place = "?" if dialect.paramstyle == "qmark" else "%s"
     text, lists = str(compiled), {}
@@ -84,14 +84,14 @@ def written(statement: Executable, dialect: SQLAlchemyDialect) -> Written:
     fixed = {name: value for name, value in compiled.params.items() if value is not None}
     if compiled.positional:
         return Written(text, tuple(compiled.positiontup), fixed, lists)
-    # What takes values by name takes them by position too.
+    # A driver that takes values by name takes them by position too.
     spots = {spot: name for name, (spot, _) in lists.items()}
     order = [spots.get(found[0]) or found[1] for found in _PLACES.finditer(text)]
     return Written(_NAMED.sub(place, text), tuple(order), fixed, lists)
 
 
 def observed(connection: Connection) -> bool:
-    """Whether somebody listens to the engine's statements or errors, or has them logged."""
+    """Whether the engine has listeners for statements or errors, or logs them."""
     engine = connection.engine
     events = engine.dispatch
     return bool(events.before_cursor_execute or events.after_cursor_execute or engine.dialect.dispatch.handle_error or engine.echo)
@@ -117,7 +117,7 @@ def fetch(connection: Connection, text: str, arguments: tuple[Any, ...]) -> Sequ
 
 
 def change(connection: Connection, text: str, arguments: tuple[Any, ...]) -> int:
-    """Run a statement without rows and return how many it touched.
+    """Run a statement without rows and return how many it matched.
 
     :raises DBAPIError: as SQLAlchemy would.
     """
@@ -174,7 +174,7 @@ def copy(connection: Connection, text: str, file: IO[Any]) -> int:
 def _failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:
     """Raise SQLAlchemy's exception for a driver's, and throw a broken connection away; return for other errors."""
     if not isinstance(error, Exception):
-        # Ctrl-C in the middle of a reply: nobody knows what the next one would be the answer to.
+        # Ctrl-C in the middle of a reply: the next reply could belong to another statement.
         connection.invalidate()
         return
     dialect = connection.dialect
@@ -184,7 +184,7 @@ def _failed(connection: Connection, text: str, cursor: Any, error: BaseException
     broken = dialect.is_disconnect(error, connection.connection, cursor)
     if broken:
         connection.invalidate(error)
-        # The others in the pool are most likely broken too.
+        # The other connections of the pool are probably broken too.
         connection.engine.dispose()
     raise DBAPIError.instance(
         text, None, error, driver.Error, hide_parameters=True, connection_invalidated=broken, dialect=dialect

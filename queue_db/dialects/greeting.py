@@ -1,6 +1,6 @@
-"""Whether a PostgreSQL server takes connections at all, asked as ``pg_isready`` asks.
+"""Whether a PostgreSQL server accepts connections, checked as ``pg_isready`` does.
 
-libpq reports a connection that could not be made without a code, whether the password is wrong or the server is down. The answer to
+libpq reports a failed connection without an error code, whether the password is wrong or the server is down. The server's answer to
 the first message of a connection has the code.
 """
 
@@ -18,21 +18,21 @@ _PROTOCOL = 196_608
 # Seconds for each server.
 _PATIENCE = 3.0
 
-# Codes of a server that takes no connections now: shutting down, crashed, starting, full.
+# Error codes of a server that accepts no connections now: shutting down, crashed, starting, full.
 _NOT_NOW = frozenset({"57P01", "57P02", "57P03", "53300"})
 
 
-#: The code for a startup parameter that the server, or a pooler before it, does not take.
+#: The error code for a startup parameter that the server, or a pooler in front of it, refuses.
 UNSUPPORTED = "08P01"
 
-# Folders of the sockets where libpq looks without a host: Debian's choice and PostgreSQL's own.
+# Socket directories of libpq without a host: Debian's and PostgreSQL's own.
 _FOLDERS = "/var/run/postgresql,/tmp"
 
-Place = tuple[str, int]
+Target = tuple[str, int]
 
 
-def places(options: Mapping[str, Any]) -> list[Place]:
-    """The servers that libpq's options name, or its environment; none if nobody can tell."""
+def targets(options: Mapping[str, Any]) -> list[Target]:
+    """The servers in libpq's options or environment; empty if unknown."""
     elsewhere = any(options.get(name) or os.environ.get(f"PG{name.upper()}") for name in ("hostaddr", "service"))
     hosts = str(options.get("host") or os.environ.get("PGHOST") or ("" if elsewhere else _FOLDERS)).split(",")
     ports = str(options.get("port") or os.environ.get("PGPORT") or 5432).split(",")
@@ -43,13 +43,13 @@ def places(options: Mapping[str, Any]) -> list[Place]:
     ]
 
 
-def nobody_answers(servers: Sequence[Place], options: Mapping[str, Any]) -> bool:
-    """Whether none of these servers takes a connection now: none is there, or they are starting, stopping or full."""
-    return bool(servers) and all(_is_away(server, options) for server in servers)
+def none_accepts(servers: Sequence[Target], options: Mapping[str, Any]) -> bool:
+    """Whether no server accepts a connection now: they are unreachable, starting, stopping or full."""
+    return bool(servers) and all(_is_unavailable(server, options) for server in servers)
 
 
-def refuses(server: Place, options: Mapping[str, Any]) -> bool:
-    """Whether it does not take ``options`` at the start of a session, but takes a session without."""
+def refuses(server: Target, options: Mapping[str, Any]) -> bool:
+    """Whether it refuses a session with ``options`` and accepts one without."""
     # libpq's, and asyncpg's.
     given = {"options": str(options["options"])} if options.get("options") else dict(options.get("server_settings", {}))
     try:
@@ -58,7 +58,7 @@ def refuses(server: Place, options: Mapping[str, Any]) -> bool:
         return False
 
 
-def _is_away(server: Place, options: Mapping[str, Any]) -> bool:
+def _is_unavailable(server: Target, options: Mapping[str, Any]) -> bool:
     try:
         codes = _answer(server, options)
     except OSError:
@@ -66,8 +66,8 @@ def _is_away(server: Place, options: Mapping[str, Any]) -> bool:
     return codes is None or bool(codes & _NOT_NOW)
 
 
-def _answer(server: Place, options: Mapping[str, Any], given: Mapping[str, str] | None = None) -> set[str] | None:
-    """The error codes in the answer to a session's first message; None: there is no answer, as of a proxy without a server."""
+def _answer(server: Target, options: Mapping[str, Any], given: Mapping[str, str] | None = None) -> set[str] | None:
+    """The error codes in the answer to a session's first message; None: no answer, as from a proxy without a server."""
     parts = {
         "user": str(options.get("user") or "queue_db"),
         "database": str(options.get("dbname") or options.get("database") or options.get("user") or "postgres"),

@@ -1,7 +1,7 @@
 """PostgreSQL behind a pooler that gives each transaction another session, such as PgBouncer in transaction mode.
 
-What a session is told at its start does not arrive, and what one transaction sets or prepares is not there in the next. So each
-transaction says for itself what it needs, and each statement is a transaction: the settings travel with BEGIN, in one message.
+Settings from the start of a session do not arrive, and settings and prepared statements of one transaction are missing in the next.
+So each statement runs in a transaction, and the settings travel with its BEGIN in one message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from queue_db.dialects import greeting
 from queue_db.dialects.transactions import OnDemand
 from queue_db.errors import ConfigurationError
 
-#: A setting of no meaning to the server: who does not find it in a session knows that its options did not arrive.
+#: A setting without meaning to the server: where a session lacks it, the options did not arrive.
 MARK = "queue_db.session"
 
 _SETTINGS = {"lock_timeout": "10000", "enable_seqscan": "off", "jit": "off"}
@@ -59,16 +59,16 @@ class Whole(OnDemand):
 
 
 class Pooling:
-    """Finds out whether the connections of an engine come from such a pooler: at the first one."""
+    """Detects at the first connection whether an engine connects through such a pooler."""
 
     def __init__(self) -> None:
-        #: Whether they do; None: nobody knows yet.
+        #: Whether it does; None: not known yet.
         self.found: bool | None = None
         self._options = ""
         self._begins: tuple[str, tuple[str, ...]] | None = None
 
     def watch(self, engine: Engine) -> None:
-        """Let new connections of the engine be looked at."""
+        """Check new connections of the engine."""
         given = engine.url.query.get("options", "")
         self._options = given if isinstance(given, str) else " ".join(given)
         event.listen(engine, "do_connect", self._connect)
@@ -125,5 +125,5 @@ def refuse_pooler(dialect: Any, _record: Any, arguments: list[Any], options: dic
 
 
 def _refuses_options(options: Mapping[str, Any]) -> bool:
-    places = greeting.places(options)
-    return bool(places) and greeting.refuses(places[0], options)
+    targets = greeting.targets(options)
+    return bool(targets) and greeting.refuses(targets[0], options)

@@ -232,7 +232,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
 
     def is_down(self, engine: Engine) -> bool:
         _, options = engine.dialect.create_connect_args(engine.url)
-        return greeting.nobody_answers(greeting.places(options), options)
+        return greeting.none_accepts(greeting.targets(options), options)
 
     def translate(self, error: DBAPIError, statement_name: str) -> StorageError:
         # Behind a pooler that gives each transaction another session, prepared statements are missing. The transaction runs again,

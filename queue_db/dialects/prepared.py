@@ -1,7 +1,7 @@
 """Statements that PostgreSQL parses and plans once for a connection: planning is the largest part of claiming one job.
 
-psycopg2 cannot prepare, but SQL can: ``PREPARE name AS …`` once, then ``EXECUTE name (…)``. The plan is a general one, for any
-values, and it is made anew now and then: one that was made while the table was empty need not suit it when it is full.
+psycopg2 cannot prepare, but SQL can: ``PREPARE name AS …`` once, then ``EXECUTE name (…)``. The plan is generic, for any values,
+and is renewed every minute: a plan made while the table was empty may not suit it when it is full.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sqlalchemy.dialects.postgresql.base import PGCompiler
 
 from queue_db.dialects import direct
 
-#: Seconds after which a plan is made anew.
+#: Seconds after which a plan is renewed.
 PLAN_AGE = 60.0
 
 _KEY = "queue_db.prepared"
 
 
 class _Compiler(PGCompiler):
-    """Writes whole numbers that a statement brings along into its text: each parameter costs on both sides."""
+    """Writes whole numbers that are part of a statement into its text: each parameter costs on both sides."""
 
     def visit_bindparam(self, bindparam: BindParameter[Any], *rest: Any, **kw: Any) -> str:
         if type(bindparam.value) is int:
@@ -49,7 +49,7 @@ class Prepared:
     lists: frozenset[str]  #: those that are arrays of numbers
 
     def arguments(self, values: direct.Values) -> tuple[Any, ...]:
-        """What ``execute`` takes. Arrays go as PostgreSQL's own text, which is several times faster than the driver's."""
+        """The arguments of ``execute``. Arrays are sent as PostgreSQL's own text, several times faster than the driver's."""
         if self.lists:
             return tuple([_array(values[name]) if name in self.lists else values[name] for name in self.parameters])
         return tuple([values[name] for name in self.parameters])
@@ -57,7 +57,7 @@ class Prepared:
 
 @lru_cache(maxsize=512)
 def prepared(statement: Executable) -> Prepared:
-    """The parts of ``statement``, which is an object that is kept: made once for each."""
+    """The parts of the kept ``statement``, compiled once for each."""
     compiled: Any = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]
     order = list(compiled.positiontup)
     kinds = [compiled.binds[name].type for name in order]

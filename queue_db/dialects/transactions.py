@@ -15,9 +15,9 @@ _KEY = "queue_db.transaction"
 
 
 class OnDemand:
-    """A transaction that begins when somebody needs one, on a connection of ours, which otherwise commits each statement by itself.
+    """A transaction that begins on demand, on a connection of the library, which otherwise commits each statement by itself.
 
-    In a ``with`` block: when that raises, the transaction is rolled back. To commit it is the caller's.
+    In a ``with`` block: an exception rolls the transaction back. The caller commits it.
 
     :param begins: the statement that begins it.
     :param values: its values.
@@ -27,11 +27,11 @@ class OnDemand:
 
     def __init__(self, connection: Connection, begins: str, values: tuple[str, ...] = ()) -> None:
         self._connection = connection
-        self._info = connection.info  # held: of a connection that has broken meanwhile there is none to be had
+        self._info = connection.info  # a broken connection has none
         self._begins = begins
         self._values = values
         self.begun = False
-        #: Statements sent on this connection, as far as the dialect sends them itself; BEGIN and COMMIT too.
+        #: Number of statements that the dialect has sent on this connection, with BEGIN and COMMIT.
         self.sent = 0
 
     def __enter__(self) -> Self:
@@ -44,7 +44,7 @@ class OnDemand:
             self.rollback()
 
     def begin(self) -> None:
-        """Begin it, unless that has been done."""
+        """Begin it, unless it has begun."""
         if not self.begun:
             self._run(self._begins, self._values)
             self.begun = True
@@ -56,7 +56,7 @@ class OnDemand:
             self.begun = False
 
     def rollback(self) -> None:
-        """Roll it back, if it has begun. A connection on which that fails is thrown away, and the server rolls back."""
+        """Roll it back, if it has begun. If that fails the connection is discarded, and the server rolls back."""
         if self.begun and not self._connection.invalidated:
             try:
                 self._run("ROLLBACK")
@@ -70,7 +70,7 @@ class OnDemand:
 
 
 def own(connection: Connection) -> OnDemand | None:
-    """The transaction of one of our own connections while it is in use; None on a caller's connection."""
+    """The transaction of a connection of the library while it is in use; None on a caller's connection."""
     transaction: OnDemand | None = connection.info.get(_KEY)
     return transaction
 
@@ -82,7 +82,7 @@ def savepoint(connection: Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # A deadlock or a refused snapshot has rolled back everything, the savepoint too: the first error is the one to tell.
+        # A deadlock or a refused snapshot has rolled back everything, the savepoint too: report the first error.
         with suppress(DBAPIError):
             nested.rollback()
         raise

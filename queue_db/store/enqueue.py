@@ -1,4 +1,4 @@
-"""New jobs: one or many, with what happens when a live job has the unique key already."""
+"""New jobs: one or many, and what happens when a live job has the unique key."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from queue_db.store.schema import BLOCKED
 
 
 class OnDuplicate(StrEnum):
-    """What becomes of a new job whose unique key a live job has."""
+    """What happens to a new job whose unique key a live job has."""
 
     RAISE = "raise"
     SKIP = "skip"
-    #: The new content takes the old job's place and id; a worker that holds the old one loses its lease.
+    #: The new content replaces the old job under its id; a worker that runs the old one loses its lease.
     REPLACE = "replace"
-    #: As REPLACE, but a worker that holds the old one keeps it, and the new one waits beside it.
+    #: As REPLACE, but a worker that runs the old job keeps it, and the new one waits beside it.
     DEBOUNCE = "debounce"
 
     @property
     def last_wins(self) -> bool:
-        """Whether of several new jobs with one key the last is the one."""
+        """Whether the last of several new jobs with one key counts."""
         return self in (OnDuplicate.REPLACE, OnDuplicate.DEBOUNCE)
 
 
-# A lost race for one key; more in a row than this is not chance.
+# Most lost races for one key in a row.
 _RACES = 8
 
 
@@ -41,10 +41,10 @@ def insert_jobs(
 ) -> list[int | None]:
     """Insert ``jobs`` and return their ids by position, None where one was skipped.
 
-    Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last. ``more``: the transaction will add others.
+    Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last. ``more``: the transaction inserts others later.
 
-    :raises DuplicateJobError: under RAISE, with nothing said about the other rows: the caller undoes them.
-    :raises ArgumentError: a job is to replace one of another group, or one whose key is taken for a time.
+    :raises DuplicateJobError: under RAISE; the caller rolls the other rows back.
+    :raises ArgumentError: a job would replace one of another group, or one whose key has a ``unique_for``.
     """
     places = _one_of_each_key(jobs, on_duplicate)
     if any(job.unique_for for job in jobs):
@@ -55,7 +55,7 @@ def insert_jobs(
 def _insert_windowed(
     connection: Connection, store: Store, jobs: Sequence[NewJob], places: Sequence[int], on_duplicate: OnDuplicate, *, more: bool
 ) -> list[int | None]:
-    """Insert those whose keys are not taken for a time."""
+    """Insert the jobs whose keys are not taken by an earlier ``unique_for``."""
     if on_duplicate.last_wins:
         raise ArgumentError(
             f'unique_for and on_duplicate="{on_duplicate}" contradict each other: a job that is done cannot be replaced'
@@ -73,7 +73,7 @@ def _insert_windowed(
     for position in free:
         job, job_id = jobs[position], ids[position]
         if job.unique_for and job.unique_key is not None:
-            if job_id is None:  # a live job has the key: it has not been taken for a time by this one
+            if job_id is None:  # a live job has the key: this job does not take it
                 refused.setdefault(job.queue, []).append(job.unique_key)
             else:
                 added.setdefault(job.queue, {})[job.unique_key] = job_id
@@ -98,7 +98,7 @@ def _insert_grouped(
     ids, all_new = _insert(connection, store, jobs, rows, places, on_duplicate, limits)
     groups.remember_due(connection, store, {job_id: job for job_id, job in zip(ids, jobs, strict=True) if job_id is not None})
     if not all_new:
-        # One that was skipped, or took another's place, left its own empty.
+        # A job that was skipped or replaced another one leaves room in its group.
         groups.settled(connection, store, grouped, limits)
     return ids
 
@@ -120,7 +120,7 @@ def _insert(
     table = store.tables.jobs
     ids: list[int | None] = [None] * len(jobs)
     for race in range(_RACES):
-        placed = rows if limits is None else groups.place(connection, store, rows, limits)
+        placed = rows if limits is None else groups.block(connection, store, rows, limits)
         inserted = store.dialect.insert_new(connection, table, placed, now)
         if len(inserted) == len(jobs) and None not in inserted:
             return inserted, True
@@ -140,11 +140,11 @@ def _insert(
             if found is not None and _replace(connection, store, found, row, on_duplicate):
                 ids[position] = found[0]
             else:
-                missed.append((position, row))  # it was completed or changed meanwhile: try to insert again
+                missed.append((position, row))  # it was completed or changed meanwhile: insert again
         if not missed:
             return ids, False
         places, rows = [position for position, _ in missed], [row for _, row in missed]
-    raise TransientStorageError("the jobs to replace changed again and again", statement_name="enqueue.insert_jobs")
+    raise TransientStorageError("the jobs to replace changed repeatedly", statement_name="enqueue.insert_jobs")
 
 
 def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Sequence[int]:
@@ -162,10 +162,10 @@ def _one_of_each_key(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Seque
 
 
 def _replace(connection: Connection, store: Store, found: tuple[int, int], row: NewJob, on_duplicate: OnDuplicate) -> bool:
-    """Put ``row`` in the place of the live job ``found`` (id, version); False if it changed meanwhile, or has lost its key now."""
+    """Replace the content of the live job ``found`` (id, version); False if it changed meanwhile, or gave up its key now."""
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
-    # In its group it keeps its place.
+    # It keeps its position in the group.
     blocked, due = jobs.c.available_at == BLOCKED, due_time(now, row.after, row.not_before)
     same_group = jobs.c.group_key.is_(None) if row.group_key is None else jobs.c.group_key == row.group_key
     unheld = []
@@ -175,7 +175,7 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
     statement = (
         update(jobs)
         .where(store.dialect.match(jobs, [found]), same_group, *unheld)
-        # A new content is a new job: its attempts start again, and whoever works on the old one has lost it.
+        # A new content is a new job: its attempts restart, and a worker that runs the old one loses it.
         .values(
             version=next_version(jobs),
             attempts=0,
@@ -194,7 +194,7 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
     if connection.execute(statement, store.time()).rowcount == 1:
         return True
     if unheld:
-        # Who works on it goes on; it has the key no longer, and its version stays, since its state does.
+        # A running job continues without its key; its version stays, since its state does.
         keyless = update(jobs).where(store.dialect.match(jobs, [found]), same_group, ~unheld[0]).values(unique_key=None)
         if connection.execute(keyless, store.time()).rowcount == 1:
             return False
@@ -202,6 +202,6 @@ def _replace(connection: Connection, store: Store, found: tuple[int, int], row: 
     if there is not None and there.group_key != row.group_key:
         raise ArgumentError(
             f"group={row.group_key!r}: the live job {found[0]} with unique_key {row.unique_key!r} is of group {there.group_key!r}, "
-            "and what takes its place must be too"
+            "and a job that replaces it must be too"
         )
     return False

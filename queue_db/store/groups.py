@@ -1,12 +1,12 @@
-"""Groups: of the jobs with one key so many run at once as their queue says, by default one, in the order of their ids.
+"""Groups: jobs with the same key run in the order of their ids, as many at a time as their queue allows, by default one.
 
-Claims know nothing of groups, nor do limits, prefetches and bulk loads. The first jobs of a group are *admitted*: they stand in the
-queue like any other. Those behind them are *blocked*: due in the far future, where no claim looks. When an admitted job leaves, the
-next is admitted in the same transaction. So at no time more jobs of a group can be claimed than may run.
+Claims do not read groups, nor do limits, prefetches and bulk loads. The first jobs of a group are *admitted*: due like any other
+job. The jobs behind them are *blocked*: due in the far future, beyond every claim. When an admitted job leaves, the next one is
+admitted in the same transaction. So never more jobs of a group can be claimed than may run.
 
-Whoever adds a job to a group or takes one out first changes the *stripe* that the group's name falls on, and only then looks at the
-group: one after the other, and a transaction that sees an older state is refused by the database. Stripes are taken in the order of
-their numbers.
+A transaction that adds a job to a group or removes one first updates the *stripe* that the group's name hashes to, and only then
+reads the group: so changes run one after the other, and the database refuses one with an old snapshot. Stripes are locked in the
+order of their numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from queue_db.store.schema import BLOCKED, STRIPES
 
 _T = TypeVar("_T")
 
-# Groups that one statement asks for, one of these numbers: each is a statement of its own, made once.
+# Numbers of groups in one query: there is a kept statement for each.
 _ARMS = (1, 8, 64)
 
 
@@ -36,8 +36,8 @@ _ARMS = (1, 8, 64)
 AT_ONCE = max(_ARMS)
 
 
-class _Place(NamedTuple):
-    """A job in its group."""
+class GroupMember(NamedTuple):
+    """A job of a group."""
 
     id: int
     version: int
@@ -57,17 +57,17 @@ def of(queue: str, key: str | None) -> Group | None:
 
 
 def lock(connection: Connection, store: Store, groups: Collection[Group], *, every: bool = False) -> dict[str, int]:
-    """Let nobody else add to these groups or take from them until the transaction ends; return how many may run, by queue.
+    """Lock these groups until the transaction ends; return how many jobs of a group may run at a time, by queue.
 
-    ``every``: of all groups, for transactions that do not know yet what they will add.
+    ``every``: lock all groups, for transactions that add more jobs later.
     """
     stripes, queues = store.tables.stripes, store.tables.queues
     store.dialect.begin(connection)
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
     mine = stripes.c.id.in_(list(numbers))
     if len(numbers) > 1 and Capability.ROW_LOCKS in store.capabilities:
-        # An UPDATE takes them in any order, and who reads the whole table waits for rows that it does not want: two transactions
-        # must not wait for each other in a circle.
+        # An UPDATE locks rows in any order, and a table scan waits for other rows: two transactions must not wait for each other
+        # in a circle.
         found = store.dialect.by_id(select(stripes.c.id).where(mine).order_by(stripes.c.id), stripes)
         connection.execute(store.dialect.lock_rows(found, skip=False)).all()
     connection.execute(store.dialect.by_id(update(stripes).where(mine).values(version=stripes.c.version + 1), stripes))
@@ -77,7 +77,7 @@ def lock(connection: Connection, store: Store, groups: Collection[Group], *, eve
 
 
 def waiting(connection: Connection, store: Store, groups: Sequence[Group | None], limits: Mapping[str, int]) -> list[bool]:
-    """Which of some new jobs, of which these are the groups, have to wait for others. Under :func:`lock`."""
+    """Whether each new job, given by its group, has to wait for others. Under :func:`lock`."""
     there = {group: len(rows) for group, rows in _first(connection, store, {group for group in groups if group}, limits).items()}
     found = []
     for group in groups:
@@ -89,14 +89,14 @@ def waiting(connection: Connection, store: Store, groups: Sequence[Group | None]
     return found
 
 
-def place(connection: Connection, store: Store, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
-    """``jobs`` as they are to be inserted: those that have to wait as blocked ones. Under :func:`lock`."""
+def block(connection: Connection, store: Store, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
+    """``jobs`` as they are inserted: blocked if they have to wait. Under :func:`lock`."""
     waits = waiting(connection, store, [of(job.queue, job.group_key) for job in jobs], limits)
     return [job._replace(not_before=BLOCKED) if wait else job for job, wait in zip(jobs, waits, strict=True)]
 
 
 def remember_due(connection: Connection, store: Store, jobs: Mapping[int, NewJob]) -> None:
-    """Keep the due times of blocked jobs (id → as it was enqueued), of those that have one, for when they are admitted."""
+    """Store the due times of blocked jobs (id → job) for their admission."""
     later = {job_id: job for job_id, job in jobs.items() if job.after or job.not_before}
     table = store.tables.jobs
     for some in _some(later):
@@ -109,7 +109,7 @@ def remember_due(connection: Connection, store: Store, jobs: Mapping[int, NewJob
 
 
 def admit(connection: Connection, store: Store, left: Mapping[Group, int], limits: Mapping[str, int]) -> set[str]:
-    """After so many admitted jobs have left each group, admit as many; return the queues in which there is a new one.
+    """Admit as many jobs of each group as have left; return the queues with newly admitted jobs.
 
     Under :func:`lock`, after the change.
     """
@@ -183,27 +183,31 @@ def _room(connection: Connection, store: Store, groups: Collection[Group], limit
     return {group: free for group, free in room.items() if free > 0}
 
 
-def _first(connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]) -> dict[Group, list[_Place]]:
+def _first(
+    connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]
+) -> dict[Group, list[GroupMember]]:
     """The first jobs of each group, as many as may run."""
     # A caller's transaction may see an old state; what it locks it sees as it is. InnoDB then keeps others out of the gaps too.
     locks = own(connection) is None and connection.get_isolation_level() != "READ COMMITTED"
-    found: dict[Group, list[_Place]] = {group: [] for group in groups}
+    found: dict[Group, list[GroupMember]] = {group: [] for group in groups}
     for some in _some(sorted(groups)):
         arms = next(size for size in _ARMS if size >= len(some))
         values: dict[str, Any] = {}
         for number in range(arms):
             group = some[min(number, len(some) - 1)]  # those that are too many ask for the last one again
             values |= {f"queue_{number}": group.queue, f"group_{number}": group.key, f"limit_{number}": limits[group.queue]}
-        for number, *place in store.dialect.fetch(connection, _places(store.dialect, store.tables.jobs, arms, locks=locks), values):
+        for number, *member in store.dialect.fetch(
+            connection, _first_members(store.dialect, store.tables.jobs, arms, locks=locks), values
+        ):
             if number < len(some):
-                found[some[number]].append(_Place(*place))
+                found[some[number]].append(GroupMember(*member))
     for places in found.values():
         places.sort()
     return found
 
 
 @lru_cache(maxsize=64)
-def _places(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> Any:
+def _first_members(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> Any:
     """``number, id, version, available_at`` of the first jobs of so many groups."""
     queries = []
     for number in range(arms):
@@ -222,7 +226,7 @@ def _places(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> Any:
     return queries[0] if arms == 1 else union_all(*queries)
 
 
-def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, _Place]]) -> set[str]:
+def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, GroupMember]]) -> set[str]:
     jobs = store.tables.jobs
     now = moment(store.clock is not None)
     # Never before now, so that claims may remember where the due jobs begin.

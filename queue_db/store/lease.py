@@ -31,10 +31,10 @@ from queue_db.store.base import Store, next_attempt, next_version
 
 
 class Order(Enum):
-    """How the candidates are drawn from the window of due jobs."""
+    """How candidates are picked from the window of due jobs."""
 
     HEAD = "head"  #: the first ones
-    SLICE = "slice"  #: a run of neighbours from an offset on; wraps round where the queue is shorter
+    SLICE = "slice"  #: neighbours from an offset on; continues at the head where the queue ends
     SHUFFLE = "shuffle"  #: any
 
 
@@ -65,12 +65,12 @@ class CandidateWindow:
 #: polls find what lies beyond.
 MOST_ASKED = 16
 
-# The numbers of ranges for which there are statements: others are filled up to the next one, or each new priority in a queue would
-# make a statement that is written, sent and planned anew.
+# Numbers of ranges with a statement of their own; others are filled up to the next one. Otherwise each new priority in a queue
+# would need a new statement, compiled and planned.
 _OWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _OTHERS = (1, 2, 4, 8, MOST_ASKED)
 
-# Nothing is due in it.
+# No job is due later.
 _NEVER = 2**63 - 1
 
 _COLUMNS = ClaimedRow._fields
@@ -101,13 +101,13 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
 
 
 def anything_due(connection: Connection, store: Store, request: ClaimRequest) -> bool:
-    """Whether there is a due job that this claim may take: tells a lost wait from an empty queue, and from one that must wait."""
+    """Whether a job is due that this claim may take: distinguishes a lost wait from an empty queue."""
     plan, parameters = _asked(store, request, Order.HEAD, Lock.NONE)
     return connection.execute(plan.candidates, parameters | {"read": 1, "limit": 1}).first() is not None
 
 
 def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tuple[ClaimPlan, dict[str, Any]]:
-    """The statement parts for ``request``, and the parameters that say which jobs are due."""
+    """The plan for ``request``, and the parameters of its due jobs."""
     parameters: dict[str, Any] = {"in_queue": request.queue}
     if request.kind is not None:
         parameters["of_kind"] = request.kind
@@ -128,7 +128,7 @@ def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tup
 
 
 def _size(number: int, sizes: Sequence[int]) -> int:
-    """The first of ``sizes`` that is large enough; 0 stays 0."""
+    """The smallest of ``sizes`` that is large enough; 0 stays 0."""
     return next((size for size in sizes if size >= number), number) if number else 0
 
 
@@ -139,7 +139,7 @@ def _filled(ranges: Sequence[Range], sizes: Sequence[int], floor: int) -> list[R
 
 
 def _plan(store: Store, ranges: int, order: Order, lock: Lock, others: int = 0, *, settable: bool, kinded: bool) -> ClaimPlan:
-    """The statement parts of one shape of claim, built once. ``others``: in how many ranges of other queues no job may be due."""
+    """The plan of one shape of claim, built once. ``others``: number of ranges of other queues in which no job may be due."""
     shape = (ranges, order, lock, others, settable, kinded)
     plan = store.plans.get(shape)
     if plan is None:
@@ -164,19 +164,19 @@ def _plan(store: Store, ranges: int, order: Order, lock: Lock, others: int = 0, 
 
 
 def _assignments(store: Store, settable: bool, *, waits: bool) -> list[tuple[ColumnElement[Any], Any]]:
-    """What a claim writes. The order counts: MySQL reads the new value of a column that it has assigned already."""
+    """The assignments of a claim. The order counts: MySQL reads the new value of a column that was assigned before."""
     jobs = store.tables.jobs
     return [
         (jobs.c.due_at, jobs.c.available_at),
         (jobs.c.available_at, moment(settable, after_waiting=waits) + bindparam("lease", type_=BigInteger)),
         (jobs.c.version, next_version(jobs)),
-        # Counted here and not at failure: a job that kills its worker counts too.
+        # Counted at the claim and not at the failure: a job that kills its worker counts too.
         (jobs.c.attempts, next_attempt(jobs)),
-        # The token of a lease that ran out: another worker took the job in hand, so whether one has a handler is asked anew.
+        # A token is left of an expired lease: another worker had a handler for the job.
         (jobs.c.unknown_since, case((jobs.c.claim_token.is_(None), jobs.c.unknown_since), else_=null())),
         (jobs.c.claim_token, bindparam("token")),
         (jobs.c.worker, bindparam("by_worker")),
-        # Of an attempt whose lease ran out: whoever lets a job go clears it.
+        # Left of an attempt whose lease expired.
         (jobs.c.progress, null()),
         (jobs.c.progress_note, null()),
     ]
@@ -195,7 +195,7 @@ def _candidates(
 ) -> Select[Any]:
     """``id, version, priority, available_at, head`` of the jobs to take, and with ``whole`` all that a claim returns.
 
-    A window is ids and versions only, never payloads: those are read of the jobs that were drawn from it.
+    A window has ids and versions only: payloads are read of the picked jobs alone.
     """
     jobs = store.tables.jobs
     wanted = [jobs.c.id, jobs.c.version, jobs.c.priority, jobs.c.available_at]
@@ -208,7 +208,7 @@ def _candidates(
         keys = [jobs.c.available_at, jobs.c.id]
         if place is None:
             keys.insert(0, jobs.c.priority)
-        # What is locked here is taken: its other columns are read under the lock.
+        # Locked jobs are claimed: read their other columns under the lock.
         columns = wanted if lock is Lock.NONE else [*wanted, *more]
         head: ColumnElement[int] = jobs.c.available_at
         if order is not Order.HEAD:
@@ -218,7 +218,7 @@ def _candidates(
 
     def window(name: str) -> FromClause:
         """The first due jobs of all ranges, in claim order."""
-        # Several arms come one after the other and the limit stops them: later priorities are not read while earlier ones suffice.
+        # The arms run one after the other until the limit: later priorities are not read while earlier ones suffice.
         arms = [arm(place).subquery(f"{name}_{place}") for place in range(ranges)] or [arm(None).subquery(f"{name}_all")]
         return arms[0] if len(arms) == 1 else union_all(*(select(one) for one in arms)).limit(read).subquery(name)
 
@@ -228,7 +228,7 @@ def _candidates(
         drawn = select(window("range")).order_by(store.dialect.random()).limit(bindparam("limit", type_=Integer))
         return _joined(drawn, store, more, nothing_due)
     limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
-    # Where the queue ends before the slice does, it goes on at the head.
+    # Where the queue ends before the slice, it continues at the head.
     slice_ = select(window("range")).offset(start).limit(limit).subquery("slice")
     head = select(window("front")).limit(front).subquery("head")
     return _joined(union_all(select(slice_), select(head)).limit(limit), store, more, nothing_due)
@@ -245,9 +245,9 @@ def _fast_path(store: Store, settable: bool, nothing_due: Sequence[ColumnElement
 
 
 def _before(store: Store) -> Select[Any]:
-    """A job of lower priority number than the only range."""
+    """A job of a lower priority number than the only range."""
     jobs = store.tables.jobs
-    # Another name for the table, or it would be taken for the one around it. Ordered, or all of it might be read.
+    # An alias, or SQLAlchemy would correlate it with the outer table. Ordered, or all of it might be read.
     other = jobs.alias("other")
     below = other.c.priority < bindparam("priority_0", type_=Integer)
     return select(other.c.priority).where(other.c.queue == bindparam("in_queue"), below).order_by(other.c.priority.desc()).limit(1)
@@ -266,12 +266,11 @@ def _due(store: Store, place: int | None, settable: bool, *, kinded: bool) -> li
 
 
 def _nothing_due(store: Store, others: int, settable: bool) -> list[ColumnElement[bool]]:
-    """No job is due in any of so many ranges of other queues: one index entry each.
+    """No job is due in any of ``others`` ranges of other queues: one index entry each.
 
-    They do not depend on a row, so a database asks once for each place where they stand: outside of all that has a part for each
-    range of the claim's own.
+    They do not depend on a row, so a database evaluates them once where they stand: outside the arms of the claim's ranges.
     """
-    # Another name for the table, or it would be taken for the one around it.
+    # An alias, or SQLAlchemy would correlate it with the outer table.
     other = store.tables.jobs.alias("other")
     conditions: list[ColumnElement[bool]] = []
     for place in range(others):

@@ -1,4 +1,4 @@
-"""What happens to claimed jobs: one fenced change on ``(id, version)``, the same for every strategy and database.
+"""Settling: one fenced change of claimed jobs on ``(id, version)``, the same for every strategy and database.
 
 Each function takes the pairs and returns the ids to which it was applied; the others have lost their lease. One to three
 statements for any number of jobs, and for each 500 of them where each has a delay or an error of its own. Every change raises
@@ -19,13 +19,13 @@ from queue_db.model import Capability
 from queue_db.store.base import Store, each, next_version
 from queue_db.store.schema import MARKED
 
-#: Jobs in one statement that gives each of them a value of its own. A CASE is read from its beginning for each row, so a longer one
-#: costs more than several; and no driver takes any number of parameters (asyncpg: 32,767).
+#: Most jobs in one statement with a value for each. A CASE is evaluated from its beginning for each row, so a longer one costs more
+#: than several; and drivers limit the number of parameters (asyncpg: 32,767).
 AT_ONCE = 500
 
 
 class Change(Enum):
-    """How a settling verb leaves the row: what :func:`confirm` looks for after a COMMIT whose reply was lost."""
+    """The state of the row after a settling verb: :func:`confirm` checks it after a COMMIT whose reply was lost."""
 
     KEPT = "kept"  #: still leased: extend
     FREED = "freed"  #: back in the queue: fail, snooze, release
@@ -33,9 +33,9 @@ class Change(Enum):
 
 
 def extend(connection: Connection, store: Store, pairs: Pairs, lease: int) -> dict[int, int]:
-    """Move the end of the lease to ``lease`` microseconds from now; return the new ends by id.
+    """Set the end of the lease to ``lease`` microseconds from now; return the new ends by id.
 
-    It raises the version too: otherwise a claimer whose snapshot still shows the lease as run out could take it.
+    It raises the version: otherwise a claim with an old snapshot, in which the lease has expired, could take the job.
     """
     jobs = store.tables.jobs
     values = {"available_at": moment(store.clock is not None) + lease, "version": next_version(jobs)}
@@ -53,7 +53,7 @@ def recount(connection: Connection, store: Store, pairs: Pairs, by: int) -> set[
 def extend_unlocked(connection: Connection, store: Store, pairs: Pairs, lease: int) -> tuple[dict[int, int], set[int]]:
     """:func:`extend` without a wait for rows that other transactions have locked; also return the ids of those.
 
-    Where rows cannot be stepped over it waits.
+    Without SKIP LOCKED it waits.
     """
     if Capability.SKIP_LOCKED not in store.capabilities:
         return extend(connection, store, pairs, lease), set()
@@ -67,7 +67,7 @@ def extend_unlocked(connection: Connection, store: Store, pairs: Pairs, lease: i
     free_now = [(row.id, row.version) for row in found]
     ends = extend(connection, store, free_now, lease) if free_now else {}
     rest = [pair for pair in pairs if pair[0] not in ends]
-    # A row that was stepped over and still has its version is locked, or was a moment ago; any other lease is lost.
+    # A skipped row that still has its version is locked, or was a moment ago; any other lease is lost.
     return ends, {row.id for row in connection.execute(dialect.by_id(matching(rest), jobs))} if rest else set()
 
 
@@ -82,7 +82,7 @@ def free(
     unknown_since: Mapping[int, int] | None = None,
     attempted: bool,
 ) -> set[int]:
-    """Give jobs back to the queue, due ``delays[id]`` microseconds from now.
+    """Return jobs to the queue, due ``delays[id]`` microseconds from now.
 
     ``errors``: why, by id. ``limits``: their ``max_attempts`` from now on, by id. ``attempted=False`` takes the claim's attempt
     back (snooze, release). ``unknown_since``: since when no worker has a handler for them, by id; None: one has.
@@ -113,7 +113,7 @@ def free(
 
 
 def _parts(connection: Connection, store: Store, pairs: Pairs, *values: Mapping[int, Any] | None) -> Sequence[Pairs]:
-    """``pairs`` in as many parts as there are statements: several in one transaction if many jobs have values of their own."""
+    """``pairs`` in parts, one for each statement: several, in one transaction, if many jobs have values of their own."""
     if len(pairs) <= AT_ONCE or all(len(set(one.values())) <= 1 for one in values if one):
         return [pairs]
     store.dialect.begin(connection)
@@ -125,7 +125,7 @@ def _of(values: Mapping[int, Any], pairs: Pairs) -> dict[int, Any]:
 
 
 def rescue(connection: Connection, store: Store, worker: str) -> int:
-    """Give back what ``worker`` has claimed and not settled, by a look through all jobs; return how many."""
+    """Return the jobs that ``worker`` has claimed and not settled; return how many. Reads all jobs."""
     jobs = store.tables.jobs
     held = select(jobs.c.id, jobs.c.version).where(
         jobs.c.worker == worker, jobs.c.claim_token.is_not(None), jobs.c.available_at > moment(store.clock is not None)
@@ -137,7 +137,7 @@ def rescue(connection: Connection, store: Store, worker: str) -> int:
 
 
 def give_back_claim(connection: Connection, store: Store, queue: str, token: str, but: set[int]) -> int:
-    """Give back, unworked, what the claim of ``token`` won, save the jobs ``but``; return how many. Looks through the queue."""
+    """Return the jobs of the claim ``token`` to the queue, except ``but``; return how many. Reads the whole queue."""
     jobs = store.tables.jobs
     found = select(jobs.c.id, jobs.c.version).where(jobs.c.queue == queue, jobs.c.claim_token == token)
     pairs = [(row.id, row.version) for row in connection.execute(found.order_by(jobs.c.id)) if row.id not in but]
@@ -147,7 +147,7 @@ def give_back_claim(connection: Connection, store: Store, queue: str, token: str
 
 
 def tokens(connection: Connection, store: Store, ids: Sequence[int]) -> dict[int, str | None]:
-    """The claim tokens of those of these jobs that are there."""
+    """The claim tokens of the jobs that exist."""
     jobs = store.tables.jobs
     found: dict[int, str | None] = {}
     for start in range(0, len(ids), AT_ONCE):
@@ -157,14 +157,14 @@ def tokens(connection: Connection, store: Store, ids: Sequence[int]) -> dict[int
 
 
 def delete(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-    """Take jobs out of the table."""
+    """Delete jobs from the table."""
     if not pairs:
         return set()
     return store.dialect.delete_returning(connection, store.tables.jobs, pairs)
 
 
 def mark(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
-    """Mark jobs as done for the sweeper to delete, out of their queue: else every claim would step over them until then."""
+    """Mark jobs as done and move them out of their queue, where every claim would step over them; the sweeper deletes them."""
     jobs = store.tables.jobs
     values: dict[str, Any] = {
         "queue": MARKED,
@@ -206,7 +206,7 @@ def bury(
     ``limits``: their ``max_attempts`` there, by id. ``attempted=False``: the claim that found them was no attempt.
     """
     jobs, dead = store.tables.jobs, store.tables.dead
-    # Locked first: the copy and the deletion must be of the same rows.
+    # Locked first: the same rows must be copied and deleted.
     held = lock(connection, store, pairs)
     if not held:
         return set()

@@ -1,9 +1,9 @@
-"""Adaptive: optimistic with a window that follows the measured share of misses and never needs to be told the number of workers.
+"""Adaptive: optimistic with a window that follows the measured share of misses, without a setting for the number of workers.
 
 With *m* claims by others between our read and our update, a pick from a window of *W* is lost with probability 1 − e^(−m/W), and
 an attempt costs K + b·W (round trips, and one more candidate row). From the measured miss ratio *r*: m = −W·ln(1 − r), and the
-cheapest window is W = (m + √(m² + 4·m·K/b)) / 2. It grows with the workers that *race*, not with those that exist: with real work
-between claims, or alone, it goes back to 1, which is first come, first served.
+cheapest window is W = (m + √(m² + 4·m·K/b)) / 2. It grows with the number of *racing* workers, not of all: with real work
+between claims, or with one worker, it shrinks to 1, which is first come, first served.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from queue_db.strategies.optimistic import HEAD_EVERY, Pick, Slots, candidate_wi
 #: Candidates over which the miss ratio is smoothed.
 MEMORY = 150
 
-#: Of these at most so many count in one claim: a batch is lost or won as a whole more often than job by job. So many that were won
-#: without a miss are taken in at once.
+#: Most candidates of one claim that count: a batch is lost or won as a whole more often than job by job. Wins without a miss are
+#: taken in in groups of this size.
 _MOST_AT_ONCE = 10
 
 #: Share of the way to the best window that one claim goes.
 _STEP = 0.25
 
-#: Keeps the logarithm away from nothing at all.
+#: Keeps the logarithm above zero.
 LOWEST_RATIO = 1e-4
 
 _HIGHEST_RATIO = 0.95
@@ -63,13 +63,13 @@ class _Control:
     won: int = 0  #: candidates won since the last miss, not taken in yet
 
     def learn(self, tried: int, missed: int) -> None:
-        """Take in what claims met."""
+        """Update the ratio with the result of claims."""
         weight = min(tried, _MOST_AT_ONCE)
         self.seen = min(self.seen + weight, MEMORY)
         self.ratio += (missed / tried - self.ratio) * weight / self.seen
 
     def move(self, wanted: float, most: float) -> None:
-        """Go towards the ``wanted`` window; the ratio follows as the model says, for it was measured in the old one."""
+        """Move towards the ``wanted`` window; the ratio, measured in the old one, follows the model."""
         racing = -self.window * math.log(1.0 - min(self.ratio, _HIGHEST_RATIO))
         self.window = min(max(1.0, self.window + (wanted - self.window) * _STEP), most)
         self.ratio = 1.0 - math.exp(-racing / self.window)
@@ -107,7 +107,7 @@ class Adaptive:
 
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Take a slot of the window, and every sixteenth time the head."""
-        # Where one writer holds the whole database nobody can be faster: the head, always.
+        # With one writer at a time there are no races: always the head.
         width = self.window(request.queue) if Capability.CONCURRENT_WRITERS in store.capabilities else 1
         pick: Pick = "head" if self._turn() % HEAD_EVERY == 0 else "slot"
         return lease.claim(connection, store, request, candidate_window(pick, width, request, self.rng, self._slots))

@@ -1,4 +1,4 @@
-"""The strategy seam: one question, how does a claimant win jobs from the others? Everything after the claim is the same for all.
+"""The strategy seam: how a claim wins jobs against concurrent claims. Everything after the claim is the same for all strategies.
 
 To add a strategy, write a class with these four members and pass an object of it to ``QueueDB(strategy=…)``; ``@named`` makes it
 known by name too.
@@ -19,23 +19,23 @@ from queue_db.store.base import Store
 
 @runtime_checkable
 class Strategy(Protocol):
-    """How one claimant wins jobs from the others."""
+    """How a claim wins jobs against concurrent claims."""
 
-    #: What people call it.
+    #: Its name in settings, messages and reports.
     name: str
-    #: What the database must be able to do; checked once, when the database is opened.
+    #: Required capabilities of the database; checked when it is opened.
     needs: frozenset[Capability]
 
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Take up to ``request.limit`` jobs. Never commits, never sleeps; a miss is counted, not raised.
 
-        ``connection`` may commit each statement by itself: what takes several that belong together first calls
-        ``store.dialect.begin(connection)``. :func:`queue_db.store.lease.claim` does so where it must.
+        ``connection`` may commit each statement by itself: call ``store.dialect.begin(connection)`` before several that belong
+        together. :func:`queue_db.store.lease.claim` does so where needed.
         """
         ...
 
     def observe(self, result: ClaimResult) -> None:
-        """Learn from what a claim got."""
+        """Learn from the result of a claim."""
         ...
 
 

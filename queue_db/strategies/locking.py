@@ -1,4 +1,4 @@
-"""The two strategies that let the database lock: wait for the row (pessimistic), or step over it (skip locked)."""
+"""The strategies with row locks: wait for the row (pessimistic), or step over it (skip locked)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pessimistic:
         """Lock the head, then take it."""
         won = lease.claim(connection, store, request, lease.CandidateWindow(lock=lease.Lock.WAIT, read=request.limit))
         if not won.rows and not won.missed and lease.anything_due(connection, store, request):
-            # While we waited for the rows their new owner made them invisible; the database does not tell us of those.
+            # During the wait for the locks another claim took the rows; the result does not show them.
             return replace(won, missed=1)
         return won
 
@@ -35,13 +35,13 @@ class Pessimistic:
 @named("skip_locked")
 @dataclass
 class SkipLocked:
-    """SELECT … FOR UPDATE SKIP LOCKED: every worker takes the first rows that nobody holds."""
+    """SELECT … FOR UPDATE SKIP LOCKED: every worker takes the first unlocked rows."""
 
     name: str = field(default="skip_locked", init=False)
     needs: frozenset[Capability] = field(default=frozenset({Capability.SKIP_LOCKED}), init=False, repr=False)
 
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
-        """Lock what is free from the head on, then take it."""
+        """Lock the first free jobs, then take them."""
         return lease.claim(connection, store, request, lease.CandidateWindow(lock=lease.Lock.SKIP, read=request.limit))
 
     def observe(self, result: ClaimResult) -> None:

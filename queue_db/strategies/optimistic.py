@@ -1,6 +1,6 @@
 """Optimistic: read a window of due jobs without locks, pick some, take those that still have their version.
 
-All workers that read the same head in the same order is the whole cost of naive optimistic locking. A window spreads them.
+The cost of naive optimistic locking is that all workers read the same head in the same order. A window spreads them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from queue_db.strategies.base import named
 Pick = Literal["head", "uniform", "geometric", "slice", "slot"]
 _PICKS = ("head", "uniform", "geometric", "slice", "slot")
 
-#: Every so many claims one takes the head, so that no job is passed over for long.
+#: One claim in this many takes the head, so that no job is passed over for long.
 HEAD_EVERY = 16
 
-#: Share of a claim's candidates that may be lost before its slot counts as somebody else's.
+#: Share of lost candidates above which a slot counts as another worker's.
 _CROWDED = 0.3
 
 
 def check_chance(rng: object) -> None:
-    """Refuse what draws no numbers.
+    """Check a random number generator.
 
     :raises ArgumentError: it is no ``random.Random``.
     """
@@ -42,18 +42,18 @@ def check_chance(rng: object) -> None:
 
 
 class Slots:
-    """The place in the window that each thread keeps for as long as nobody else is there: workers get out of each other's way.
+    """The slot in the window that each thread keeps while no other worker uses it: workers avoid each other.
 
-    So does each task of an event loop, which begins with the place of the task that made it.
+    So does each task of an event loop; it starts with the slot of the task that created it.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        # Not changed but made anew: tasks begin with their maker's.
+        # Replaced and never changed: tasks start with the mapping of the task that created them.
         self._slots: ContextVar[Mapping[str, int]] = ContextVar("slots", default=MappingProxyType({}))
 
     def slot(self, queue: str, window: int) -> int:
-        """The place of the calling thread or task in a window of so many batches."""
+        """The slot of the calling thread or task in a window of ``window`` batches."""
         slots = self._slots.get()
         slot = slots.get(queue)
         if slot is None or slot >= window:

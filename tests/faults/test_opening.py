@@ -97,7 +97,7 @@ def test_a_server_that_is_down_on_the_default_socket(monkeypatch: pytest.MonkeyP
     with pytest.raises(TransientStorageError, match="cannot open"):
         QueueDB("postgresql:///nodb?port=1")
     monkeypatch.setenv("PGSERVICE", "elsewhere")
-    assert greeting.places({"port": 1}) == []
+    assert greeting.targets({"port": 1}) == []
 
 
 @pytest.mark.parametrize("kind", ["postgresql"])

@@ -1,7 +1,7 @@
 -- enqueue_grouped_select_jobs: Queue.enqueue with a group
 -- Also: enqueue_many_blocked_select_jobs, complete_grouped_select_jobs, admit_select_jobs
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.place >
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
 --   store.groups.waiting > store.groups._first
 -- Prepared once for each connection.
 SELECT group_0.number, group_0.id, group_0.version, group_0.available_at
