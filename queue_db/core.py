@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
@@ -170,9 +171,11 @@ class Core:
         :raises StorageError: the database refuses it, or still asks to try again after the last attempt.
         """
         self.ready()
-        store = self.store
+        work: Callable[..., _T] = partial(function, **kwargs) if kwargs else function
         return self.database.run(
-            lambda connection: function(connection, store, *args, **kwargs),
+            work,
+            self.store,
+            *args,
             name=how.name or name_of(function),
             write=how.write,
             attempts=how.attempts,

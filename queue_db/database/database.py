@@ -250,15 +250,15 @@ class Database:
 
     def run(
         self,
-        work: Callable[[Connection], _T],
-        *,
+        work: Callable[..., _T],
+        *arguments: Any,
         name: str,
         write: bool = True,
         attempts: int = ATTEMPTS,
         direct: bool = False,
         repeatable: bool = False,
     ) -> _T:
-        """Run ``work`` in a transaction of its own and commit; retry it while the database asks to try again.
+        """Run ``work(connection, *arguments)`` in a transaction of its own and commit; retry it while the database asks for that.
 
         An error during COMMIT is not retried: its outcome is unknown (``outcome_unknown``).
 
@@ -269,7 +269,7 @@ class Database:
         """
         again = _again_anyway if repeatable else _again
         try:
-            return self._once(work, name, write=write, direct=direct)
+            return self._once(work, arguments, name, write=write, direct=direct)
         except TransientStorageError as error:
             if attempts <= 1 or not again(error):
                 raise
@@ -285,17 +285,16 @@ class Database:
             with attempt:
                 with self.counting as counters:
                     counters.retried += 1
-                return self._once(work, name, write=write, direct=direct)
+                return self._once(work, arguments, name, write=write, direct=direct)
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def _once(self, work: Callable[[Connection], _T], name: str, *, write: bool, direct: bool) -> _T:
+    def _once(self, work: Callable[..., _T], arguments: tuple[Any, ...], name: str, *, write: bool, direct: bool) -> _T:
         connection: Connection | None = None
         try:
             connection = self._connected(name)
-            if direct and self._autocommits:
-                return self._direct(connection, work, name, write=write)
-            with self._transaction(connection, name, write=write):
-                return work(connection)
+            transaction = self._on_demand if direct and self._autocommits else self._transaction
+            with transaction(connection, name, write=write):
+                return work(connection, *arguments)
         except QueueDBError:
             raise
         except SQLAlchemyError as error:
@@ -330,10 +329,12 @@ class Database:
             # TLS once. Or no server answers, and the driver raises the system's error.
             raise TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True) from error
 
-    def _direct(self, connection: Connection, work: Callable[[Connection], _T], name: str, *, write: bool) -> _T:
+    @contextmanager
+    def _on_demand(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:
+        """A transaction that begins only if the block needs one."""
         with self.dialect.on_demand(connection, write=write) as transaction:
             try:
-                result = work(connection)
+                yield
                 if transaction.begun:
                     self._commit(transaction.commit, name)
             except DBAPIError as error:
@@ -343,7 +344,6 @@ class Database:
             finally:
                 with self.counting as counters:
                     counters.statements += transaction.sent
-            return result
 
     @property
     def _autocommits(self) -> bool:
