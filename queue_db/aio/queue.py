@@ -182,7 +182,7 @@ class AsyncQueueDB:
 
     @property
     def schemas(self) -> dict[str, Schema]:
-        """What payloads of a kind must look like."""
+        """Payload schemas by kind."""
         return self._db.schemas
 
     def queue(self, name: str) -> AsyncQueue:
