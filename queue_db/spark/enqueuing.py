@@ -63,7 +63,7 @@ def enqueue(
     :raises ArgumentError: a column is missing.
     :raises ConfigurationError: the Python that Spark runs its workers with lacks a dependency of the package.
     :raises ConfigurationError, StorageError: the database cannot be used; raised before Spark starts.
-    :raises pyspark.errors.PySparkException: a partition failed as often as Spark allows: nothing was enqueued.
+    :raises pyspark.errors.PySparkException: a partition failed as often as Spark allows, or the publication: nothing was enqueued.
     """
     arguments.name("queue", queue, QUEUE_LENGTH)
     arguments.name("kind", kind, KIND_LENGTH)
@@ -72,21 +72,16 @@ def enqueue(
     with target.open() as db:
         db.ready()
     app = f"{UNNAMED}{uuid.uuid4()}"
-    settings = {
-        "url": target.url.render_as_string(hide_password=False),
-        "queue": queue,
-        "kind": kind,
-        "table": table,
-        "onDuplicate": on_duplicate,
-        "txnAppId": app,
-        "txnVersion": "0",
-    } | ({} if schema is None else {"tableSchema": schema})
+    settings = {"queue": queue, "kind": kind, "onDuplicate": on_duplicate, "txnAppId": app, "txnVersion": "0"}
     register(df.sparkSession)
     written = Observation()
     counted = rows.observe(written, f.count(f.lit(1)).alias("rows"))
-    counted.write.format("queue_db").mode("append").options(**settings).save()
     try:
-        return _added(target, app, queue)
+        counted.write.format("queue_db").mode("append").options(**_tables(target), **settings).save()
+    except Exception as error:  # noqa: BLE001 - raised again unless the load was published
+        return _added_all_the_same(target, app, queue, error)
+    try:
+        return _added(target, app, queue) or 0
     except StorageError as error:
         # The jobs are in the queue: an error would make the caller enqueue them again.
         problem = described(error, target.url)
@@ -111,13 +106,35 @@ def _as_jobs(df: DataFrame, payload: Sequence[str] | None, options: Mapping[str,
     )
 
 
+def _tables(target: Target) -> dict[str, str]:
+    """The options that lead to the tables."""
+    found = {"url": target.url.render_as_string(hide_password=False), "table": target.table}
+    return found if target.schema is None else {**found, "tableSchema": target.schema}
+
+
 def _quoted(name: str) -> str:
     """A column's name for Spark, where dots have a meaning."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def _added(target: Target, app: str, queue: str) -> int:
-    """The jobs that the load has added, by the ledger."""
+def _added(target: Target, app: str, queue: str) -> int | None:
+    """The jobs that the load has added, by the ledger; None: it was not published."""
     with target.open() as db:
         published = db.core.read(staging.ledger, app, version=0, queue=queue)
-    return 0 if published is None else published.jobs
+    return None if published is None else published.jobs
+
+
+def _added_all_the_same(target: Target, app: str, queue: str, error: Exception) -> int:
+    """The jobs that the load has added although Spark failed: the process that published it may have died before it could answer.
+
+    :raises Exception: ``error``; the load was not published, or the database cannot be asked.
+    """
+    try:
+        added = _added(target, app, queue)
+    except StorageError:
+        raise error from None
+    if added is None:
+        raise error
+    problem = described(error, target.url).partition("\n")[0]
+    log.warning("queue %r: all rows are enqueued, although Spark failed after their publication: %s", queue, problem)
+    return added

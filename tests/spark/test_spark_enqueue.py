@@ -104,6 +104,30 @@ def test_the_password_is_in_no_error_and_no_log(spark, event_log, url, name):
 
 
 @ONE
+@pytest.mark.parametrize("published", [True, False])
+def test_the_ledger_decides_whether_a_write_that_spark_reports_as_failed_was_published(
+    spark, url, name, monkeypatch, caplog, published
+):
+    """The process that publishes may die before it can answer."""
+    save = DataFrameWriter.save
+
+    def save_and_die(self, *given, **named):
+        if published:
+            save(self, *given, **named)
+        raise PySparkException("Python worker exited unexpectedly")
+
+    monkeypatch.setattr(DataFrameWriter, "save", save_and_die)
+    with QueueDB(url) as db, caplog.at_level(logging.WARNING, "queue_db.spark"):
+        if published:
+            assert enqueue(spark.range(7), url, name, kind="k") == 7
+            assert "all rows are enqueued, although Spark failed" in caplog.text
+        else:
+            with pytest.raises(PySparkException, match="exited unexpectedly"):
+                enqueue(spark.range(7), url, name, kind="k")
+        assert db.queue(name).stats().available == (7 if published else 0)
+
+
+@ONE
 def test_a_ledger_that_cannot_be_read_after_the_write_does_not_fail_it(spark, fresh_url, monkeypatch, caplog):
     """The jobs are in the queue: an error would make the caller enqueue them again."""
     with QueueDB(fresh_url) as db:

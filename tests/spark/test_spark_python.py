@@ -43,7 +43,9 @@ def test_threads_write(spark, url, name, way):
             df.write.format("queue_db").options(url=url, queue=name).mode("append").save()
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(load, range(4)))
+        loads = [pool.submit(load, number) for number in range(4)]
+    problems = [f"thread {number}: {load.exception()}" for number, load in enumerate(loads) if load.exception()]
+    assert not problems, "\n\n".join(problems)
     with QueueDB(url) as db:
         assert sorted(job.payload["n"] for job in db.queue(name).claim(100)) == list(range(40))
 
