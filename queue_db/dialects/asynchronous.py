@@ -11,14 +11,14 @@ _WAITS = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TI
 
 
 def limit_waits(connection: Any, _record: Any) -> None:
-    """Let the kernel end a connection that nobody answers on, where the driver has no option for it: for ``connect`` events."""
+    """Let the kernel end a dead connection, where the driver has no option for it: for ``connect`` events."""
     driver = connection.driver_connection
     # asyncpg's place, and aiomysql's.
     transport = getattr(driver, "_transport", None) or getattr(getattr(driver, "_writer", None), "transport", None)
     found = None if transport is None else transport.get_extra_info("socket")
     if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    # Event loops lend sockets that take no options; these belong to what is open, whoever has a handle on it.
+    # The sockets of event loops refuse options. Options belong to the open socket, so a duplicate of its descriptor can set them.
     with socket.socket(found.family, found.type, found.proto, fileno=os.dup(found.fileno())) as twin:
         twin.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _WAITS.items():

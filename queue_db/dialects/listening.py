@@ -33,7 +33,7 @@ class Listener(Protocol):
 class PostgreSQLListener:
     """Listens on a connection of its own, taken out of the engine's pool for good.
 
-    A pooler that gives each transaction another session lets nothing be heard; nobody depends on it.
+    Through a pooler in transaction mode no notification arrives; workers poll as well.
     """
 
     def __init__(self, engine: Engine, channel: str) -> None:

@@ -130,7 +130,7 @@ class MySQL(Dialect):
         connection.exec_driver_sql(f"ANALYZE TABLE {connection.dialect.identifier_preparer.format_table(table)}").all()
 
     def engine_options(self, url: URL) -> dict[str, Any]:
-        # PyMySQL has no read timeout by default and would wait for ever for a stopped server.
+        # PyMySQL has no read timeout by default and would wait without end for a stopped server.
         waits = {
             "connect_timeout": 10,
             "read_timeout": 60,
@@ -142,7 +142,7 @@ class MySQL(Dialect):
         return {"connect_args": {name: value for name, value in waits.items() if name not in url.query and name not in unknown}}
 
     def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
-        # A publication of millions of jobs is one statement, and whoever publishes the same waits for it.
+        # A publication of millions of jobs is one statement, and a second publication of the same load waits for it.
         longer = {"read_timeout": 1800, "write_timeout": 1800, "init_command": _lock_waits(60)}
         arguments = self.engine_options(url)["connect_args"] | {"program_name": "queue_db spark"}
         arguments |= {name: value for name, value in longer.items() if name not in url.query}
@@ -210,7 +210,7 @@ class MySQL(Dialect):
         return {job_id for job_id, _ in pairs} if self.execute(connection, several, values) else set()
 
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
-        # That few jobs have a key lets the index of the keys look good: all of the queue would be locked, and then sorted.
+        # With few keyed jobs the planner prefers the index of the keys: it would lock the whole queue, and then sort it.
         return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
 
     def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
@@ -225,15 +225,15 @@ class MySQL(Dialect):
         )
 
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
-        # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver tells the
-        # first; the driver makes one statement of what stays below its size limit.
+        # A statement that names its number of rows gets consecutive ids in every auto-increment mode, and the driver returns
+        # the first; the driver makes one statement of what stays below its size limit.
         if len(rows) == 1:
             return [connection.execute(insert(jobs).values(self.single(rows[0], now))).lastrowid]
         ids: list[int] = []
         step = _increment(connection)
         columns, values = self.dated(connection, rows, now)
         parts = _parts(values)
-        # A part that meets a key which somebody else enqueued meanwhile must undo the parts before it too.
+        # A part with a key that another transaction inserted meanwhile must undo the parts before it too.
         with savepoint(connection) if len(parts) > 1 else nullcontext():
             for part in parts:
                 first = self.load(connection, jobs, columns, part)
@@ -272,8 +272,8 @@ class MySQL(Dialect):
         sql: Any = hinted.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
         order = sql.positiontup
         values = dict(sql.params) if order is None else tuple(sql.params[name] for name in order)
-        told = connection.exec_driver_sql(f"SET STATEMENT {longest} FOR {sql}" if mariadb else str(sql), values).one()
-        text, length, count = told
+        answer = connection.exec_driver_sql(f"SET STATEMENT {longest} FOR {sql}" if mariadb else str(sql), values).one()
+        text, length, count = answer
         if not count:
             return b""
         rows: bytes | None = None if text is None else text.encode()
@@ -302,7 +302,7 @@ _LACKING: Mapping[str, tuple[str, ...]] = {"aiomysql": ("read_timeout", "write_t
 
 
 class _Connector(NamedTuple):
-    """What a JDBC driver wants to be told."""
+    """The settings of a JDBC driver."""
 
     properties: Mapping[str, str]
     #: What :func:`_safety` finds in the URL → properties that say so.
@@ -382,15 +382,15 @@ def _milliseconds(name: str, seconds: str) -> str:
 
 def _safety(options: Mapping[str, Any]) -> str | None:
     """How safe the URL wants the connection to be, by PyMySQL's names; None: it does not say."""
-    said = {name: str(value).lower() not in _NO for name, value in options.items() if name.startswith("ssl_")}
-    if said.pop("ssl_disabled", False):
+    given = {name: str(value).lower() not in _NO for name, value in options.items() if name.startswith("ssl_")}
+    if given.pop("ssl_disabled", False):
         return "disabled"
-    if said.get("ssl_verify_identity"):
+    if given.get("ssl_verify_identity"):
         return "verify_identity"
-    # Who names an authority wants it to be asked, and about the server's name too, unless told otherwise.
-    if said.get("ssl_verify_cert", "ssl_ca" in said):
-        return "verify_ca" if False in (said.get("ssl_check_hostname"), said.get("ssl_verify_identity")) else "verify_identity"
-    return "required" if said else None
+    # With an authority, check the certificate and the server's name, unless the URL says otherwise.
+    if given.get("ssl_verify_cert", "ssl_ca" in given):
+        return "verify_ca" if False in (given.get("ssl_check_hostname"), given.get("ssl_verify_identity")) else "verify_identity"
+    return "required" if given else None
 
 
 # Written out, since a server whose sql_mode is NO_BACKSLASH_ESCAPES has other defaults.

@@ -78,7 +78,7 @@ class PostgreSQLBulk(Bulk):
             "tcpKeepAlive": "true",
         } | jdbc.properties_of(url, _JDBC_NAMES)
         if "sslrootcert" in properties and properties.get("sslmode") == "require":
-            properties["sslmode"] = "verify-ca"  # as libpq does; this driver would not look at the certificate
+            properties["sslmode"] = "verify-ca"  # as libpq does; this driver would not check the certificate
         if properties.get("sslrootcert") == "system":
             # libpq's word for the authorities that the system trusts; Java has its own list of them.
             properties |= {"sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory", "sslmode": "verify-full"}

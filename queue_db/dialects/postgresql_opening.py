@@ -36,7 +36,7 @@ class PostgreSQLOpening(Opening, Laboratory):
             "'full_page_writes', 'max_connections', 'shared_buffers', 'synchronous_commit', 'transaction_isolation')"
         )
         facts = {row.name: row.setting for row in connection.execute(settings)}
-        # A table that somebody made without the migration has none of these.
+        # A table created without the migration has none of these.
         options = text("SELECT unnest(reloptions) FROM pg_class WHERE oid = to_regclass(:name)")
         for option in connection.execute(options, {"name": jobs.fullname}).scalars():
             name, _, value = option.partition("=")
@@ -74,7 +74,7 @@ class PostgreSQLOpening(Opening, Laboratory):
             "keepalives_count": 3,
             "tcp_user_timeout": 20_000,
             "application_name": "queue_db",
-            # Milliseconds; nobody waits for ever for a row or a table that some forgotten transaction holds. At REPEATABLE READ a
+            # Milliseconds: a bound on the wait for a row or a table that a forgotten transaction has locked. At REPEATABLE READ a
             # lost version check is an error instead of no row. What is prepared here needs no plan for each set of values; and one
             # that is made while the table is small must not read all of it when it has grown. What must be read all the same
             # looks so expensive then that servers before 18 would compile it first.

@@ -81,9 +81,9 @@ def render(connection: Connection, statement: Executable, values: direct.Values)
     now = time.monotonic()
     made = known.get(parts.name)
     if made is None or now - made > PLAN_AGE:
-        forget = "" if made is None else f"DEALLOCATE {parts.name}; "
+        deallocate = "" if made is None else f"DEALLOCATE {parts.name}; "
         known.pop(parts.name, None)
-        direct.change(connection, forget + parts.prepare, ())
+        direct.change(connection, deallocate + parts.prepare, ())
         known[parts.name] = now
     return parts.execute, parts.arguments(values)
 

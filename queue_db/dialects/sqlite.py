@@ -175,7 +175,7 @@ class SQLite(ReturningDialect):
         rows = self.fetch(connection, _take(plan), parameters)
         unseen: list[int] = []
         if plan.unseen is not None and len(rows) < parameters["limit"]:
-            # RETURNING tells nothing of rows that were not taken.
+            # RETURNING returns no rows that were not claimed.
             unseen = sorted(priority for (priority,) in self.fetch(connection, plan.unseen, parameters))
         # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
         return result_of(parameters, rows, len(rows), unseen=unseen)
@@ -211,7 +211,7 @@ def _take(plan: ClaimPlan) -> Any:
     if plan.unseen is not None:
         gap = plan.unseen.subquery("unseen")
         lowest = select(func.min(gap.c.priority)).scalar_subquery()
-        # Nothing beyond a priority that was not looked into. Priorities are 32-bit numbers.
+        # No candidates beyond a priority that was not read. Priorities are 32-bit numbers.
         ids = ids.where(window.c.priority < func.coalesce(lowest, 2**31))
     return update(plan.jobs).where(plan.jobs.c.id.in_(ids)).ordered_values(*plan.values).returning(*plan.returning)
 

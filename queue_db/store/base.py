@@ -1,4 +1,4 @@
-"""What the store's functions need to know: the tables, the dialect, what the server can do, and whose clock counts."""
+"""The context of the store's functions: tables, dialect, capabilities of the server, clock."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def count_down(connection: Connection, store: Store, left: Iterable[tuple[int, D
 
 
 def find(connection: Connection, store: Store, callback: int) -> Row[Any] | None:
-    """The row of a callback whose jobs have not all left."""
+    """The row of a callback with jobs that have not left."""
     table = store.tables.callbacks
     return connection.execute(select(table).where(table.c.id == callback)).first()
 

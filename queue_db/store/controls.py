@@ -80,7 +80,7 @@ def take_share(connection: Connection, store: Store, queue: str, worker: str, wa
 
 
 def drop_shares(connection: Connection, store: Store, worker: str) -> None:
-    """Give back all that the workers of a process have, and what nobody can use any more."""
+    """Return the shares of the workers of a process, and expired shares."""
     shares = store.tables.shares
     of_process = or_(shares.c.worker == worker, shares.c.worker.startswith(f"{worker}#", autoescape=True))
     connection.execute(delete(shares).where(of_process))

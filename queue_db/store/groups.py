@@ -72,8 +72,8 @@ def lock(connection: Connection, store: Store, groups: Collection[Group], *, eve
         connection.execute(store.dialect.lock_rows(found, skip=False)).all()
     connection.execute(store.dialect.by_id(update(stripes).where(mine).values(version=stripes.c.version + 1), stripes))
     limits = {queue: 1 for queue, _ in groups}
-    said = select(queues.c.name, queues.c.per_group).where(queues.c.name.in_(list(limits)), queues.c.per_group.is_not(None))
-    return limits | {row.name: row.per_group for row in connection.execute(said)}
+    controls = select(queues.c.name, queues.c.per_group).where(queues.c.name.in_(list(limits)), queues.c.per_group.is_not(None))
+    return limits | {row.name: row.per_group for row in connection.execute(controls)}
 
 
 def waiting(connection: Connection, store: Store, groups: Sequence[Group | None], limits: Mapping[str, int]) -> list[bool]:
@@ -122,7 +122,7 @@ def admit(connection: Connection, store: Store, left: Mapping[Group, int], limit
 def repair(connection: Connection, store: Store, groups: Collection[Group]) -> set[str]:
     """Admit in each group as many as may run, whatever has happened to it; return the queues in which there is a new one.
 
-    For groups whose jobs were deleted by others, and whose limit has changed.
+    For groups with jobs deleted past the verbs, and after a change of the limit.
     """
     limits = lock(connection, store, groups)
     return settled(connection, store, groups, limits)

@@ -1,4 +1,4 @@
-"""What is remembered of jobs: their failed attempts, and what came of those whose results are kept."""
+"""The history of jobs: failed attempts, and retained results."""
 
 from __future__ import annotations
 

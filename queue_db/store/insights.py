@@ -187,7 +187,7 @@ def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list
     kind may be counted in two rows.
     """
     jobs = store.tables.jobs
-    now = store.read_clock(connection)  # one for both: no job is due in one look and to come in the other
+    now = store.read_clock(connection)  # one for both queries: no job is due in one and upcoming in the other
     found: list[Row[Any]] = []
     for near in ((jobs.c.available_at > now, jobs.c.available_at <= now + ahead), (jobs.c.available_at <= now,)):
         some = select(jobs.c.id).where(*near).limit(limit).subquery()

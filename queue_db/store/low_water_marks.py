@@ -1,4 +1,4 @@
-"""Low-water marks: for each priority of one queue, the due time below which a claim need not look.
+"""Low-water marks: for each priority of one queue, the due time below which claims need not read.
 
 A claim that reads from the beginning of the index steps over every dead entry that an old open snapshot keeps there: 334 ms after a
 million churned jobs, against 0.4 ms from the due time of the first job that the last claim saw. So each process remembers that due

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from queue_db.store.base import Store
 
-#: What a reader is told of a job, in this order.
+#: The columns of a job for readers, in this order.
 COLUMNS = ("id", "kind", "payload", "headers", "priority", "attempts", "created_at", "version")
 
 Rows = Sequence[Sequence[Any]] | bytes
@@ -26,7 +26,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], ColumnElement[bool]]] = {
 }
 
 # A range is read by its ids alone if at least one in so many of them is the queue's; else the rows of other queues between them
-# would cost more than to look the queue's own ids up first.
+# would cost more than to read the queue's own ids first.
 _DENSE = 4
 
 

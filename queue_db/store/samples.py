@@ -1,4 +1,4 @@
-"""Looks at all queues that processes share: one of them takes the next sample, the others read it."""
+"""Samples of all queues, shared by processes: one process takes the next sample, the others read it."""
 
 from __future__ import annotations
 

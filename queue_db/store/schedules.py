@@ -1,4 +1,4 @@
-"""Schedules: rows that say what is enqueued when. Whoever raises a row's version enqueues its slot, in the same transaction."""
+"""Schedules of recurring jobs. A scheduler that raises a row's version enqueues its slot, in the same transaction."""
 
 from __future__ import annotations
 

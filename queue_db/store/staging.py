@@ -4,8 +4,8 @@ The protocol. An *attempt* stages its chunks in one transaction under a fresh nu
 ledger, ``(app, version, queue)``: if it is there, this load was published before and nothing happens. Then it copies the named
 attempts' jobs into the queue and deletes their chunks, and refuses if a chunk is missing. :func:`discard` deletes an attempt's
 chunks unless they have been published: both delete the same rows, so of the two one comes first and the other finds nothing.
-Attempts that nobody names are never published; :func:`sweep` deletes them by age. What is small need not be staged: it comes
-along when it is published.
+Attempts that no publication names are never published; :func:`sweep` deletes them by age. A small chunk need not be staged: it is
+passed to the publication itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEFAULTS: Mapping[str, Any] = {
 # meet at their first chunk, which has the same key.
 _RANDOM_BITS = 22
 
-# Fields that are columns of the jobs table; the others say when a job is due, or are looked at one by one.
+# Fields that are columns of the jobs table; the others are due times, or are handled one by one.
 _LOADED = frozenset({"payload", "kind", "headers", "priority", "max_attempts"})
 
 # Attempts in one statement, and jobs in one call of insert_jobs.
@@ -119,7 +119,7 @@ def publish(
     published = store.tables.published
     entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": jobs, "kept": int(load.kept)}
     try:
-        # Somebody else who publishes the same is waited for here.
+        # Waits here for a concurrent publication of the same load.
         with savepoint(connection):
             connection.execute(insert(published).values(**entry, published_at=moment(store.clock is not None)), store.time())
     except IntegrityError:
@@ -184,12 +184,12 @@ def discard(connection: Connection, store: Store, attempts: Collection[int]) -> 
 
 
 def sweep(connection: Connection, store: Store, age: float, limit: int) -> int:
-    """Delete up to ``limit`` chunks and ledger entries that are older than ``age`` (seconds) and that nobody will ask for."""
+    """Delete up to ``limit`` chunks and ledger entries older than ``age`` (seconds) that are no longer needed."""
     staged, published = store.tables.staged, store.tables.published
     oldest = (store.read_clock(connection) - int(age * 1_000_000)) // 1000 << _RANDOM_BITS
     late = select(staged.c.attempt, staged.c.place).where(staged.c.attempt < oldest).order_by(staged.c.attempt).limit(limit)
     gone = 0
-    # What somebody else is at, who may be sweeping too, is not waited for.
+    # Skip rows that other transactions have locked, such as another sweep.
     for attempt, place in connection.execute(store.dialect.lock_rows(late, skip=True)).all():
         gone += connection.execute(delete(staged).where(staged.c.attempt == attempt, staged.c.place == place)).rowcount
     past = moment(store.clock is not None) - int(age * 1_000_000)
@@ -201,7 +201,7 @@ def sweep(connection: Connection, store: Store, age: float, limit: int) -> int:
 
 
 def forget_versions(connection: Connection, store: Store, app: str, below: int) -> None:
-    """Remove the ledger's entries of ``app`` with versions below ``below``, which nobody can publish again."""
+    """Remove the ledger's entries of ``app`` with versions below ``below``, which cannot be published again."""
     published = store.tables.published
     connection.execute(delete(published).where(published.c.app == app, published.c.version < below))
 
@@ -257,7 +257,7 @@ def _insert(
 
 
 def _one_by_one(connection: Connection, store: Store, load: Load, columns: Mapping[str, Sequence[Any]]) -> tuple[int, int]:
-    """Where unique keys must be looked at, or the database cannot take chunks apart: as any other enqueue does it."""
+    """Insert jobs as any other enqueue: for unique keys, or where the database cannot unpack chunks."""
     jobs = jobs_of(columns, load.queue, {**DEFAULTS, **load.defaults})
     found = added = 0
     while some := list(islice(jobs, _JOBS)):

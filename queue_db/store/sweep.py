@@ -36,7 +36,7 @@ def highest(connection: Connection, store: Store) -> int:
 def delete_waiting(
     connection: Connection, store: Store, queue: str, above: int, upto: int, limit: int
 ) -> tuple[int, int | None, set[str]]:
-    """Delete up to ``limit`` jobs of ``queue`` that nobody works on, with ids above ``above`` up to ``upto``.
+    """Delete up to ``limit`` jobs of ``queue`` that are not leased, with ids above ``above`` up to ``upto``.
 
     Returns how many were deleted, the id to go on from, None when there are no more, and the queues that have got jobs to claim.
     """

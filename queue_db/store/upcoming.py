@@ -30,7 +30,7 @@ from queue_db.store.schema import NEVER
 # Places in the rows of the answer.
 _PLACE, _PRIORITY, _DUE = range(3)
 
-# The place of the row that tells the time.
+# The position of the row with the time.
 _CLOCK = -1
 
 
@@ -42,7 +42,7 @@ class Outlook:
     wait: int | None
     #: Priorities that are in the queue and were not in the ranges.
     unseen: tuple[int, ...] = ()
-    #: Priorities of which there is a job in the ranges.
+    #: Priorities with a job in the ranges.
     seen: tuple[int, ...] = ()
     #: When this was asked by the database's clock, microseconds.
     asked_at: int = 0
@@ -53,7 +53,7 @@ def anything_left(connection: Connection, store: Store, queue: str, within: int,
 
     A job that waits for others of its group does not count, since one of these does; nor one that a stream holds.
 
-    :param kind: look at jobs of this kind only.
+    :param kind: only jobs of this kind.
     """
     jobs = store.tables.jobs
     near = jobs.c.available_at <= moment(store.clock is not None) + literal(within, BigInteger)
@@ -119,7 +119,7 @@ def _first(jobs: Table, place: int, number: int) -> Select[Any]:
 
 
 def _anywhere(jobs: Table, place: int, settable: bool) -> Select[Any]:
-    """Any due job: with more priorities than the marks keep, nobody knows where the first one is."""
+    """Any due job: with more priorities than the marks keep, the first one is unknown."""
     return _one(jobs, place, f"any_{place}", [jobs.c.available_at <= moment(settable)], jobs.c.available_at, None)
 
 
@@ -145,7 +145,7 @@ def _one(
 ) -> Select[Any]:
     """The first row in ``order`` of a queue's, as a subquery: not every database takes a LIMIT in an arm of a UNION."""
     # With its type: an untyped NULL in a subquery is text to PostgreSQL.
-    told = cast(null(), BigInteger) if due is None else due
-    row = select(literal(place, Integer).label("place"), jobs.c.priority.label("priority"), told.label("due"))
+    due_at = cast(null(), BigInteger) if due is None else due
+    row = select(literal(place, Integer).label("place"), jobs.c.priority.label("priority"), due_at.label("due"))
     row = row.where(jobs.c.queue == bindparam(f"queue_{place}"), jobs.c.delete_mark == 0, *where).limit(1)
     return select((row if order is None else row.order_by(order)).subquery(name))

@@ -34,7 +34,7 @@ def take(connection: Connection, store: Store, jobs: Sequence[NewJob]) -> dict[K
         # A caller's old snapshot does not show who was faster; a locking read does.
         found = connection.execute(store.dialect.lock_rows(query, skip=False) if race else query).all()
         over = [row for row in found if row.ends_at <= now]
-        for row in over:  # by its whole key: InnoDB locks the gaps between those that it looks for in vain
+        for row in over:  # by its whole key: InnoDB locks the gaps between keys that it does not find
             mine = windows.c.queue == row.queue, windows.c.unique_key == row.unique_key, windows.c.ends_at <= now
             connection.execute(delete(windows).where(*mine))
         taken = {(row.queue, row.unique_key): int(row.job_id) for row in found if row.ends_at > now}
@@ -49,7 +49,7 @@ def take(connection: Connection, store: Store, jobs: Sequence[NewJob]) -> dict[K
                 with savepoint(connection):
                     connection.execute(insert(windows), rows)
         except IntegrityError:
-            continue  # somebody has just taken one of them
+            continue  # another transaction has just taken one of them
         return taken
     raise TransientStorageError("unique keys were taken by others again and again", statement_name="windows.take")
 
@@ -68,7 +68,7 @@ def give_back(connection: Connection, store: Store, keys: Sequence[str], queue: 
 
 
 def prune(connection: Connection, store: Store, limit: int) -> int:
-    """Delete up to ``limit`` keys whose time is over; return how many."""
+    """Delete up to ``limit`` expired keys; return how many."""
     windows = store.tables.windows
     now = store.read_clock(connection)
     query = select(windows.c.queue, windows.c.unique_key).where(windows.c.ends_at <= now).order_by(windows.c.ends_at).limit(limit)
