@@ -204,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wait(self, db: QueueDB, session: streams.Session) -> None:
         """Nothing is due: heartbeat, then a short sleep."""
         if time.monotonic() - self._heartbeat_at > _HEARTBEAT:
-            db.core.run(REPEATABLE, streams.touch, session)
+            db.core.run(REPEATABLE, streams.keep_alive, session)
             self._heartbeat_at = time.monotonic()
         time.sleep(_IDLE * random.uniform(0.5, 1.0))
 

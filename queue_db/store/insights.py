@@ -97,8 +97,8 @@ _SHOWN = (
 )
 
 
-class _Place(IntEnum):
-    """The tables in which a job may stand. One with a unique key that a stream holds stands in the first and in the last one."""
+class _Table(IntEnum):
+    """The tables that may have a row of a job. A held job with a unique key has one in the first and one in the last."""
 
     LIVE = 0
     DEAD = 1
@@ -111,20 +111,20 @@ def find(connection: Connection, store: Store, queue: str | None, job_id: int) -
     One statement, which sees one moment: a job that is moved from one table to another meanwhile stands in one of them.
     """
     jobs, dead = store.tables.jobs, store.tables.dead
-    live = _shown(_Place.LIVE, store, {column.name: column for column in jobs.c})
+    live = _shown(_Table.LIVE, store, {column.name: column for column in jobs.c})
     live = live.where(jobs.c.id == job_id, *_in(jobs, queue), jobs.c.delete_mark == 0)
-    died = _shown(_Place.DEAD, store, {column.name: column for column in dead.c})
+    died = _shown(_Table.DEAD, store, {column.name: column for column in dead.c})
     died = died.where(dead.c.id == job_id, *_in(dead, queue))
     found = connection.execute(union_all(live, died, _held(store, queue, job_id)), store.time()).all()
     if not found:
         return None
     row = min(found, key=attrgetter("place"))
-    if row.place == _Place.LIVE:
+    if row.place == _Table.LIVE:
         return row, state_of(row.available_at, row.claim_token, row.read_at)
-    return row, State.DEAD if row.place == _Place.DEAD else State.RUNNING
+    return row, State.DEAD if row.place == _Table.DEAD else State.RUNNING
 
 
-def _shown(place: _Place, store: Store, columns: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
+def _shown(place: _Table, store: Store, columns: Mapping[str, ColumnElement[Any]]) -> Select[Any]:
     """An arm of :func:`find`; its types are those of the first arm."""
     shown = [columns[name].label(name) if name in columns else null().label(name) for name in _SHOWN]
     return select(literal(int(place), Integer).label("place"), moment(store.clock is not None).label("read_at"), *shown)
@@ -140,7 +140,7 @@ def _held(store: Store, queue: str | None, job_id: int) -> Select[Any]:
         "worker": literal("stream ", String).concat(streams.c.name),
     }
     return (
-        _shown(_Place.HELD, store, columns)
+        _shown(_Table.HELD, store, columns)
         # Batch by batch, each by the primary key of the held jobs.
         .join_from(batches, held, (held.c.stream == batches.c.stream) & (held.c.batch == batches.c.batch) & (held.c.id == job_id))
         .join(streams, streams.c.id == batches.c.stream)

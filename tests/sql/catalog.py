@@ -683,9 +683,9 @@ def _streams() -> list[Scenario]:
             begins=True,
         ),
         Scenario(
-            "stream_touch",
+            "stream_keep_alive",
             "a reader is there, though nothing is due",
-            lambda connection, store: streams.touch(connection, store, _SESSION),
+            lambda connection, store: streams.keep_alive(connection, store, _SESSION),
             begins=True,
         ),
         Scenario(

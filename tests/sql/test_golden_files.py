@@ -179,7 +179,7 @@ def test_each_statement_of_a_stream_has_a_file(kind: str, keyed: bool, fresh_url
             assert len(rows) == 30
             lost = {(rows[0][0], rows[0][-1]): "no"}
             run(lambda connection: streams.mark_dead(connection, db.store, session.stream, lost))
-            run(lambda connection: streams.touch(connection, db.store, session))
+            run(lambda connection: streams.keep_alive(connection, db.store, session))
             run(lambda connection: streams.complete(connection, db.store, session, end))
             run(lambda connection: streams.allocate(connection, db.store, session, end, limit=30, ceiling=None, partitions=2))
             run(lambda connection: streams.expired(connection, db.store))

@@ -79,7 +79,7 @@ class Reader:
         self._run(self.completing(end))
 
     def touch(self) -> None:
-        self._run(lambda connection: streams.touch(connection, self.db.store, self.session))
+        self._run(lambda connection: streams.keep_alive(connection, self.db.store, self.session))
 
     def read(self, part: Part, page: int = 1000) -> list[tuple[Any, ...]]:
         """All rows of a part, in pages."""

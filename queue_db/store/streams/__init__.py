@@ -13,7 +13,7 @@ its row there too, leased without end: its key stays taken, its group waits, its
 from queue_db.store.streams.completion import complete, complete_claim, complete_committed, complete_held, mark_dead
 from queue_db.store.streams.overview import backlog, highest_due, listed, maybe_written
 from queue_db.store.streams.position import Offset, Part, Session
-from queue_db.store.streams.reading import allocate, initial, open_stream, partition, read, touch
+from queue_db.store.streams.reading import allocate, initial, keep_alive, open_stream, partition, read
 from queue_db.store.streams.releases import expired, release, release_expired
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "expired",
     "highest_due",
     "initial",
+    "keep_alive",
     "listed",
     "mark_dead",
     "maybe_written",
@@ -37,5 +38,4 @@ __all__ = [
     "read",
     "release",
     "release_expired",
-    "touch",
 ]

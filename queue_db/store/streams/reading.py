@@ -82,7 +82,7 @@ def allocate(
     return Offset(batch, claim)
 
 
-def touch(connection: Connection, store: Store, session: Session) -> None:
+def keep_alive(connection: Connection, store: Store, session: Session) -> None:
     """Record that the reader still runs, though nothing is due."""
     streams = store.tables.streams
     mine = and_(streams.c.id == session.stream, streams.c.epoch == session.epoch)
