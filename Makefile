@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := $(or $(QUEUE_DB_VENV),.venv)
 PY := $(VENV)/bin/python
 KINDS ?= postgresql mysql mariadb
-# Test processes, each with its own servers; a file stays in one of them (tests/conftest.py: unit_of). Tests wait more than they compute, so there are more
-# processes than cores. WORKERS=0 runs all in one.
+# Test processes, each with its own servers; `unit_of` in tests/conftest.py says which tests stay in one process. Tests wait more
+# than they compute, so there are more processes than cores. WORKERS=0 runs all in one.
 WORKERS ?= 4
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1
 

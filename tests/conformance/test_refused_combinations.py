@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from queue_db import QueueDB, UnsupportedError
+from queue_db import Adaptive, ArgumentError, Optimistic, QueueDB, UnsupportedError
+from queue_db.removal import removal_for
 from tests.conformance.combinations import GRID, KINDS, REFUSED, REMOVALS, SERVED, STRATEGIES, Combination
 
 
@@ -21,3 +22,23 @@ def test_refused_at_open(combination: Combination, shared_urls: Callable[[str], 
     with pytest.raises(UnsupportedError, match=str(combination.lacks)) as caught:
         QueueDB(shared_urls(combination.kind), strategy=combination.new_strategy(), removal=combination.removal)
     assert (caught.value.capability, caught.value.dialect) == (combination.lacks, combination.kind)
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_the_bounds_of_retries(removal: str) -> None:
+    made = type(removal_for(removal))
+    for retries in (0, 100):
+        assert made(retries=retries).retries == retries  # type: ignore[call-arg]
+    for retries in (-1, 101, 1.5, True):
+        with pytest.raises(ArgumentError, match="retries"):
+            made(retries=retries)  # type: ignore[call-arg]
+
+
+def test_the_bounds_of_windows() -> None:
+    for window in (1, 10_000):
+        assert Optimistic(window=window).window == Adaptive(max_window=window).max_window == window
+    for window in (0, 10_001):
+        with pytest.raises(ArgumentError, match="window"):
+            Optimistic(window=window)
+        with pytest.raises(ArgumentError, match="max_window"):
+            Adaptive(max_window=window)
