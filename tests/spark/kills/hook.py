@@ -100,16 +100,16 @@ def _wrap_database(module):
 
     original = module.Database.run
 
-    def run(self, work, *, name, **how):
-        def inside(connection):
-            result = work(connection)
+    def run(self, work, *arguments, name, **how):
+        def inside(connection, *given):
+            result = work(connection, *given)
             arrive(_known(name), "inside")
             return result
 
         arrive(name, "before")
         _now.name = name
         try:
-            result = original(self, inside, name=name, **how)
+            result = original(self, inside, *arguments, name=name, **how)
         finally:
             _now.name = None
         arrive(_known(name), "after")
