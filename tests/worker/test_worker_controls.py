@@ -282,9 +282,9 @@ def test_shares_add_up_to_the_limit(queue, db):
     assert take("a", 0) == 0
     assert take("b", 9) == 3
     # One that is gone: its share ends by itself.
-    assert take("d", 9, lasts=1) == 0
+    assert take("d", 9, lasts=0) == 0
     assert take("c", 0) == 0
-    assert take("d", 9, lasts=1) == 2
+    assert take("d", 9, lasts=0) == 2
     assert take("c", 9) == 2
     queue.limit()
     assert take("c", 9) is None
