@@ -9,9 +9,8 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -38,8 +37,7 @@ _T = TypeVar("_T")
 _RANDOM = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """How a function runs in a transaction: see :meth:`queue_db.database.database.Database.run`.
 
     :param name: its name in errors; None: the function's own.

@@ -292,9 +292,24 @@ class Database:
         connection: Connection | None = None
         try:
             connection = self._connected(name)
-            transaction = self._on_demand if direct and self._autocommits else self._transaction
-            with transaction(connection, name, write=write):
-                return work(connection, *arguments)
+            if not (direct and self._autocommits):
+                with self._transaction(connection, name, write=write):
+                    return work(connection, *arguments)
+            # The transaction begins only if the work needs one.
+            with self.dialect.on_demand(connection, write=write) as transaction:
+                try:
+                    result = work(connection, *arguments)
+                    if transaction.begun:
+                        self._commit(transaction.commit, name)
+                except DBAPIError as error:
+                    if write and error.connection_invalidated and not transaction.begun:
+                        raise self._in_doubt(error, name, "the statement") from error
+                    raise
+                else:
+                    return result
+                finally:
+                    with self.counting as counters:
+                        counters.statements += transaction.sent
         except QueueDBError:
             raise
         except SQLAlchemyError as error:
@@ -328,22 +343,6 @@ class Database:
             # The first connection worked, so the driver is complete: a restarted server may demand the full password exchange over
             # TLS once. Or no server answers, and the driver raises the system's error.
             raise TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True) from error
-
-    @contextmanager
-    def _on_demand(self, connection: Connection, name: str, *, write: bool) -> Iterator[None]:
-        """A transaction that begins only if the block needs one."""
-        with self.dialect.on_demand(connection, write=write) as transaction:
-            try:
-                yield
-                if transaction.begun:
-                    self._commit(transaction.commit, name)
-            except DBAPIError as error:
-                if write and error.connection_invalidated and not transaction.begun:
-                    raise self._in_doubt(error, name, "the statement") from error
-                raise
-            finally:
-                with self.counting as counters:
-                    counters.statements += transaction.sent
 
     @property
     def _autocommits(self) -> bool:

@@ -33,8 +33,8 @@ _MOST_ROUNDS = 1000
 
 # Run twice, a claim does no harm: jobs won by a run whose answer was lost are given back, or return when the lease ends. A job
 # that was deleted does not return, so an unknown outcome is reported.
-_CLAIM = Run(direct=True, repeatable=True)
-_CLAIM_AND_DELETE = Run(direct=True)
+_CLAIM = Run("claim", direct=True, repeatable=True)
+_CLAIM_AND_DELETE = Run("claim", direct=True)
 
 
 @dataclass(slots=True)
