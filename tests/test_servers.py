@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from tests.patience import PATIENCE
 from tests.servers import NotPrivate, Server, ServerFailed, ServerMissing, folders, over_tls, processes, provide
 from tests.servers.lookup import PROGRAMS
 from tests.servers.proxy import Proxy
@@ -151,7 +152,7 @@ def test_the_command_line_ends_its_servers(tmp_path: Path) -> None:
         url = process.stdout.readline().split()[0]
         assert ask(url, "SELECT 1") == 1
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     with pytest.raises(OperationalError):
         ask(url, "SELECT 1")
 
@@ -162,7 +163,7 @@ def test_a_killed_owner_leaves_nothing_for_long() -> None:
         assert process.stdout is not None
         url = process.stdout.readline().split()[0]
         process.kill()
-        process.wait(30)
+        process.wait(PATIENCE)
     assert ask(url, "SELECT 1") == 1  # its server lives on, an orphan …
     folders.sweep()  # … until the next run begins
     with pytest.raises(OperationalError):

@@ -9,8 +9,7 @@ import pytest
 from queue_db.db import QueueDB
 from queue_db.store import worker_registry as stored
 from queue_db.worker.registration import host_identity
-
-PATIENCE = 30.0
+from tests.patience import PATIENCE
 
 PROGRAM = """
 import sys

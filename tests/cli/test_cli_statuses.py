@@ -21,6 +21,7 @@ from queue_db.errors import (
     SchemaOutOfDateError,
     TransientStorageError,
 )
+from tests.patience import PATIENCE
 from tests.servers import over_tls
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -195,7 +196,7 @@ def program(*command: str, **environment: str) -> subprocess.CompletedProcess[st
         env={"PATH": os.defpath, "PYTHONWARNINGS": "error"} | environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
     )
 

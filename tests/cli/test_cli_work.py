@@ -10,6 +10,7 @@ import pytest
 
 from queue_db import State
 from queue_db.cli.logs import MaskedJSONFormatter
+from tests.patience import PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
@@ -105,7 +106,7 @@ def test_a_program_on_every_database(queue, url, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,8 @@ from queue_db.compare.scratch import scratch_target
 from queue_db.compare.worker_pool import Assignment, WorkerPool
 from queue_db.dialects import Dialect, dialect_for
 from queue_db.model import Fault
-from tests.races.interleaving import PATIENCE, at_once
+from tests.patience import PATIENCE
+from tests.races.interleaving import at_once
 
 LIMIT = 120.0
 JOBS = 12

@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import Queue, QueueDB, State, StorageError
+from tests.patience import PATIENCE
 from tests.servers import Server, provide
 
 SERVERS = ["postgresql", "mysql", "mariadb"]
 #: Completed jobs before the kill, and in all.
 BEFORE, IN_ALL = 300, 1500
 PRODUCERS, CONSUMERS, BATCH = 2, 3, 10
-PATIENCE = 60.0
 
 
 @pytest.fixture

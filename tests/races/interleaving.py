@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, event, text
 
 from queue_db import LeasedJob, Queue, QueueDB
+from tests.patience import PATIENCE
 
 _T = TypeVar("_T")
-
-# Seconds after which a test that waits for something that never comes gives up; no test that passes comes near.
-PATIENCE = 60.0
 
 
 @contextmanager

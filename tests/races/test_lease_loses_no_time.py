@@ -14,7 +14,8 @@ from sqlalchemy import Connection, create_engine, text
 from queue_db import QueueDB
 from queue_db.store import LowWaterMarks, low_water_marks
 from tests.faults.test_contention import WAITING
-from tests.races.interleaving import PATIENCE, open_transaction
+from tests.patience import PATIENCE
+from tests.races.interleaving import open_transaction
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"])
 

@@ -16,7 +16,8 @@ from queue_db.store import streams
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
 from tests.handles import Handles
-from tests.races.interleaving import PATIENCE, Loser, at_once, open_transaction, other_handle
+from tests.patience import PATIENCE
+from tests.races.interleaving import Loser, at_once, open_transaction, other_handle
 from tests.races.test_claim_loses import STRATEGIES, state
 from tests.races.test_settle_loses import LOSERS
 from tests.races.winners import WINNERS

@@ -8,9 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from queue_db.worker import Worker
-
-#: Longest wait for anything that must happen, seconds.
-PATIENCE = 20.0
+from tests.patience import PATIENCE
 
 
 class Log(logging.Handler):

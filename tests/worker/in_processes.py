@@ -12,8 +12,7 @@ import subprocess
 from typing import Any, Self
 
 from queue_db import Cancel, Dead, Retry, Snooze
-
-PATIENCE = 20.0
+from tests.patience import PATIENCE
 
 
 class Meeting:

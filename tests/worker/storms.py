@@ -22,10 +22,8 @@ from pathlib import Path
 
 from queue_db import QueueDB, StorageError
 from queue_db.worker import Worker
+from tests.patience import PATIENCE
 from tests.servers import provide
-
-#: Longest wait for anything that must happen, seconds.
-PATIENCE = 60.0
 
 # Each line is one write at the end of the file, so lines of several processes do not mix.
 HANDLERS = """

@@ -9,9 +9,9 @@ from queue_db import QueueDB, TransientStorageError
 from queue_db.instrumentation import prometheus
 from queue_db.instrumentation.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
 from queue_db.testing import SettableClock, counted_statements
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
-PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 

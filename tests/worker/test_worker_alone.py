@@ -7,7 +7,7 @@ import pytest
 from queue_db import State
 from queue_db.backoff import constant
 from queue_db.worker import Worker
-from tests.worker.conftest import PATIENCE
+from tests.patience import PATIENCE
 
 
 def crashed(queue, times):

@@ -11,9 +11,8 @@ from queue_db.worker import Worker, lease_check
 from queue_db.worker.events import EventType
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.lease_check import LeaseCheck
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
-
-PATIENCE = 20.0
 
 
 def wait_until(condition):

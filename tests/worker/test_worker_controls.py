@@ -11,9 +11,8 @@ from queue_db.testing import counted_statements
 from queue_db.worker import Worker
 from queue_db.worker.allowance import Allowance
 from queue_db.worker.pauses import Idle
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
-
-PATIENCE = 20.0
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from queue_db.model import DeathReason
 from queue_db.testing import drain
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
-PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 

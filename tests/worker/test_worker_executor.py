@@ -17,8 +17,9 @@ from queue_db.testing import drain
 from queue_db.worker import JobSnapshot, Worker
 from queue_db.worker.process_main import Call
 from queue_db.worker.process_pool import ProcessPool
+from tests.patience import PATIENCE
 from tests.worker import in_processes
-from tests.worker.in_processes import PATIENCE, Meeting
+from tests.worker.in_processes import Meeting
 
 ROOT = Path(__file__).resolve().parents[2]
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])

@@ -9,11 +9,10 @@ from sqlalchemy import event, make_url
 
 from queue_db import QueueDB
 from queue_db.backoff import constant
+from tests.patience import PATIENCE
 from tests.servers import provide
 from tests.servers.proxy import Proxy
 from tests.worker.serving import serving
-
-PATIENCE = 60.0
 
 
 class Record:

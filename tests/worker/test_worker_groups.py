@@ -6,6 +6,7 @@ import pytest
 
 from queue_db import Dead, Retry, Snooze
 from queue_db.worker import maintenance
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
 GROUPS, EACH = 7, 12
@@ -63,7 +64,7 @@ def test_a_running_worker_goes_on_with_the_next_of_a_group_at_once(queue, runnin
     worker = serving(queue, lambda _: done.release(), concurrency=2, poll=3600)
     with running(worker):
         queue.enqueue_many([("n", number, {"group": "g"}) for number in range(10)])
-        assert all(done.acquire(timeout=20) for _ in range(10))
+        assert all(done.acquire(timeout=PATIENCE) for _ in range(10))
     assert worker.summary.completed == 10
 
 
@@ -118,6 +119,6 @@ def test_the_job_after_a_batch_runs_in_the_same_worker_at_once(queue, running):
 
     with running(serving(queue, handle, concurrency=4, poll=3600)):
         queue.enqueue_batch([("n", number) for number in range(20)], ("report", None))
-        assert done.wait(20)
+        assert done.wait(PATIENCE)
     assert kinds.count("n") == 20
     assert kinds[-1] == "report"

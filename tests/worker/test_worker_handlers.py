@@ -10,9 +10,9 @@ from sqlalchemy import text
 from queue_db import ArgumentError, Cancel, JobNotFoundError, PayloadError, Retry, State
 from queue_db.backoff import constant
 from queue_db.worker import Worker
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
-PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 

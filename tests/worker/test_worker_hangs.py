@@ -10,8 +10,8 @@ from queue_db.backoff import constant
 from queue_db.insights import findings
 from queue_db.instrumentation import prometheus
 from queue_db.worker import Worker
+from tests.patience import PATIENCE
 
-PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 

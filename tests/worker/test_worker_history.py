@@ -8,8 +8,7 @@ from sqlalchemy import func, select
 from queue_db import JobNotFoundError, Retry, State
 from queue_db.backoff import constant
 from queue_db.worker import Worker
-
-PATIENCE = 20.0
+from tests.patience import PATIENCE
 
 
 def test_each_failed_attempt_is_remembered_with_its_traceback(queue, db):

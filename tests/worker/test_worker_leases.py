@@ -12,9 +12,8 @@ from queue_db.db import QueueDB
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.maintenance import run_periodically
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
-
-PATIENCE = 20.0
 
 
 def test_a_handler_may_run_longer_than_its_lease(queue, open_db, running, monkeypatch):

@@ -9,9 +9,8 @@ from queue_db.db import QueueDB
 from queue_db.store import settle
 from queue_db.worker import Worker
 from queue_db.worker.pauses import Idle, Pause
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
-
-PATIENCE = 20.0
 
 
 def test_every_job_is_handled_once_and_leaves(queue):

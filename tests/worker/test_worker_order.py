@@ -10,8 +10,8 @@ from queue_db.testing import SettableClock
 from queue_db.worker import Worker, claimer
 from queue_db.worker.executors import Threads
 from queue_db.worker.turns import Turns
+from tests.patience import PATIENCE
 
-PATIENCE = 20.0
 LOW = 150
 
 

@@ -13,9 +13,9 @@ from queue_db.worker import Worker
 from queue_db.worker.acknowledger import Acknowledger
 from queue_db.worker.run import RETRY
 from queue_db.worker.settling import Done
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
-PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from queue_db import State
 from queue_db.db import QueueDB
+from tests.patience import PATIENCE
 from tests.servers import Server, provide
 from tests.worker.serving import serving
-
-PATIENCE = 120.0
 
 # Prints when it has begun, and ends on a line of standard input.
 HANDLER = """

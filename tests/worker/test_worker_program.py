@@ -10,9 +10,9 @@ import pytest
 
 from queue_db import ArgumentError, ConfigurationError, State
 from queue_db.worker import Program
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
-PATIENCE = 20.0
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"])

@@ -11,10 +11,10 @@ from queue_db.testing import counted_statements
 from queue_db.worker import Worker
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.progress import Progress
+from tests.patience import PATIENCE
 from tests.worker import in_processes
 from tests.worker.in_processes import Meeting
 
-PATIENCE = 20.0
 ROUNDS = 30
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 

@@ -10,9 +10,8 @@ from sqlalchemy import event, text
 from queue_db.worker import Worker
 from queue_db.worker.pauses import Idle
 from queue_db.worker.wakeup import Wakeup
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
-
-PATIENCE = 20.0
 
 
 @pytest.fixture

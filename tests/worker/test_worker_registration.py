@@ -12,9 +12,8 @@ from queue_db import State
 from queue_db.core import process_name
 from queue_db.store import worker_registry as stored
 from queue_db.worker.registration import Registration, host_identity
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
-
-PATIENCE = 20.0
 
 
 def mine(db, queue):

@@ -8,8 +8,8 @@ from queue_db import ArgumentError, JobNotFoundError
 from queue_db.testing import drain
 from queue_db.worker import Worker
 from queue_db.worker.maintenance import PRUNE_DEAD_AGAIN, PRUNE_DEAD_LIMIT, prune_dead
+from tests.patience import PATIENCE
 
-PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 

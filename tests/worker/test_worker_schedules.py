@@ -10,9 +10,9 @@ from queue_db import ArgumentError, ConfigurationError, QueueDB
 from queue_db.model import to_micros
 from queue_db.store import schedules as stored
 from queue_db.verbs.recurrence import Cron, Interval, rule_of
+from tests.patience import PATIENCE
 from tests.worker.serving import serving
 
-PATIENCE = 20.0
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 

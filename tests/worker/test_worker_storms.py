@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from queue_db import State
-from tests.worker.storms import PATIENCE, Storm, kills, rolling
+from tests.patience import PATIENCE
+from tests.worker.storms import Storm, kills, rolling
 
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 

@@ -15,8 +15,8 @@ from queue_db import State
 from queue_db.core import names_process
 from queue_db.worker.allowance import Allowance
 from queue_db.worker.registration import Registration
+from tests.patience import PATIENCE
 from tests.worker.in_processes import Meeting
-from tests.worker.storms import PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
