@@ -1,0 +1,169 @@
+"""The mutation score: the share of mutants that the tests detect which are about the changed line.
+
+Each mutant runs the steps in turn until one detects it:
+
+- ``sqlite``: the tests that reach the line on SQLite (``reached.py``), cheap ones first, up to ``--budget`` seconds
+- ``beside``: files of ``BESIDE``, for code that runs in processes of its own or in migrations
+- ``golden``: the golden SQL
+- ``postgresql``: the tests of the first step, on PostgreSQL
+- ``new``: the files of ``--tests``, on SQLite: tests that were written since
+
+A mutant that survived some steps is run again with steps that it has not had.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from tests.mutants.areas import SCORE, files_of, mutants_of
+from tests.mutants.bench import Bench, Chosen, first_failure
+from tests.mutants.mutate import Mutant
+from tests.mutants.reached import Reached, Recorder
+from tests.mutants.results import Record, read
+
+STEPS = ("sqlite", "beside", "golden", "postgresql", "new")
+
+#: What is recorded. Left out: tests of minutes, of Spark's own processes, of the documents and of the comparison.
+TESTS = [
+    "tests/properties",
+    "tests/staging",
+    "tests/streams",
+    "tests/conformance/test_every_combination.py",
+    "tests/conformance/test_pop.py",
+    "tests/races",
+    "tests/negative",
+    "tests/faults",
+    "tests/plans",
+    "tests/worker",
+    "tests/cli",
+    "tests/aio/test_verbs.py",
+    "tests/migrations/test_tables.py",
+    "tests/migrations/test_view.py",
+    "tests/migrations/test_migrate.py",
+    "tests/spark/test_drain_loop.py",
+    "tests/spark/test_spark_encoding.py",
+    "tests/spark/test_spark_tidying.py",
+    "--ignore=tests/worker/test_worker_storms.py",
+    "--ignore=tests/worker/test_worker_supervisor.py",
+]
+
+#: Beginning of a path → the files of tests that are about it beside those of the record.
+BESIDE = {
+    "queue_db/spark/writer.py": ["tests/spark/test_spark_enqueue.py", "tests/spark/test_spark_source.py"],
+    "queue_db/spark/batch_reader.py": ["tests/spark/test_spark_source.py"],
+    "queue_db/spark/stream_reader.py": ["tests/spark/test_spark_streams.py", "tests/spark/test_spark_stream_ends.py"],
+    "queue_db/store/schema/": ["tests/migrations/test_tables.py", "tests/migrations/test_migrate.py"],
+}
+
+
+class Score:
+    """The steps on one mutant at a time."""
+
+    def __init__(self, bench: Bench, reached: Reached, budget: float, new: Sequence[str]) -> None:
+        self._bench = bench
+        self._reached = reached
+        self._budget = budget
+        self._new = list(new)
+
+    def try_out(self, mutant: Mutant, steps: Sequence[str], before: Record) -> Record:
+        """Run those of the steps that the mutant has not had, until one detects it."""
+        began = time.monotonic()
+        record: Record = {"name": mutant.name, "steps": [], "seconds": 0.0, "tests": 0, **before, "detected": None}
+        record["reached"] = self._reached.reaches(mutant)
+        with self._bench.changed([mutant]):
+            for step in steps:
+                if step in record["steps"] and step != "new":
+                    continue
+                answer, output, count = self._run(step, mutant)
+                record |= {"steps": [*record["steps"], step], "tests": record["tests"] + count}
+                if answer != 0:
+                    record |= {"detected": step, "by": output.partition("\n")[0] if step == "golden" else first_failure(output)}
+                    break
+        record["seconds"] = round(record["seconds"] + time.monotonic() - began, 1)
+        print(f"{record['detected'] or 'SURVIVED':10} {record['seconds']:6} s  {mutant.name}  {record.get('by', '')}", flush=True)
+        return record
+
+    def _run(self, step: str, mutant: Mutant) -> tuple[int | None, str, int]:
+        """Exit status, output, and how many tests were chosen."""
+        match step:
+            case "golden":
+                return *self._bench.run(_check_golden_files), 0
+            case "new" | "beside":
+                files = (
+                    self._new
+                    if step == "new"
+                    else [file for path, some in BESIDE.items() if mutant.path.startswith(path) for file in some]
+                )
+                return (*self._bench.pytest(files, ["sqlite"]), 0) if files else (0, "", 0)
+            case _:
+                chosen = self._reached.tests(mutant, self._budget)
+                if step == "postgresql":
+                    chosen = [other for one in chosen if (other := one.replace("sqlite", "postgresql")) != one]
+                return self._run_chosen(chosen, step)
+
+    def _run_chosen(self, chosen: list[str], kind: str) -> tuple[int | None, str, int]:
+        if not chosen:
+            return 0, "", 0
+        files = list(dict.fromkeys(nodeid.partition("::")[0] for nodeid in chosen))
+        plugin = partial(Chosen, chosen, self._reached.seconds)
+        answer, output = self._bench.pytest(files, [kind], plugin)
+        return 0 if answer == _NO_TESTS else answer, output, len(chosen)
+
+
+_NO_TESTS = 5
+
+# Seconds that the recording may take.
+_RECORDING = 7200.0
+
+
+def _check_golden_files() -> int:
+    from tests.sql.__main__ import main  # in the child: with the changed code
+
+    return main(["check"])
+
+
+def record_reached(bench: Bench, to: Path) -> None:
+    """Run all tests of the record once on SQLite, and write it."""
+    files = [file for patterns in SCORE.values() for file in files_of(patterns)]
+    print("recording which tests reach which lines …", flush=True)
+    bench.pytest([*TESTS, "--maxfail=1000"], ["sqlite"], partial(Recorder, bench.folder, files, to.resolve()), limit=_RECORDING)
+
+
+def report(results: Path) -> int:
+    """Print the score of each area with its 95 % interval, and what survived."""
+    records = list(read(results).values())
+    sizes = {area: len(every) for area, every in mutants_of(SCORE).items()}
+    shares, spread = 0.0, 0.0
+    for area, size in sizes.items():
+        mine = [record for record in records if record["area"] == area]
+        if mine:
+            by = Counter(record["detected"] for record in mine)
+            killed, total = len(mine) - by[None], len(mine)
+            low, high = interval(killed, total)
+            steps = ", ".join(f"{step} {by[step]}" for step in STEPS if by[step])
+            print(f"{area}: {killed} of {total} = {killed / total:.1%} [{low:.1%}, {high:.1%}] of {size} mutants ({steps})")
+            share = (killed + 1) / (total + 2)
+            shares += killed / total * size
+            spread += size**2 * share * (1 - share) / total
+    together = sum(size for area, size in sizes.items() if any(record["area"] == area for record in records))
+    if together:
+        print(f"all, by the size of the areas: {shares / together:.1%} ± {1.96 * math.sqrt(spread) / together:.1%}")
+    print("Survived:", *(_line(record) for record in records if record["detected"] is None), sep="\n  ")
+    return 0
+
+
+def _line(record: Mapping[str, object]) -> str:
+    return f"{record['name']}{'' if record['reached'] else ' (no test of the record reaches it)'}"
+
+
+def interval(killed: int, total: int) -> tuple[float, float]:
+    """The interval of Wilson for a share, 95 %."""
+    z, share = 1.96, killed / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    return max(0.0, middle - half), min(1.0, middle + half)
