@@ -358,6 +358,7 @@ class QueueDB:
         """
         if limit is not None:
             arguments.whole("limit", limit, 0)
+        self.core.ready()
         swept = 0
         while limit is None or swept < limit:
             batch = sweep.BATCH if limit is None else min(sweep.BATCH, limit - swept)

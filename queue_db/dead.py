@@ -63,6 +63,7 @@ class DeadJobs:
         wanted = _ids(ids)
         if limit is not None:
             arguments.whole("limit", limit, 0)
+        self._core.ready()
         if wanted is not None:
             self._require_dead(set(wanted), queue, kind)
         back: JobIds = []
@@ -126,6 +127,7 @@ class DeadJobs:
             arguments.whole("keep", keep, 0)
         if limit is not None:
             arguments.whole("limit", limit, 0)
+        self._core.ready()
         bounded = age is not None or keep is not None
         upto = self._core.read(_newest_to_purge, queue=queue, kind=kind, age=age, keep=keep) if bounded else None
         deleted = 0

@@ -83,6 +83,7 @@ class Streams:
         :raises CheckpointMismatchError: the checkpoint has not committed a batch of this stream.
         """
         arguments.name("name", name, STREAM_LENGTH)
+        self._core.ready()
         offsets = None if checkpoint is None else committed(Path(checkpoint))
         with self._core.reporting_deaths() as core:
             if offsets is None:

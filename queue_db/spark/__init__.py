@@ -11,7 +11,7 @@ To follow one write, read ``writer``; one streaming read, ``stream_reader``; one
 
 from queue_db.spark.code_bundle import register
 from queue_db.spark.commit_listener import complete_on_commit
-from queue_db.spark.dead_letter import dead_letter
+from queue_db.spark.dead_lettering import dead_letter
 from queue_db.spark.draining import Drained, drain, drain_to
 from queue_db.spark.enqueuing import enqueue
 from queue_db.spark.jdbc import jdbc_options

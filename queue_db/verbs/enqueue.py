@@ -50,6 +50,7 @@ class Enqueue:
 
     def many(self, chunks: Chunks, on_duplicate: OnDuplicate, using: Connection | Session | None) -> list[int | None]:
         """Add jobs, all or none; return their ids by position."""
+        self.core.ready()  # before the iterable is read: it may be readable only once
         first = next(chunks, [])
         if not first:
             return []
@@ -75,6 +76,7 @@ class Enqueue:
         self, chunks: Chunks, then: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None
     ) -> tuple[int, list[int | None]]:
         """Add jobs, and ``then`` when all of them have left the queue; return the batch's id, and theirs by position."""
+        self.core.ready()  # as in :meth:`many`
         first = next(chunks, [])
         second = next(chunks, None)
         several = second is not None

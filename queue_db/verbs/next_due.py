@@ -20,6 +20,7 @@ def upcoming(core: Core, queues: Iterable[str]) -> dict[str, float | None]:
 
     A job that appeared below a queue's low-water mark is found by the next rescan, as claims find it.
     """
+    core.ready()
     found: dict[str, float | None] = {}
     asked = {queue: core.marks[queue] for queue in queues}
     for _ in range(_READS):

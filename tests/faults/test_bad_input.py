@@ -21,6 +21,7 @@ from queue_db import (
     Queue,
     QueueDB,
     QueueDBError,
+    SchemaOutOfDateError,
     State,
 )
 from queue_db.model import RetainedResult
@@ -196,6 +197,13 @@ def test_a_closed_database_says_so_and_is_not_opened_again(open_db: Callable[...
     verbs: list[Callable[[], object]] = [
         lambda: queue.enqueue("k"),
         lambda: queue.enqueue_many([("k", 1)]),
+        # These have nothing to do.
+        lambda: queue.enqueue_many([]),
+        lambda: db.upcoming([]),
+        lambda: db.sweep(0),
+        lambda: db.dead.redrive([]),
+        lambda: db.dead.purge(limit=0),
+        lambda: db.streams.complete("none", checkpoint="none"),
         queue.claim,
         queue.stats,
         job.complete,
@@ -218,6 +226,15 @@ def test_a_closed_database_says_so_and_is_not_opened_again(open_db: Callable[...
     with again.database.begin() as connection, pytest.raises(ConfigurationError, match="closed"):
         queue.enqueue("k", using=connection)
     assert again.queue(name).get(job.id).state is State.RUNNING
+
+
+@pytest.mark.parametrize("verb", ["enqueue_many", "enqueue_batch"])
+def test_jobs_are_not_read_while_the_tables_are_missing(open_db: Callable[..., QueueDB], name: str, verb: str) -> None:
+    queue = open_db(table="tables_that_are_missing").queue(name)
+    jobs = iter([("k", number) for number in range(3)])
+    with pytest.raises(SchemaOutOfDateError):
+        queue.enqueue_many(jobs) if verb == "enqueue_many" else queue.enqueue_batch(jobs, then=("k", None))
+    assert next(jobs) == ("k", 0)
 
 
 def test_an_engine_of_the_callers_stays_open_but_its_closed_queue_does_not_use_it(url: str, name: str) -> None:
