@@ -10,7 +10,7 @@ from queue_db.model import Controls, WorkerInfo
 from queue_db.store import controls, groups, insights
 from queue_db.verbs.settle import UNKNOWN_GRACE
 
-#: Seconds for which a due job may wait, or a slot of a schedule, before it is called stuck.
+#: Seconds for which a due job may wait, or an occurrence of a schedule, before it is called stuck.
 OVERDUE = 60.0
 
 #: Seconds without a heartbeat after which a worker is probably dead: four or more are missing by then.

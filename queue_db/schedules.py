@@ -1,4 +1,4 @@
-"""``db.schedules``: jobs enqueued by cron lines or at intervals; each slot once, however many processes check."""
+"""``db.schedules``: jobs enqueued by cron lines or at intervals; each occurrence once, however many processes check."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, QUEUE_LENGTH, RULE_LENGT
 from queue_db.verbs import new_jobs
 from queue_db.verbs.recurrence import Cron, Interval, Rule, rule_of, zone_of
 
-#: What happens to slots that passed while no worker ran.
+#: What happens to occurrences that passed while no worker ran.
 CATCH_UP = ("one", "all", "none")
 
-#: With ``catch_up="none"`` a slot that is later than this, seconds, is skipped.
+#: With ``catch_up="none"`` an occurrence that is later than this, seconds, is skipped.
 MISSED_AFTER = 60.0
 
-#: With ``catch_up="all"``: most slots enqueued in one transaction; the next tick goes on.
+#: With ``catch_up="all"``: most occurrences enqueued in one transaction; the next tick goes on.
 AT_ONCE = 1000
 
 
@@ -52,7 +52,7 @@ class Schedule:
 
 
 class Schedules:
-    """The schedules of one database. Workers enqueue due slots; :meth:`tick` does it by hand."""
+    """The schedules of one database. Workers enqueue due occurrences; :meth:`tick` does it by hand."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -75,13 +75,14 @@ class Schedules:
     ) -> bool:
         """Create or change the schedule with this name; return whether it is new.
 
-        Every process may call it at its start: if the rule stays the same, the next slot does too.
+        Every process may call it at its start: if the rule stays the same, so does the next occurrence.
 
-        :param cron: minute, hour, day, month, weekday, in ``zone``; a slot in the hour that a clock change skips runs at its end.
-        :param every: seconds between two slots.
-        :param catch_up: for slots that passed while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
+        :param cron: minute, hour, day, month, weekday, in ``zone``; an occurrence in an hour that a clock change skips comes at its
+            end.
+        :param every: seconds between two occurrences.
+        :param catch_up: for occurrences while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
             that is more than a minute late.
-        :param first_at: the first slot; default: the next by ``cron``, or ``every`` seconds from now.
+        :param first_at: the first occurrence; default: the next by ``cron``, or ``every`` seconds from now.
         :raises ArgumentError, PayloadError: nothing was changed.
         """
         core = self._core
@@ -135,7 +136,7 @@ class Schedules:
         self._change(name, {"paused": 1})
 
     def resume(self, name: str) -> None:
-        """Enqueue again; slots that passed meanwhile are handled by ``catch_up``.
+        """Enqueue again; occurrences that passed meanwhile are handled by ``catch_up``.
 
         :raises ArgumentError: there is no such schedule.
         """
@@ -147,9 +148,9 @@ class Schedules:
         return self._core.write(stored.remove, name)
 
     def tick(self) -> tuple[int, float | None]:
-        """Enqueue the due slots; return how many jobs, and the seconds until the next slot of any schedule (None: there is none).
+        """Enqueue the due occurrences; return how many jobs, and the seconds until the next of any schedule (None: there is none).
 
-        Any number of processes may call it at once: the one that advances a schedule enqueues the slot.
+        Any number of processes may call it at once: the one that advances a schedule enqueues the occurrence.
 
         :raises ConfigurationError: a rule cannot be parsed here; the other schedules were handled.
         """
@@ -159,12 +160,12 @@ class Schedules:
         unreadable: ConfigurationError | None = None
         for row in rows:
             try:
-                slots, next_at = _slots(rule_of(row.rule, row.zone), row.next_at, now, row.catch_up)
+                occurrences, next_at = _occurrences(rule_of(row.rule, row.zone), row.next_at, now, row.catch_up)
             except ConfigurationError as error:
                 unreadable = unreadable or ConfigurationError(f"schedule {row.name!r}: {error}")
                 continue
             upcoming.append(next_at)
-            count = self._core.write(_tick, row, slots, next_at, self._core.notifications)
+            count = self._core.write(_tick, row, occurrences, next_at, self._core.notifications)
             if count:
                 self._core.notifications.wake(row.queue)
             enqueued += count
@@ -186,15 +187,17 @@ def _set(connection: Connection, store: Store, name: str, rule: Rule, values: di
     return stored.put(connection, store, name, values)
 
 
-def _tick(connection: Connection, store: Store, row: Any, slots: Sequence[int], next_at: int, notifications: Notifications) -> int:
-    """Move a schedule on and enqueue the jobs of its slots, unless another process was first; return how many."""
-    last = slots[-1] if slots else None
+def _tick(
+    connection: Connection, store: Store, row: Any, occurrences: Sequence[int], next_at: int, notifications: Notifications
+) -> int:
+    """Move a schedule on and enqueue the jobs of its occurrences, unless another process was first; return how many."""
+    last = occurrences[-1] if occurrences else None
     if not stored.advance(connection, store, row.name, row.version, last_at=last, next_at=next_at):
         return 0
-    if slots:
-        enqueue.insert_jobs(connection, store, [_job(row, slot) for slot in slots], OnDuplicate.RAISE)
+    if occurrences:
+        enqueue.insert_jobs(connection, store, [_job(row, occurrence) for occurrence in occurrences], OnDuplicate.RAISE)
         notifications.notify(connection, row.queue)
-    return len(slots)
+    return len(occurrences)
 
 
 def _rule(cron: str | None, every: float | None, zone: str) -> Rule:
@@ -205,21 +208,21 @@ def _rule(cron: str | None, every: float | None, zone: str) -> Rule:
     return Interval(arguments.seconds("every", every, zero=False))
 
 
-def _slots(rule: Rule, first: int, now: int, catch_up: str) -> tuple[list[int], int]:
-    """The slots to enqueue of those from ``first`` to ``now``, and the first one after them."""
+def _occurrences(rule: Rule, first: int, now: int, catch_up: str) -> tuple[list[int], int]:
+    """The occurrences to enqueue of those from ``first`` to ``now``, and the first one after them."""
     if catch_up == "all":
-        slots = [first]
-        while len(slots) < AT_ONCE and (slot := rule.after(slots[-1])) <= now:
-            slots.append(slot)
-        return slots, rule.after(slots[-1])
+        occurrences = [first]
+        while len(occurrences) < AT_ONCE and (occurrence := rule.after(occurrences[-1])) <= now:
+            occurrences.append(occurrence)
+        return occurrences, rule.after(occurrences[-1])
     last = rule.last(first, now)
     missed = catch_up == "none" and now - last > MISSED_AFTER * 1_000_000
     return [] if missed else [last], rule.after(last)
 
 
-def _job(row: Any, slot: int) -> NewJob:
-    """The job of one slot; its headers name the schedule and the slot."""
-    headers = {"schedule": row.name, "slot": from_micros(slot).isoformat()}
+def _job(row: Any, occurrence: int) -> NewJob:
+    """The job of one occurrence; its headers name the schedule and the occurrence."""
+    headers = {"schedule": row.name, "occurrence": from_micros(occurrence).isoformat()}
     if row.headers:
         headers = json.loads(row.headers) | headers
     return NewJob(

@@ -1,4 +1,4 @@
-"""The jobs and their dead."""
+"""Jobs and dead jobs."""
 
 import sqlalchemy as sa
 from alembic import context, op

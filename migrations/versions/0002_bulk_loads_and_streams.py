@@ -1,4 +1,4 @@
-"""Bulk loads that publish all or nothing, and streams that hold what they have claimed."""
+"""Bulk loads that publish all jobs or none, and streams that hold the jobs that they have claimed."""
 
 import sqlalchemy as sa
 from alembic import context, op

@@ -1,4 +1,4 @@
-"""What workers need: controls of queues, schedules, errors, results, and who works."""
+"""Tables for workers: pauses and limits of queues, schedules, errors, results, and the workers themselves."""
 
 import sqlalchemy as sa
 from alembic import context, op

@@ -1,4 +1,4 @@
-"""Groups of jobs that run one after the other, jobs with a callback, keys that stay taken for a while, and progress."""
+"""Groups of jobs that run one after the other, batches with a callback job, unique keys for a time, and progress."""
 
 import sqlalchemy as sa
 from alembic import context, op

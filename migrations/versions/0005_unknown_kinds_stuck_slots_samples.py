@@ -1,4 +1,4 @@
-"""Since when no worker has a handler for a job's kind, slots that hang, and looks at the queues that processes share."""
+"""When a job's kind was first found without a handler, numbers of stuck slots, and counts of queues for metrics."""
 
 import sqlalchemy as sa
 from alembic import context, op

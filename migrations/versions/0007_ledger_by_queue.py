@@ -1,4 +1,4 @@
-"""The ledger of bulk loads is kept for each queue, batches of streams count their deliveries, and SQL users get a view."""
+"""A ledger of bulk loads for each queue, counts of the deliveries of stream batches, and the view jobs_state."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Beside the revision stands the oldest one whose code works with these tables: older code reads it and need not know the rest."""
+"""The oldest revision whose code works with these tables, stored beside the revision for older code to read."""
 
 import sqlalchemy as sa
 from alembic import context, op

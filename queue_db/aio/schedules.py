@@ -1,4 +1,4 @@
-"""``db.schedules``: jobs enqueued by cron lines or at intervals; each slot once, however many processes check."""
+"""``db.schedules``: jobs enqueued by cron lines or at intervals; each occurrence once, however many processes check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 
 class AsyncSchedules:
-    """The schedules of one database. Workers enqueue due slots; :meth:`tick` does it by hand."""
+    """The schedules of one database. Workers enqueue due occurrences; :meth:`tick` does it by hand."""
 
     def __init__(self, schedules: Schedules) -> None:
         self._schedules = schedules
@@ -35,13 +35,14 @@ class AsyncSchedules:
     ) -> bool:
         """Create or change the schedule with this name; return whether it is new.
 
-        Every process may call it at its start: if the rule stays the same, the next slot does too.
+        Every process may call it at its start: if the rule stays the same, so does the next occurrence.
 
-        :param cron: minute, hour, day, month, weekday, in ``zone``; a slot in the hour that a clock change skips runs at its end.
-        :param every: seconds between two slots.
-        :param catch_up: for slots that passed while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
+        :param cron: minute, hour, day, month, weekday, in ``zone``; an occurrence in an hour that a clock change skips comes at its
+            end.
+        :param every: seconds between two occurrences.
+        :param catch_up: for occurrences while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
             that is more than a minute late.
-        :param first_at: the first slot; default: the next by ``cron``, or ``every`` seconds from now.
+        :param first_at: the first occurrence; default: the next by ``cron``, or ``every`` seconds from now.
         :raises ArgumentError, PayloadError: nothing was changed.
         """
         return await run(
@@ -72,7 +73,7 @@ class AsyncSchedules:
         await run(self._schedules.pause, name)
 
     async def resume(self, name: str) -> None:
-        """Enqueue again; slots that passed meanwhile are handled by ``catch_up``.
+        """Enqueue again; occurrences that passed meanwhile are handled by ``catch_up``.
 
         :raises ArgumentError: there is no such schedule.
         """
@@ -83,9 +84,9 @@ class AsyncSchedules:
         return await run(self._schedules.remove, name)
 
     async def tick(self) -> tuple[int, float | None]:
-        """Enqueue the due slots; return how many jobs, and the seconds until the next slot of any schedule (None: there is none).
+        """Enqueue the due occurrences; return how many jobs, and the seconds until the next of any schedule (None: there is none).
 
-        Any number of processes may call it at once: the one that advances a schedule enqueues the slot.
+        Any number of processes may call it at once: the one that advances a schedule enqueues the occurrence.
 
         :raises ConfigurationError: a rule cannot be parsed here; the other schedules were handled.
         """

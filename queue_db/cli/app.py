@@ -32,9 +32,9 @@ _ABOUT = """A job queue in the SQL database that you already have.
 To start: "queue-db migrate" creates the tables, "queue-db enqueue" adds a job, "queue-db work" runs jobs, "queue-db top" shows
 queues and workers.
 
-The database is given by --url or the environment variable QUEUE_DB_URL. Results go to standard output, everything else to
+Give the database by --url or the environment variable QUEUE_DB_URL. Results go to standard output, everything else to
 standard error. With --json every line of standard output is one JSON object; a failed command prints
-{"error": {"type": …, "message": …}}."""
+{"error": {"type": …, "message": …}} there."""
 
 app = typer.Typer(
     name="queue-db",

@@ -38,7 +38,7 @@ class PlanOptions:
         typer.Option(
             metavar="NAMES",
             show_default=f"all; with --quick {_QUICK_ROWS}",
-            help="Rows: all, product, article, peers, or names like adaptive,skip_locked,DBO-1,DBP-0-1-1.",
+            help="What to measure: all, product, article, peers, or names like adaptive,skip_locked,DBO-1,DBP-0-1-1.",
         ),
     ] = None
     jobs: Annotated[
@@ -50,24 +50,24 @@ class PlanOptions:
             help="Jobs per run; 5 times as many with batches of 10 or more, 10 times as many from 100.",
         ),
     ] = None
-    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Number of worker processes.")] = 10
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Worker processes that race for the jobs.")] = 10
     repeat: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", show_default=f"{_REPEAT}; with --quick {_QUICK_REPEAT}", help="Runs per row."),
+        typer.Option(min=1, metavar="N", show_default=f"{_REPEAT}; with --quick {_QUICK_REPEAT}", help="Runs of each strategy."),
     ] = None
     work_ms: Annotated[float, typer.Option(min=0.0, metavar="MS", help="Duration of a job, milliseconds.")] = 0.0
     clone: Annotated[float, typer.Option(metavar="P", help="Probability that a job enqueues another one, 0 to below 1.")] = 0.0
-    batch: Annotated[str, typer.Option(metavar="N,…", help="Jobs per claim, for the product's rows.")] = "1,10,100"
+    batch: Annotated[str, typer.Option(metavar="N,…", help="Jobs per claim, for the strategies of queue_db.")] = "1,10,100"
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Workers write each execution to a protocol table. Slower.")
+        bool, typer.Option("--verify/--no-verify", help="Workers also write each execution into a table, in order. Slower.")
     ] = False
     threads: Annotated[bool, typer.Option("--threads", help="Use threads of one process instead of processes.")] = False
-    lease: Annotated[float, typer.Option(metavar="SECONDS", help="Lease of the article's rows.")] = 4.0
+    lease: Annotated[float, typer.Option(metavar="SECONDS", help="Lease, for the strategies of the article.")] = 4.0
     limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="A run that takes longer is stopped and marked as unfinished.")
     ] = 300.0
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few rows, few jobs, one run per row: a first impression, within minutes.")
+        bool, typer.Option("--quick", help="Few strategies, few jobs, one run each: a first impression, within minutes.")
     ] = False
 
     def plan(self) -> Plan:
@@ -122,7 +122,7 @@ def compare(
     ] = None,
     with_: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="MODULE", help="Add the rows that this Python module lists in CONTESTANTS; repeatable."),
+        typer.Option("--with", metavar="MODULE", help="Also measure what this Python module lists in CONTESTANTS; repeatable."),
     ] = None,
 ) -> None:
     """Measure every locking strategy on your own server, with its costs, and recommend one.
@@ -130,8 +130,8 @@ def compare(
     The server is under full load during the comparison: do not run it where others work. It creates a schema of its own and drops
     it at the end; your tables are not touched.
 
-    The product's rows use the public API. The article's rows are the strategies of the article behind this project, in its own
-    table layout. docs/compare.md defines each row and each measure.
+    product: the strategies of queue_db, through its public API. article: those of the article behind this project, in the article's
+    own tables. peers: other queues, by --with benchmarks.peers in a clone. docs/compare.md explains each strategy and each measure.
     """
     _require_packages()
     from queue_db.compare import report as reporting

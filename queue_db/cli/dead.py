@@ -14,7 +14,7 @@ from queue_db.errors import ArgumentError
 
 app = typer.Typer(
     name="dead",
-    help="Dead jobs: all attempts failed, or their handler gave them up. List them, bring them back, delete them.",
+    help="Dead jobs: their last attempt failed, or a handler gave them up. List, redrive (move back into a queue) or delete them.",
     no_args_is_help=True,
     rich_help_panel=panels.JOBS,
 )
@@ -44,9 +44,9 @@ def redrive(
     everything: Annotated[bool, typer.Option("--all", help="All dead jobs of all queues.")] = False,
     common: CommonOptions,
 ) -> None:
-    """Return dead jobs to their queues under their old ids, due now and with no attempts counted; print the ids.
+    """Move dead jobs back into their queues, with their old ids, due now and with no attempts counted; print the ids.
 
-    A job whose unique key belongs to a live job stays dead. Status 1 if one of the IDs is not a dead job; then none is returned.
+    A job stays dead if a live job has its unique key. The exit status is 1 if one of the IDs is not a dead job; then none is moved.
     """
     chosen = bool(ids) or queue is not None or kind is not None
     if chosen == everything:

@@ -42,22 +42,22 @@ class _Clock:
 @command(app, "doctor", "queue-db doctor", "queue-db doctor --strict", "queue-db doctor --json | jq -r '.problems[]'")
 def doctor(
     *,
-    strict: Annotated[bool, typer.Option("--strict", help="Status 1 also for slow queues and for warnings.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit status 1 also for what is slow and for warnings.")] = False,
     common: CommonOptions,
 ) -> None:
     """Check the database, the tables, the rights and the workers, and print what to fix. Run it as the user of your workers.
 
-    Status 1 if there is a problem or something is stuck.
+    The exit status is 1 if there is a problem or something is stuck.
 
     problem: tables are missing or have the wrong revision, or this user lacks a right that a worker needs.
 
-    stuck: jobs of a queue have been due for more than a minute and no worker runs it; no worker has a handler for a kind of jobs; a
-    schedule is late because no worker runs it; a handler does not return and occupies its slot.
+    stuck: jobs of a queue have been due for more than a minute and it has no worker; no worker has a handler for a kind of job; a
+    schedule is late because no worker enqueues its jobs; a handler does not return and occupies its slot.
 
-    slow: jobs of a queue have been due for more than a minute although workers run it, or while it is paused or limited; a worker
-    has no heartbeat; too many jobs of a group run at a time.
+    slow: jobs of a queue have been due for more than a minute although it has workers, or because it is paused or limited; a worker
+    has missed its heartbeats; more jobs of a group run at a time than may.
 
-    Slow queues and warnings give status 1 only with --strict.
+    With --strict the exit status is 1 also for what is slow and for warnings.
     """
     with common.open() as db:
         report = _examine(db, strict=strict)

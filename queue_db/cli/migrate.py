@@ -46,10 +46,11 @@ def migrate(
 ) -> None:
     """Create the tables, or migrate them to another revision. Run it after installing and before each upgrade of queue-db.
 
-    Migrate first, then deploy the new code: the old code works with new tables as long as they only have additions.
+    Migrate first, then deploy the new code: the old code works with the new tables if the migration only adds to them. The
+    changelog names the migrations for which all processes must stop.
 
-    A step down drops tables or columns; the step to base drops all jobs. What will be lost is listed, and needs a confirmation or
-    --yes.
+    A migration to an older revision drops tables or columns, and --revision base drops all jobs. The command lists what will be
+    lost and asks for a confirmation, unless --yes is given.
     """
     if check and sql:
         raise ArgumentError("--check and --sql exclude each other: give one of them")

@@ -31,7 +31,7 @@ def cancel(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptio
 
 @command(app, "purge", "queue-db purge mail", "queue-db purge mail --yes --json")
 def purge(queue: QueueArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
-    """Delete all jobs of a queue that are not running, due and scheduled. Dead jobs stay: see "queue-db dead purge"."""
+    """Delete all due, scheduled and blocked jobs of a queue. Running and dead jobs stay: see "queue-db dead purge"."""
     with common.open() as db:
         jobs = db.queue(queue)
         output.confirm(f"All waiting jobs of queue {queue!r} in {db.url} will be deleted.", yes=yes)

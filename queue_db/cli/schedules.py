@@ -59,7 +59,7 @@ def pause(name: NameArgument, *, common: CommonOptions) -> None:
 
 @command(app, "resume", "queue-db schedules resume nightly")
 def resume(name: NameArgument, *, common: CommonOptions) -> None:
-    """Continue a paused schedule; its catch-up setting decides about the times that have passed."""
+    """Resume a paused schedule; its catch_up setting decides which missed jobs are enqueued."""
     with common.open() as db:
         db.schedules.resume(name)
     _print(name, "resumed", common)

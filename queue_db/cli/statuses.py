@@ -28,7 +28,7 @@ MEANINGS = {
     USAGE: "wrong usage or configuration: an invalid argument or URL, a missing driver or table; nothing was changed",
     DATABASE: "database error: the server does not answer, or refuses the login or a statement",
     BUG: "a bug in queue-db; the traceback is on standard error, please report it",
-    STUCK: "`work --exit-when-stuck`: hung handlers occupy their slots; restart the worker",
+    STUCK: "`work --exit-when-stuck`: handlers that do not return occupy their slots; start the worker again",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 

@@ -31,7 +31,7 @@ def list_streams(*, queue: QueueOption = None, common: CommonOptions) -> None:
 
     batches: completed/claimed. held: jobs claimed and not completed. maybe written: held jobs that were delivered to a query, which
     may have written them. oldest: how long ago the oldest held job was enqueued. seen: time of the reader's last access.
-    retention: how long jobs are held without a reader before they return to the queue.
+    retention: how long jobs are held without a reader before they are released.
     """
     with common.open() as db:
         found = db.streams.list(queue)
@@ -103,7 +103,7 @@ def release(
     yes: YesOption = False,
     common: CommonOptions,
 ) -> None:
-    """Return the jobs that a stream holds to its queue.
+    """Release the jobs that a stream holds: they are due again in its queue.
 
     A query that still reads the stream stops, and its checkpoint becomes invalid: start the query with a new one. Jobs that the
     query has already written, committed or not, will run again: see "maybe written" in "queue-db streams list", and use
@@ -117,10 +117,10 @@ def release(
         output.confirm(f"{question} {_risk(db, name)}", yes=yes)
         if name is None:
             for one in db.streams.expire():
-                common.print({"stream": one}, f"returned the jobs of stream {one!r}")
+                common.print({"stream": one}, f"released the jobs of stream {one!r}")
             return
         released = db.streams.release(name)
-    common.print({"stream": name, "released": released}, f"returned {released:,} jobs of stream {name!r}")
+    common.print({"stream": name, "released": released}, f"released {released:,} jobs of stream {name!r}")
 
 
 def _risk(db: QueueDB, name: str | None) -> str:

@@ -41,11 +41,12 @@ def top(
 ) -> None:
     """Show queues and workers until Ctrl-C. Each refresh counts the jobs of all queues; with --json each prints one line.
 
-    Queues: the columns of "queue-db stats"; controls: pause and limits.
+    Queues have the columns of "queue-db stats", and: controls: pause and limits.
 
-    Workers: stuck: slots of handlers that have not returned after a timeout or a lost lease. completed to lost: counts since the
-    worker's start. done/s: jobs completed per second between its last two heartbeats, which come every 5 s. heartbeat: age of the
-    last one; after three missed heartbeats the worker is probably dead.
+    Workers have these columns, among others. in hand: jobs claimed and not settled. stuck: slots of handlers that have not returned
+    after a timeout or a lost lease. completed to lost: counts since the worker's start. done/s: jobs completed per second between
+    its last two heartbeats, which come every 5 s. heartbeat: age of the last one; after three missed heartbeats the worker is
+    probably dead.
     """
     with common.open() as db:
         rates = Rates()

@@ -44,7 +44,7 @@ def work(
     worker: WorkerOptions,
     claims: ClaimOptions,
     processes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Worker processes. One that dies is replaced, and its jobs return at once.")
+        int, typer.Option(min=1, metavar="N", help="Worker processes. If one dies, it is replaced, and its jobs are rescued.")
     ] = 1,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Exit when no job is due.")] = False,
     log: LogOptions,
@@ -55,20 +55,20 @@ def work(
     Modules are imported from the current folder first. A Worker object has its own database, queues and handlers; options given
     here override its settings.
 
-    Functions: a function is called with the leased job. Its return value completes the job, unless it is a Snooze, Retry, Cancel or
-    Dead; an exception fails the attempt.
+    Functions (--handler): the function is called with the leased job. If it returns a Snooze, Retry, Cancel or Dead, that is done;
+    any other return value completes the job; an exception fails the attempt.
 
-    Programs: CMD is split into words as by a shell, but runs without one unless --shell is given. Its environment has
-    QUEUE_DB_QUEUE, QUEUE_DB_JOB_ID, QUEUE_DB_JOB_KIND, QUEUE_DB_JOB_FENCE and QUEUE_DB_JOB_ATTEMPT, and no QUEUE_DB_URL unless
-    --pass-url is given. Exit status 0 completes the job, 75 requests another attempt, 65 makes the job dead, any other fails the
-    attempt. The end of its standard error becomes the job's last error.
+    Programs (--exec): CMD is split into words like a shell command, but runs without a shell unless --shell is given. Its
+    environment has QUEUE_DB_QUEUE, QUEUE_DB_JOB_ID, QUEUE_DB_JOB_KIND, QUEUE_DB_JOB_FENCE and QUEUE_DB_JOB_ATTEMPT, and no
+    QUEUE_DB_URL unless --pass-url is given. Exit status 0 completes the job, 65 makes it dead, any other (75 by convention) fails
+    the attempt. The end of its standard error becomes the job's last error.
 
-    Signals: SIGTERM, SIGHUP and Ctrl-C stop the worker: it claims no more jobs, returns those that have not started, waits up to
-    --grace for running jobs, and returns the rest. A second signal (except SIGHUP) returns them at once. SIGTSTP pauses claiming,
-    SIGCONT resumes it; SIGUSR1 logs what every thread is doing. The exit status is 130 after Ctrl-C and 0 after SIGTERM and SIGHUP.
+    Signals: SIGTERM, SIGHUP and Ctrl-C stop the worker: it claims no more jobs, releases those that have not started, waits up to
+    --grace for running jobs, and releases the rest. A second signal (except SIGHUP) releases them at once. SIGTSTP pauses claiming,
+    SIGCONT resumes it. SIGUSR1 logs the stack of every thread. The exit status is 130 after Ctrl-C and 0 after SIGTERM and SIGHUP.
 
-    Processes: each worker process has its number, 1 to N, in QUEUE_DB_PROCESS. With --processes a supervisor, which has no number,
-    imports the module too; if it dies, its processes stop as after SIGTERM.
+    Processes: each worker process has its number, 1 to N, in QUEUE_DB_PROCESS. With --processes, a supervisor process starts them.
+    It imports the module too and has no number; if it dies, its processes stop as after SIGTERM.
 
     Output: the log, and the standard error of programs, go to standard error. With --json each process prints a summary at its end,
     and the standard output of programs goes to standard error.

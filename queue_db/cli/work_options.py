@@ -41,7 +41,7 @@ class HandlerOptions:
             "--handler",
             metavar="MODULE:NAME",
             rich_help_panel=_HANDLER,
-            help="Call this Python function for each job; or, if NAME maps kinds to functions, the one of the job's kind.",
+            help="Call this Python function for each job; or, if NAME maps kinds to functions, the one for the job's kind.",
         ),
     ] = None
     shell: Annotated[bool, typer.Option("--shell", rich_help_panel=_HANDLER, help="Run CMD in a shell (/bin/sh).")] = False
@@ -53,7 +53,7 @@ class HandlerOptions:
     ] = False
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", rich_help_panel=_HANDLER, help="Stop CMD after SECONDS; the attempt has failed then."),
+        typer.Option(metavar="SECONDS", rich_help_panel=_HANDLER, help="Stop CMD after SECONDS; the attempt fails."),
     ] = None
 
     @property
@@ -109,7 +109,7 @@ class WorkerOptions:
             metavar="N",
             show_default="0",
             rich_help_panel=_WORKER,
-            help="Jobs that each process claims ahead; for short jobs.",
+            help="Jobs that each process claims before it can run them; makes many short jobs faster.",
         ),
     ] = None
     mode: Annotated[
@@ -127,7 +127,7 @@ class WorkerOptions:
             metavar="SECONDS",
             show_default="60",
             rich_help_panel=_WORKER,
-            help="Lease of a claimed job, extended while it runs. If this machine dies, its jobs wait that long at most.",
+            help="Lease of a claimed job, extended while it runs. If this machine dies, its jobs are due again when it ends.",
         ),
     ] = None
     poll: Annotated[
@@ -145,7 +145,7 @@ class WorkerOptions:
             metavar="SECONDS",
             show_default="30",
             rich_help_panel=_WORKER,
-            help="How long a stop waits for running jobs before it returns them to their queues.",
+            help="How long a stop waits for running jobs before it releases them.",
         ),
     ] = None
     unknown: Annotated[
@@ -154,14 +154,17 @@ class WorkerOptions:
             metavar="wait|dead",
             show_default="wait",
             rich_help_panel=_WORKER,
-            help="Jobs of a kind without a handler: wait returns them without counting an attempt, since another worker may have a "
-            "handler; dead makes them dead at once.",
+            help="Jobs of a kind without a handler: wait snoozes them, because another worker may have a handler; dead makes them "
+            "dead at once.",
         ),
     ] = None
     unknown_grace: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", show_default="3600", rich_help_panel=_WORKER, help="How long such jobs wait before they are dead."
+            metavar="SECONDS",
+            show_default="3600",
+            rich_help_panel=_WORKER,
+            help="How long jobs of a kind without a handler wait before they are dead.",
         ),
     ] = None
     exit_when_stuck: Annotated[
@@ -171,7 +174,7 @@ class WorkerOptions:
             metavar="N",
             rich_help_panel=_WORKER,
             help="Exit with status 75 when N handlers have not returned after their timeouts or lost leases: they occupy their "
-            "slots until a supervisor, such as --processes, starts a new process.",
+            "slots until the supervisor (--processes, systemd, a container runtime) starts a new process.",
         ),
     ] = None
 
@@ -205,7 +208,7 @@ class LogOptions:
             envvar="QUEUE_DB_LOG_FORMAT",
             show_envvar=True,
             metavar="text|json",
-            help="Format of the log; json writes one object per line, with the fields of the job concerned.",
+            help="Format of the log; json: one object per line, with fields for the job.",
         ),
     ] = "text"
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every job.")] = False

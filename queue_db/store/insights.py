@@ -210,7 +210,7 @@ def parked(connection: Connection, store: Store, ahead: int, limit: int) -> list
 
 
 def late_schedules(connection: Connection, store: Store, micros: int) -> list[Row[Any]]:
-    """``name, late`` of the schedules whose slot passed more than so many microseconds ago."""
+    """``name, late`` of the schedules whose next occurrence passed more than ``micros`` microseconds ago."""
     schedules = store.tables.schedules
     now = moment(store.clock is not None)
     query = select(schedules.c.name, (now - schedules.c.next_at).label("late"))

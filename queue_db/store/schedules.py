@@ -1,4 +1,4 @@
-"""Schedules of recurring jobs. A scheduler that raises a row's version enqueues its slot, in the same transaction."""
+"""Schedules of recurring jobs. A scheduler that raises a row's version enqueues its occurrence, in the same transaction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def due(connection: Connection, store: Store) -> tuple[int, list[Row[Any]], int 
 
 
 def advance(connection: Connection, store: Store, name: str, version: int, *, last_at: int | None, next_at: int) -> bool:
-    """Go on to the next slot; False if another transaction did, or changed the schedule, or has locked its row."""
+    """Go on to the next occurrence; False if another transaction did, or changed the schedule, or has locked its row."""
     table = store.tables.schedules
     store.dialect.begin(connection)
     if Capability.SKIP_LOCKED in store.capabilities:

@@ -15,19 +15,19 @@ _EVERY = "every "
 
 
 class Rule(Protocol):
-    """When a schedule's slots are."""
+    """When a schedule's occurrences are."""
 
     def after(self, moment: int) -> int:
-        """The first slot later than ``moment``."""
+        """The first occurrence later than ``moment``."""
         ...
 
     def last(self, first: int, moment: int) -> int:
-        """The last slot not later than ``moment``; ``first`` is one and is not later."""
+        """The last occurrence not later than ``moment``; ``first`` is one and is not later."""
         ...
 
 
 class Interval:
-    """A fixed interval in microseconds, counted from a slot."""
+    """A fixed interval in microseconds, counted from an occurrence."""
 
     def __init__(self, micros: int) -> None:
         self.micros = micros
@@ -53,10 +53,10 @@ class Cron:
     def __init__(self, line: str, zone: str) -> None:
         self.line = " ".join(line.split())
         self._zone = zone_of(zone)
-        self._slots(from_micros(0).astimezone(self._zone))  # refuses what is no cron line
+        self._occurrences(from_micros(0).astimezone(self._zone))  # refuses what is no cron line
 
     def after(self, moment: int) -> int:
-        found = next(self._slots(from_micros(moment).astimezone(self._zone)), None)
+        found = next(self._occurrences(from_micros(moment).astimezone(self._zone)), None)
         if found is None:
             raise ArgumentError(f"cron={self.line!r}: there is no such day in the next years")
         return to_micros(found)
@@ -64,21 +64,21 @@ class Cron:
     def last(self, first: int, moment: int) -> int:
         # Backwards it leaves out the moment itself.
         start = (from_micros(moment) + timedelta(seconds=1)).replace(microsecond=0).astimezone(self._zone)
-        for slot in self._slots(start, reverse=True):
-            if to_micros(slot) <= moment:
-                return max(first, to_micros(slot))
+        for occurrence in self._occurrences(start, reverse=True):
+            if to_micros(occurrence) <= moment:
+                return max(first, to_micros(occurrence))
         return first
 
-    def _slots(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
+    def _occurrences(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
         try:
             from cronsim import CronSim, CronSimError
         except ImportError:
             raise ConfigurationError('cronsim reads cron lines and is not installed: pip install "queue-db[cron]"') from None
         try:
-            slots: Iterator[datetime] = CronSim(self.line, start, reverse=reverse)
+            occurrences: Iterator[datetime] = CronSim(self.line, start, reverse=reverse)
         except CronSimError as error:
             raise ArgumentError(f"cron={self.line!r}: {str(error).lower()}; the fields are minute hour day month weekday") from None
-        return slots
+        return occurrences
 
     def __str__(self) -> str:
         return self.line

@@ -53,7 +53,7 @@ def run_periodically(tasks: Sequence[tuple[float, PeriodicTask]], stopped: threa
 
 
 def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity) -> PeriodicTask:
-    """Enqueues the jobs of schedules whose slots are due."""
+    """Enqueues the jobs of schedules that are due."""
     pause = Pause(*retry)
 
     def tick() -> float:

@@ -60,7 +60,7 @@ class Worker:
     :param exit_when_stuck: end the run when this many handlers have not returned after their timeouts or lost leases: they keep
         their slots. ``queue-db work`` then ends with status 75, for its supervisor to start it again; default: never; at most the
         number of slots.
-    :param schedules: also enqueue the jobs of the database's schedules, of all queues. Each slot is enqueued once.
+    :param schedules: also enqueue the jobs of the database's schedules, of all queues. Each occurrence is enqueued once.
     :raises ArgumentError: a value is outside its allowed range.
     """
 

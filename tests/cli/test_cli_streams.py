@@ -53,7 +53,7 @@ def test_streams_are_listed_with_their_holders_ages_and_sizes(ask, queue, sessio
 def test_a_released_stream_gives_its_jobs_back_and_stops_its_reader(ask, db, queue, session):
     refused = ask("streams", "release", session.name, status=2)
     assert "--yes" in refused.err
-    assert ask("streams", "release", session.name, "--yes").out == f"returned 3 jobs of stream {session.name!r}\n"
+    assert ask("streams", "release", session.name, "--yes").out == f"released 3 jobs of stream {session.name!r}\n"
     assert (queue.stats().available, queue.stats().held) == (5, 0)
     with pytest.raises(StreamFencedError, match="now held by nobody"):
         db.database.run(partial(streams.initial, store=db.store, session=session), name="initial")

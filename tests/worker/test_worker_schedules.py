@@ -1,4 +1,4 @@
-"""Schedules: which slots there are, and that each is enqueued once."""
+"""Schedules: which occurrences there are, and that each is enqueued once."""
 
 import threading
 from collections import Counter
@@ -21,7 +21,7 @@ def at(text: str) -> int:
 
 
 def local(rule: Cron, start: str, count: int) -> list[str]:
-    """The slots after ``start``, in the rule's zone."""
+    """The occurrences after ``start``, in the rule's zone."""
     found, moment = [], at(start)
     for _ in range(count):
         moment = rule.after(moment)
@@ -31,7 +31,7 @@ def local(rule: Cron, start: str, count: int) -> list[str]:
 
 @SQLITE
 @pytest.mark.parametrize(
-    ("line", "start", "slots"),
+    ("line", "start", "occurrences"),
     [
         # The clock goes from 2 to 3: what was in between comes at its end, once.
         ("30 2 * * *", "2026-03-28T12:00+01:00", ["03-29 03:00+0200", "03-30 02:30+0200"]),
@@ -47,12 +47,12 @@ def local(rule: Cron, start: str, count: int) -> list[str]:
         ("0 0 29 2 *", "2026-01-01T00:00+01:00", ["02-29 00:00+0100"]),
     ],
 )
-def test_cron_in_a_time_zone(kind, line, start, slots):
-    assert local(Cron(line, "Europe/Berlin"), start, len(slots)) == slots
+def test_cron_in_a_time_zone(kind, line, start, occurrences):
+    assert local(Cron(line, "Europe/Berlin"), start, len(occurrences)) == occurrences
 
 
 @SQLITE
-def test_the_last_slot_is_found_without_counting_through_all(kind):
+def test_the_last_occurrence_is_found_without_counting_through_all(kind):
     minutely = Cron("* * * * *", "UTC")
     first, now = at("2020-01-01T00:00+00:00"), at("2026-11-22T05:30:30+00:00")
     assert minutely.last(first, now) == at("2026-11-22T05:30+00:00")
@@ -94,8 +94,8 @@ def ours(open_db, clock, fresh_url):
         yield db
 
 
-def slots(db: QueueDB, queue: str) -> list[str]:
-    return [job.headers["slot"][11:19] for job in db.queue(queue).peek(1000)]
+def occurrences(db: QueueDB, queue: str) -> list[str]:
+    return [job.headers["occurrence"][11:19] for job in db.queue(queue).peek(1000)]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_after_an_outage_it_catches_up_as_it_was_told(ours, clock, catch_up, exp
     assert ours.schedules.set("minutely", "q", "k", {"a": 1}, cron="* * * * *", catch_up=catch_up) is True
     clock.advance(5 * 60 + 30)
     assert ours.schedules.tick()[0] == len(expected)
-    assert slots(ours, "q") == expected
+    assert occurrences(ours, "q") == expected
     assert ours.schedules.tick()[0] == 0
     (schedule,) = ours.schedules.list()
     assert schedule.next_at.second == 0
@@ -115,11 +115,11 @@ def test_after_an_outage_it_catches_up_as_it_was_told(ours, clock, catch_up, exp
     assert (job.kind, job.payload, job.headers["schedule"]) == ("k", {"a": 1}, "minutely")
 
 
-def test_a_slot_that_was_missed_by_more_than_a_minute_is_left_out_by_none(ours, clock):
+def test_an_occurrence_that_was_missed_by_more_than_a_minute_is_left_out_by_none(ours, clock):
     ours.schedules.set("hourly", "q", "k", cron="0 * * * *", catch_up="none")
     clock.advance(2 * 3600 + 120)
     assert ours.schedules.tick() == (0, 3480.0)
-    assert slots(ours, "q") == []
+    assert occurrences(ours, "q") == []
 
 
 def test_all_goes_on_where_one_transaction_ended(ours, clock, monkeypatch):
@@ -129,10 +129,10 @@ def test_all_goes_on_where_one_transaction_ended(ours, clock, monkeypatch):
     counts = [ours.schedules.tick() for _ in range(4)]
     assert [count for count, _ in counts] == [4, 4, 2, 0]
     assert counts[0][1] == 0.0, "there is more to do at once"
-    assert len(set(slots(ours, "q"))) == 10
+    assert len(set(occurrences(ours, "q"))) == 10
 
 
-def test_to_say_it_again_keeps_the_next_slot_and_another_rule_makes_a_new_one(ours, clock):
+def test_to_say_it_again_keeps_the_next_occurrence_and_another_rule_makes_a_new_one(ours, clock):
     assert ours.schedules.set("s", "q", "k", every=10)
     first = ours.schedules.list()[0].next_at
     clock.advance(5)
@@ -150,8 +150,8 @@ def test_to_say_it_again_keeps_the_next_slot_and_another_rule_makes_a_new_one(ou
     assert ours.schedules.list() == []
 
 
-def test_five_schedulers_and_one_slot_a_second_with_an_outage(ours, clock, fresh_url):
-    """Each slot once; after a minute without anybody all sixty, each once."""
+def test_five_schedulers_and_one_occurrence_a_second_with_an_outage(ours, clock, fresh_url):
+    """Each occurrence once; after a minute without anybody all sixty, each once."""
     ours.schedules.set("secondly", "q", "k", every=1, catch_up="all")
     others = [QueueDB(fresh_url, clock=clock) for _ in range(5)]
     barrier = threading.Barrier(5, timeout=PATIENCE, action=lambda: clock.advance(steps.pop(0)))
@@ -176,14 +176,14 @@ def test_five_schedulers_and_one_slot_a_second_with_an_outage(ours, clock, fresh
     for db in others:
         db.close()
     assert failures == []
-    counts = Counter(job.headers["slot"] for job in ours.queue("q").peek(1000))
+    counts = Counter(job.headers["occurrence"] for job in ours.queue("q").peek(1000))
     assert len(counts) == 65
-    assert set(counts.values()) == {1}, "a slot was enqueued more than once"
+    assert set(counts.values()) == {1}, "an occurrence was enqueued more than once"
 
 
 @SQLITE
-def test_without_the_comparison_of_versions_slots_come_twice(ours, clock, fresh_url, monkeypatch):
-    """The control for the test above: two that have both seen the slot."""
+def test_without_the_comparison_of_versions_occurrences_come_twice(ours, clock, fresh_url, monkeypatch):
+    """The control for the test above: two that have both seen the occurrence."""
     advance = stored.advance
     monkeypatch.setattr(stored, "advance", lambda *arguments, **options: advance(*arguments, **options) or True)
     ours.schedules.set("s", "q", "k", every=10)
@@ -201,7 +201,7 @@ def test_without_the_comparison_of_versions_slots_come_twice(ours, clock, fresh_
     inner: list[bool] = []
     monkeypatch.setattr(stored, "due", both_have_seen)
     ours.schedules.tick()
-    assert len(slots(ours, "q")) == 2
+    assert len(occurrences(ours, "q")) == 2
 
 
 def test_workers_enqueue_what_schedules_say(fresh_url, running):

@@ -73,7 +73,7 @@ def workers(name: str, metadata: MetaData) -> Table:
 
 
 def schedules(name: str, metadata: MetaData) -> Table:
-    """Recurring jobs. The scheduler that raises ``version`` enqueues the slot in the same transaction: once over all schedulers."""
+    """Recurring jobs. The scheduler that raises ``version`` enqueues the job in the same transaction: once over all schedulers."""
     return Table(
         f"{name}_schedules",
         metadata,
