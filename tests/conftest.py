@@ -23,11 +23,10 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_db import Queue, QueueDB
 from queue_db.testing import SettableClock
+from tests.databases import FILES, KINDS
 from tests.handles import Handles
 from tests.known_differences import DIFFERENCES
 from tests.servers import Server, provide
-
-KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
 #: A session of Spark takes long to start and to warm up: the files of each line share one, in one process.
 SPARK_SESSIONS = (
@@ -155,8 +154,8 @@ def shared_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str
 
     def url_of(kind: str) -> str:
         if kind not in urls:
-            if kind == "sqlite":
-                urls[kind] = f"sqlite:///{tmp_path_factory.mktemp('sqlite')}/queue.db"
+            if kind in FILES:
+                urls[kind] = f"{kind}:///{tmp_path_factory.mktemp(kind)}/queue.db"
             else:
                 urls[kind] = server_of(kind).create_database()
             with QueueDB(urls[kind]) as db:
@@ -175,8 +174,8 @@ def url(kind: str, shared_urls: Callable[[str], str]) -> str:
 @pytest.fixture
 def fresh_url(kind: str, tmp_path: Path) -> Iterator[str]:
     """A separate, empty database, not migrated."""
-    if kind == "sqlite":
-        yield f"sqlite:///{tmp_path}/fresh.db"
+    if kind in FILES:
+        yield f"{kind}:///{tmp_path}/fresh.db"
         return
     server = server_of(kind)
     url = server.create_database()

@@ -16,8 +16,9 @@ from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import Notes, OpenDB, Statements, fixtures
 from tests.aio.loop import for_asyncio, spawned
 from tests.conformance import grid
-from tests.conformance.combinations import KINDS, Combination
+from tests.conformance.combinations import Combination
 from tests.conformance.pool import on_pool
+from tests.databases import KINDS
 
 pytestmark = pytest.mark.greenlet
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from queue_db import Adaptive, Optimistic, Pessimistic, QueueDB, SkipLocked, Strategy
 from queue_db.testing.suite import Statements
-
-KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
+from tests.databases import KINDS
 
 STRATEGIES: dict[str, Any] = {
     "adaptive": Adaptive,
@@ -20,9 +19,12 @@ STRATEGIES: dict[str, Any] = {
     "pessimistic": Pessimistic,
 }
 
+#: How many jobs a claim of one job may pass over without a race. A strategy that is not here takes the head.
+DISPLACEMENT = dict.fromkeys(("optimistic_uniform", "optimistic_geometric", "optimistic_slice"), 9)  # a window of ten
+
 REMOVALS = ("delete", "lock_then_delete", "delete_mark")
 
-#: Strategies that a database cannot serve: (database, strategy) → the capability that it lacks.
+#: Strategies that a database refuses: (database, strategy) → the capability that it lacks.
 LACKING = {("sqlite", "skip_locked"): "SKIP LOCKED"}
 
 # Statements of a claim, of the completion of one job, and of several.
@@ -78,8 +80,7 @@ class Combination:
 
     @property
     def displacement(self) -> int:
-        """How many jobs a claim may pass over: nine in a window of ten; without a race the other strategies take the head."""
-        return 9 if self.strategy in ("optimistic_uniform", "optimistic_geometric", "optimistic_slice") else 0
+        return DISPLACEMENT.get(self.strategy, 0)
 
     def new_strategy(self) -> Strategy:
         made: Strategy = STRATEGIES[self.strategy]()

@@ -11,8 +11,9 @@ import pytest
 
 from queue_db.testing import suite
 from tests.conformance import grid, test_third_party_dialect, test_third_party_strategy
-from tests.conformance.combinations import KINDS, LACKING, REMOVALS, SERVED, STRATEGIES, Combination
+from tests.conformance.combinations import LACKING, REMOVALS, SERVED, STRATEGIES, Combination
 from tests.conformance.grid import Axes
+from tests.databases import KINDS
 
 CLASSES = sorted(name for name, one in vars(suite).items() if inspect.isclass(one) and name.startswith("Test"))
 

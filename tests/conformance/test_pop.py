@@ -51,7 +51,10 @@ def test_one_at_a_time_passes_over_no_more_than_the_window(queue: Queue, clock: 
     waiting = fill(queue, clock)
     while waiting:
         (job,) = queue.pop()
-        assert waiting.index(job.id) <= combination.displacement
+        passed = waiting.index(job.id)
+        assert passed <= combination.displacement, (
+            f"passed over {passed}: DISPLACEMENT in tests/conformance/combinations.py has the most"
+        )
         waiting.remove(job.id)
     assert queue.pop() == []
 

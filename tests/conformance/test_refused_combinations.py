@@ -8,13 +8,33 @@ import pytest
 
 from queue_db import Adaptive, ArgumentError, Optimistic, QueueDB, UnsupportedError
 from queue_db.removal import removal_for
-from tests.conformance.combinations import GRID, KINDS, REFUSED, REMOVALS, SERVED, STRATEGIES, Combination
+from queue_db.strategies import known_strategies
+from tests.conformance.combinations import DISPLACEMENT, GRID, LACKING, REFUSED, REMOVALS, SERVED, STRATEGIES, Combination
+from tests.databases import KINDS
 
 
 def test_every_cell_of_the_grid_is_served_or_refused() -> None:
     assert len(GRID) == len(KINDS) * len(STRATEGIES) * len(REMOVALS)
     assert sorted(map(str, [*SERVED, *REFUSED])) == sorted(map(str, GRID))
-    assert [str(each) for each in REFUSED] == [f"sqlite-skip_locked-{removal}" for removal in REMOVALS]
+    assert [str(each) for each in REFUSED] == [f"{kind}-{strategy}-{removal}" for kind, strategy in LACKING for removal in REMOVALS]
+
+
+def test_every_strategy_is_in_the_grid() -> None:
+    tested = {STRATEGIES[name]().name for name in STRATEGIES}
+    missing = set(known_strategies()) - tested
+    assert not missing, f"add them to STRATEGIES in tests/conformance/combinations.py: {', '.join(sorted(missing))}"
+    assert set(DISPLACEMENT) <= set(STRATEGIES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_a_database_lacks_for_a_strategy_is_listed(kind: str, strategy: str, shared_urls: Callable[[str], str]) -> None:
+    """The list is written by hand, and not from what the strategy and the dialect say of themselves."""
+    with QueueDB(shared_urls(kind)) as db:
+        lacks = STRATEGIES[strategy]().needs - db.database.capabilities
+    listed = LACKING.get((kind, strategy))
+    hint = f"LACKING in tests/conformance/combinations.py says {listed} for {(kind, strategy)}"
+    assert ([str(one) for one in lacks] or [None]) == [listed], hint
 
 
 @pytest.mark.parametrize("combination", REFUSED, ids=str)

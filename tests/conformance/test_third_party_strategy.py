@@ -10,8 +10,9 @@ from queue_db import QueueDB
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import OpenDB, Statements
 from tests.conformance import grid
-from tests.conformance.combinations import KINDS, Combination
+from tests.conformance.combinations import Combination
 from tests.conformance.third_party import Lottery
+from tests.databases import KINDS
 
 #: The database of the whole suite.
 KIND = "postgresql"

@@ -16,7 +16,7 @@ from queue_db import QueueDB
 from queue_db.database.migrate import HEAD
 from queue_db.dialects import registered
 from tests.aio.loop import for_asyncio
-from tests.conftest import KINDS
+from tests.databases import KINDS
 from tests.docs.tables import capability_table, statement_row
 
 ROOT = Path(__file__).resolve().parents[2]

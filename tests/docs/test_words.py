@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from queue_db import errors
+from queue_db import QueueDB, errors
+from queue_db.aio import AsyncQueueDB
 from queue_db.store.schema import tables
+from queue_db.strategies import known_strategies
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -68,8 +70,19 @@ def test_every_public_class_is_in_the_glossary_or_needs_no_entry() -> None:
             if not inspect.isclass(getattr(module, name)) or issubclass(getattr(module, name), Exception):
                 continue  # errors are in troubleshooting.md
             base = name.removeprefix("Async")
-            assert base in named or base in NO_ENTRY, f"{package}.{name}"
+            hint = f"{package}.{name}: give it a row in docs/glossary.md, or an entry in NO_ENTRY"
+            assert base in named or base in NO_ENTRY, hint
     assert {word for word in NO_ENTRY if word in named} == set(), "listed, and in the glossary"
+
+
+@pytest.mark.parametrize("strategy", known_strategies())
+def test_every_strategy_is_in_the_docs(strategy: str) -> None:
+    for page in ("explanation.md", "reference.md"):
+        assert re.search(rf"^\| [^\n]*`{strategy}`", (DOCS / page).read_text(), re.MULTILINE), (
+            f"no table of docs/{page} has `{strategy}`"
+        )
+    for owner in (QueueDB, AsyncQueueDB):
+        assert f"``{strategy}``" in (owner.__doc__ or ""), f"the docstring of {owner.__name__} does not name {strategy}"
 
 
 def test_every_error_has_a_cause_and_a_fix() -> None:

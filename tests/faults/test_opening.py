@@ -26,6 +26,7 @@ from queue_db import (
     UnsupportedError,
 )
 from queue_db.dialects import greeting
+from queue_db.strategies import known_strategies
 from tests.servers import over_tls, provide
 
 SECRET = "hunter2-Zq"
@@ -216,7 +217,7 @@ def test_an_old_schema_is_refused_with_the_command_that_mends_it(kind: str, fres
 
 
 def test_an_unknown_strategy_or_removal() -> None:
-    with pytest.raises(ConfigurationError, match="unknown strategy 'fast'; known: adaptive, optimistic, pessimistic, skip_locked"):
+    with pytest.raises(ConfigurationError, match=f"unknown strategy 'fast'; known: {', '.join(known_strategies())} "):
         QueueDB("sqlite://", strategy="fast")
     with pytest.raises(ConfigurationError, match="unknown removal 'burn'; known: delete, delete_mark, lock_then_delete"):
         QueueDB("sqlite://", removal="burn")

@@ -20,8 +20,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.databases import KINDS
 from tests.mutants import grid, score
-from tests.mutants.areas import GRID, KINDS, ROOT, SCORE, drawn, mutants_of
+from tests.mutants.areas import GRID, ROOT, SCORE, drawn, mutants_of
 from tests.mutants.bench import Bench
 from tests.mutants.mutate import Mutant
 from tests.mutants.reached import Reached

@@ -10,7 +10,6 @@ from pathlib import Path
 from tests.mutants.mutate import Mutant, mutants
 
 ROOT = Path(__file__).parents[2]
-KINDS = ("sqlite", "postgresql", "mysql", "mariadb")
 
 #: Of the question whether the cut of the grid loses anything: area → its files.
 GRID = {

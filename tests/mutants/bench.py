@@ -21,7 +21,8 @@ import psycopg2  # noqa: F401
 import pytest
 import sqlalchemy.orm  # noqa: F401
 
-from tests.mutants.areas import KINDS, ROOT
+from tests.databases import KINDS
+from tests.mutants.areas import ROOT
 from tests.mutants.mutate import Mutant
 
 _COPIED = ("queue_db", "tests", "tools", "migrations", "benchmarks", "spark_jobs", "docs", "pyproject.toml", "README.md")

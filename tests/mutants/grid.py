@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.mutants.areas import GRID, KINDS, mutants_of
+from tests.databases import KINDS
+from tests.mutants.areas import GRID, mutants_of
 from tests.mutants.bench import Bench, first_failure
 from tests.mutants.mutate import Mutant
 from tests.mutants.results import Record, append, read

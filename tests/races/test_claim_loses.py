@@ -8,11 +8,13 @@ from functools import partial
 import pytest
 
 from queue_db import LeasedJob, Optimistic, Queue, QueueDB
+from queue_db.model import Capability
+from queue_db.strategies import known_strategies, strategy_for
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, between, open_transaction
 from tests.races.winners import WINNERS
 
-STRATEGIES = ("adaptive", "optimistic", "skip_locked", "pessimistic")
+STRATEGIES = tuple(known_strategies())
 
 OpenDB = Callable[..., QueueDB]
 
@@ -33,15 +35,20 @@ def state(queue: Queue, job: LeasedJob) -> object:
         return live, connection.execute(dead.select().where(dead.c.id == job.id)).all()
 
 
+def steps_over_locks(strategy: str) -> bool:
+    """Whether its claims use SKIP LOCKED."""
+    return Capability.SKIP_LOCKED in strategy_for(strategy).needs
+
+
 def waits(kind: str, strategy: str) -> bool:
     """Whether a claim waits for a row that another transaction has changed, or steps over it."""
-    steps_over = strategy == "skip_locked" or (kind == "postgresql" and strategy != "pessimistic")
+    steps_over = steps_over_locks(strategy) or (kind == "postgresql" and strategy != "pessimistic")
     return not steps_over
 
 
 @pytest.fixture(params=STRATEGIES)
 def strategy(request: pytest.FixtureRequest, differs: Callable[[str], None]) -> str:
-    if request.param == "skip_locked":
+    if steps_over_locks(request.param):
         differs("no SKIP LOCKED")
     return str(request.param)
 

@@ -15,13 +15,12 @@ from sqlalchemy import event
 from queue_db import Optimistic, QueueDB, UnsupportedError
 from queue_db.model import ProgressReport, RetainedResult
 from queue_db.store import LowWaterMarks, streams
+from queue_db.strategies import known_strategies
 from tests.sql import golden
 from tests.sql.layout import fingerprint, laid_out
 
 STRATEGIES: dict[str, Callable[[], Any]] = {
-    "adaptive": lambda: "adaptive",
-    "skip_locked": lambda: "skip_locked",
-    "pessimistic": lambda: "pessimistic",
+    **{name: partial(str, name) for name in known_strategies()},
     "slice": lambda: Optimistic(window=3, pick="slice", rng=random.Random(1)),
     "uniform": lambda: Optimistic(window=3, pick="uniform", rng=random.Random(1)),
 }

@@ -3,13 +3,14 @@
 import pytest
 from sqlalchemy import event
 
-from queue_db.model import ClaimRequest, Range
+from queue_db.model import Capability, ClaimRequest, Range
 from queue_db.store import lease
+from queue_db.strategies import known_strategies, strategy_for
 
 
-@pytest.fixture(params=["adaptive", "optimistic", "skip_locked", "pessimistic"])
+@pytest.fixture(params=known_strategies())
 def strategy(request, differs):
-    if request.param == "skip_locked":
+    if Capability.SKIP_LOCKED in strategy_for(request.param).needs:
         differs("no SKIP LOCKED")
     return request.param
 

@@ -114,7 +114,8 @@ class TestOrder:
         waiting = self._fill(queue, clock)
         while waiting:
             (job,) = queue.claim()
-            assert waiting.index(job.id) <= displacement
+            passed = waiting.index(job.id)
+            assert passed <= displacement, f"passed over {passed} jobs; the fixture `displacement` allows {displacement}"
             waiting.remove(job.id)
 
     def test_a_retry_waits_its_turn_by_its_new_time(self, queue: Queue, clock: SettableClock) -> None:

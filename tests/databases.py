@@ -1,0 +1,9 @@
+"""The databases of the suite."""
+
+from __future__ import annotations
+
+#: Those that are a file; ``tests/servers`` starts the others.
+FILES = ("sqlite",)
+
+#: Every test that uses ``kind`` runs on each of them.
+KINDS = (*FILES, "postgresql", "mysql", "mariadb")
