@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -63,6 +64,7 @@ def _asked() -> argparse.Namespace:
 def main() -> int:
     """Run what the command line asks for."""
     asked = _asked()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the server ends too
     server = provide("postgresql", durable=False)
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -118,6 +118,7 @@ class Bench:
         status = 3
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.chdir(self.folder)

@@ -53,6 +53,12 @@ class Recorder:
 
         return line
 
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        # Spark calls the code in processes of its own.
+        blind = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=blind)
+        items[:] = [item for item in items if item not in blind]
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         for lines in self._now.values():

@@ -28,7 +28,8 @@ from tests.mutants.results import Record, read
 
 STEPS = ("sqlite", "beside", "golden", "postgresql", "new")
 
-#: What is recorded. Left out: tests of minutes, of Spark's own processes, of the documents and of the comparison.
+#: What is recorded. Left out: tests of minutes, of Spark's own processes, of the documents and of the comparison. A test of
+#: tests/negative runs a test of another folder, and is slow when it is recorded.
 TESTS = [
     "tests/properties",
     "tests/staging",
@@ -36,7 +37,6 @@ TESTS = [
     "tests/conformance/test_every_combination.py",
     "tests/conformance/test_pop.py",
     "tests/races",
-    "tests/negative",
     "tests/faults",
     "tests/plans",
     "tests/worker",
@@ -45,9 +45,10 @@ TESTS = [
     "tests/migrations/test_tables.py",
     "tests/migrations/test_view.py",
     "tests/migrations/test_migrate.py",
-    "tests/spark/test_drain_loop.py",
-    "tests/spark/test_spark_encoding.py",
-    "tests/spark/test_spark_tidying.py",
+    "tests/spark",
+    "--ignore=tests/spark/test_spark_cluster.py",
+    "--ignore=tests/spark/test_spark_demo.py",
+    "--ignore=tests/spark/test_spark_kills.py",
     "--ignore=tests/worker/test_worker_storms.py",
     "--ignore=tests/worker/test_worker_supervisor.py",
 ]
