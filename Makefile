@@ -35,7 +35,7 @@ test-all: lint ## The same, with the whole conformance suite on every database w
 	@$(WITH_JAVA) $(PYTEST) --grid full $(ARGS)
 
 docs: environment ## Build the documentation as a site into build/site; dead links end it
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "build/site/index.html"
 
 lint: environment ## Check style, types, who imports whom, and the golden SQL

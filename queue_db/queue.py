@@ -96,7 +96,8 @@ class Queue:
         :param max_attempts: after this many failed attempts the job is dead.
         :param headers: a small mapping, for example for tracing; JSON.
         :param using: a Connection or Session: the job commits or rolls back with the caller's own data.
-        :raises ArgumentError, PayloadError: nothing was enqueued.
+        :raises ArgumentError: an argument is out of range; nothing was enqueued.
+        :raises PayloadError: the payload cannot be stored, or does not fit the handler's schema; nothing was enqueued.
         :raises DuplicateJobError: a live job has the key; nothing was enqueued.
         """
         if stamped := self.core.headers():

@@ -83,7 +83,8 @@ class Schedules:
         :param catch_up: for occurrences while no worker ran: enqueue ``one`` job for the last of them, ``all``, or ``none``
             that is more than a minute late.
         :param first_at: the first occurrence; default: the next by ``cron``, or ``every`` seconds from now.
-        :raises ArgumentError, PayloadError: nothing was changed.
+        :raises ArgumentError: an argument is out of range; nothing was changed.
+        :raises PayloadError: the payload cannot be stored; nothing was changed.
         """
         core = self._core
         arguments.name("name", name, SCHEDULE_LENGTH)

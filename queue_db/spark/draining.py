@@ -125,7 +125,8 @@ def drain_to(
     :param kind: claim jobs of this kind only, and wait for no others.
     :param database: keyword arguments for :class:`queue_db.QueueDB`: ``table``, ``removal``, ``retry_after`` …
     :raises ArgumentError: for values outside their range.
-    :raises ConfigurationError, StorageError: before any job is claimed: no usable database, or Spark cannot write to ``path``.
+    :raises ConfigurationError: the database cannot be used, or Spark cannot write to ``path``; raised before any job is claimed.
+    :raises StorageError: the database cannot be reached; raised before any job is claimed.
     :raises LeaseLostError: the leases of all claimed jobs were lost: nothing left the queue.
     :raises pyspark.errors.PySparkException: a task failed as often as Spark allows. What was published counts; drain again for the
         rest.

@@ -61,8 +61,9 @@ def enqueue(
     :returns: jobs added, without skipped rows. If the database does not answer after the write, the number of rows, and a warning
         in the log.
     :raises ArgumentError: a column is missing.
-    :raises ConfigurationError: the Python that Spark runs its workers with lacks a dependency of the package.
-    :raises ConfigurationError, StorageError: the database cannot be used; raised before Spark starts.
+    :raises ConfigurationError: the Python of Spark's workers lacks a dependency of the package, or the database cannot be used;
+        raised before Spark starts.
+    :raises StorageError: the database cannot be reached; raised before Spark starts.
     :raises pyspark.errors.PySparkException: a partition failed as often as Spark allows, or the publication: nothing was enqueued.
     """
     arguments.name("queue", queue, QUEUE_LENGTH)

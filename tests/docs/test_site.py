@@ -23,13 +23,16 @@ MODULES = ("queue_db.backoff", "queue_db.errors", "queue_db.outcomes", "queue_db
 #: Functions of these modules for the package's own use.
 INTERNAL = {"queue_db.backoff.checked", "queue_db.errors.text_of"}
 
+#: The command of ``make docs``. Not ``--quiet``: it drops the warnings that ``--strict`` counts.
+BUILD = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site. Dead links, dead anchors, pages outside the navigation and unknown names end the build."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        [*BUILD, "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,
