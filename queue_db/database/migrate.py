@@ -244,6 +244,7 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     from alembic.script import ScriptDirectory
     from alembic.util.exc import CommandError
 
+    _require_support(connection.dialect)
     directory = ScriptDirectory.from_config(config)
     if version.revision is None:
         _refuse_foreign(connection, tables)
@@ -253,6 +254,19 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
         (command.downgrade if down else command.upgrade)(config, revision)
     except CommandError as error:
         raise ConfigurationError(f"migrate to {revision!r}: {error}") from error
+
+
+def _require_support(dialect: SQLAlchemyDialect) -> None:
+    """Refuse a database that Alembic does not know, by name; Alembic itself raises a KeyError."""
+    from alembic.ddl.impl import DefaultImpl
+
+    try:
+        DefaultImpl.get_by_dialect(dialect)
+    except KeyError:
+        raise ConfigurationError(
+            f"Alembic, which runs the migrations, does not know {dialect.name!r}: import a subclass of "
+            f"alembic.ddl.impl.DefaultImpl with __dialect__ = {dialect.name!r} before you migrate"
+        ) from None
 
 
 def _leads_down(directory: ScriptDirectory, version: SchemaVersion, revision: str, tables: Tables) -> bool:
@@ -312,13 +326,35 @@ def _check_name(directory: ScriptDirectory, revision: object) -> None:
         raise ConfigurationError(f"there is no revision {shown(revision)}: give head, base, or one of {', '.join(known)}")
 
 
+#: What both tables have had from the first revision on.
+_FIRST_COLUMNS = frozenset(
+    [
+        "id",
+        "queue",
+        "kind",
+        "payload",
+        "headers",
+        "priority",
+        "version",
+        "attempts",
+        "max_attempts",
+        "unique_key",
+        "worker",
+        "created_at",
+        "last_error",
+    ]
+)
+
+
 def _refuse_foreign(connection: Connection, tables: Tables) -> None:
     """Refuse a foreign table called ``jobs``. One of ours without a version comes from an interrupted migration."""
     inspector = inspect(connection)
     for ours in (tables.jobs, tables.dead):
         if not inspector.has_table(ours.name, schema=ours.schema):
             continue
-        if {found["name"] for found in inspector.get_columns(ours.name, schema=ours.schema)} != {column.name for column in ours.c}:
+        columns = {found["name"] for found in inspector.get_columns(ours.name, schema=ours.schema)}
+        # Revisions add columns: what the first step has made lacks the later ones.
+        if not _FIRST_COLUMNS <= columns <= {column.name for column in ours.c}:
             raise ConfigurationError(
                 f"there is a table {ours.name!r} in this database that is not queue_db's; choose another name: "
                 "QueueDB(url, table=…) or queue-db --table …"
@@ -351,13 +387,14 @@ def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
 def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, start: str = "base") -> str:
     """The statements of the way from ``start`` (a revision; "base": an empty database) to ``revision``; needs no server.
 
-    :raises ConfigurationError: there is no such revision.
+    :raises ConfigurationError: there is no such revision, or Alembic does not know the database.
     """
     config = configuration(tables, sql_dialect=dialect)
     from alembic import command
     from alembic.script import ScriptDirectory
     from alembic.util.exc import CommandError
 
+    _require_support(dialect)
     output = io.StringIO()
     config.output_buffer = output
     directory = ScriptDirectory.from_config(config)

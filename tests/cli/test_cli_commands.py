@@ -34,7 +34,7 @@ def test_migrate_up_check_and_down(ask_at, fresh_url):
     assert ask_at(fresh_url, "migrate").out == f"table 'jobs' is at revision {HEAD}: nothing to do\n"
     assert ask_at(fresh_url, "migrate", "--check").out == f"table 'jobs' is at revision {HEAD}: up to date\n"
     step = ask_at(fresh_url, "migrate", "--revision", "0007", status=2).err
-    assert "will lose: the column works_since of jobs_schema_version." in step
+    assert re.search(r"will lose: (.*; )?the column works_since of jobs_schema_version\.", step)
     refused = ask_at(fresh_url, "migrate", "--revision", "base", status=2)
     assert "the tables jobs and jobs_dead, with the jobs in them" in refused.err
     assert "--yes" in refused.err

@@ -31,6 +31,12 @@ def test_the_drawing_of_the_tables_has_every_table() -> None:
     assert [name for name in drawn if f"`{name}`" not in reference] == []
 
 
+def test_the_reference_has_every_column_of_a_job() -> None:
+    section = (DOCS / "reference.md").read_text().split("\n## Tables")[1]
+    text = section.split("\n`jobs`: ")[1].split("\n\n")[0]
+    assert [column.name for column in tables().jobs.columns if f"`{column.name}`" not in text] == []
+
+
 def test_the_drawing_of_the_worker_has_every_thread(tmp_path: Path) -> None:
     with QueueDB(f"sqlite:///{tmp_path}/threads.db") as db:
         db.migrate()

@@ -112,22 +112,35 @@ def test_an_old_ledger_keeps_its_loads_and_is_by_queue_from_then_on(empty: Queue
 
 def test_head_is_what_the_package_was_written_for() -> None:
     directory = ScriptDirectory.from_config(configuration(tables()))
-    assert directory.get_heads() == [HEAD]
+    assert directory.get_heads() == [HEAD], "HEAD in queue_db/store/schema is the last revision of migrations/versions"
     assert directory.get_bases() == ["0001"]
 
 
 def test_migrations_and_metadata_make_the_same_tables(empty: QueueDB, kind: str) -> None:
     """Column by column, with types, defaults, indexes, conditions and options; Alembic's check looks at less."""
     empty.migrate()
+    every = [table.name for table in empty.store.tables.metadata.sorted_tables]
     with empty.database.engine.connect() as connection:
-        migrated = describe(connection, "jobs", "jobs_dead", "jobs_published", "jobs_batches")
+        migrated = describe(connection, *every)
     empty.migrate(revision="base")
     with empty.database.engine.begin() as connection:
         empty.store.tables.metadata.create_all(connection)
     with empty.database.engine.connect() as connection:
-        assert describe(connection, "jobs", "jobs_dead", "jobs_published", "jobs_batches") == migrated
+        assert describe(connection, *every) == migrated
     if kind == "sqlite":
         assert "AUTOINCREMENT" in ask(empty, "SELECT sql FROM sqlite_master WHERE name = 'jobs'")
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
+def test_each_step_can_be_repeated_where_ddl_commits(empty: QueueDB) -> None:
+    """As after a process that was killed before it wrote down the revision."""
+    directory = ScriptDirectory.from_config(configuration(empty.store.tables))
+    for script in reversed(list(directory.walk_revisions())):
+        empty.migrate(revision=script.revision)
+        before = script.down_revision
+        run(empty, f"UPDATE jobs_schema_version SET version_num = '{before}'" if before else "DELETE FROM jobs_schema_version")
+        empty.migrate(revision=script.revision)
+    check_drift(empty)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])

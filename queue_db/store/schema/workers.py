@@ -63,11 +63,11 @@ def workers(name: str, metadata: MetaData) -> Table:
         Column("queues", LONG_TEXT, nullable=False),  # JSON: {queue: slots}
         Column("state", String(20), nullable=False),
         Column("in_hand", Integer, nullable=False, server_default=text("0")),
-        # Slots of handlers that have not returned after a timeout or a lost lease.
-        Column("stuck", Integer, nullable=False, server_default=text("0")),
         Column("counters", LONG_TEXT, nullable=False),  # JSON: {what: number}
         Column("started_at", BigInteger, nullable=False, server_default=now_us()),
         Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
+        # Slots of handlers that have not returned after a timeout or a lost lease.
+        Column("stuck", Integer, nullable=False, server_default=text("0")),
         **MYSQL,
     )
 
