@@ -92,7 +92,7 @@ class Bulk(ClaimSeam, Opening):
 
     def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
         """Delete the jobs of the rows of ``held`` that match ``which``."""
-        connection.execute(delete(jobs).where(jobs.c.id == held.c.id, which))
+        connection.execute(delete(jobs).where(jobs.c.id.in_(select(held.c.id).where(which))))
 
     def append(
         self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None

@@ -17,7 +17,6 @@ from sqlalchemy import (
     Engine,
     Select,
     Table,
-    delete,
     event,
     func,
     select,
@@ -179,9 +178,6 @@ class SQLite(ReturningDialect):
             unseen = sorted(priority for (priority,) in self.fetch(connection, plan.unseen, parameters))
         # Deleted index entries are really gone here: claims may always start at the beginning, so no heads.
         return result_of(parameters, rows, len(rows), unseen=unseen)
-
-    def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
-        connection.execute(delete(jobs).where(jobs.c.id.in_(select(held.c.id).where(which))))
 
     def bulk_load(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int]:
         if len(rows) == 1:

@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,16 @@ PAIRS: dict[type, type] = {
     DeadJobs: AsyncDeadJobs,
     Schedules: AsyncSchedules,
     Streams: AsyncStreams,
+}
+
+#: How the section of each begins in docs/reference.md.
+SECTIONS: dict[type, str] = {
+    QueueDB: "QueueDB(",
+    Queue: "Queue`",
+    LeasedJob: "LeasedJob`",
+    DeadJobs: "db.dead`",
+    Schedules: "db.schedules`",
+    Streams: "db.streams`",
 }
 
 #: What has no namesake, and why.
@@ -95,11 +106,19 @@ BOTH = [(owner, name) for owner in PAIRS for name in public(owner) if f"{owner._
 @pytest.mark.parametrize(("owner", "name"), BOTH, ids=lambda part: getattr(part, "__name__", part))
 def test_a_verb_and_its_namesake_are_told_in_the_same_words(owner: type, name: str) -> None:
     here, there = public(owner)[name], public(PAIRS[owner]).get(name)
-    assert there is not None, f"{PAIRS[owner].__name__} has no {name}"
+    hint = f"{PAIRS[owner].__name__} has no {name}: write it in queue_db/aio, or in WITHOUT why there is none"
+    assert there is not None, hint
     signature, words = told(here)
     assert told(there) == (for_asyncio(signature), words.replace("a Connection or Session", "an AsyncConnection or AsyncSession"))
     awaited = not isinstance(here, property) and f"{owner.__name__}.{name}" not in NOT_AWAITED
     assert inspect.iscoroutinefunction(there) is awaited
+
+
+@pytest.mark.parametrize(("owner", "name"), BOTH, ids=lambda part: getattr(part, "__name__", part))
+def test_a_verb_is_in_the_reference(owner: type, name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
+    section = page.split(f"\n## `{SECTIONS[owner]}", 1)[1].split("\n## ")[0]
+    assert re.search(rf"`[^`\n]*\b{name}\b", section), f"docs/reference.md does not name {owner.__name__}.{name}"
 
 
 def test_nothing_is_there_for_asyncio_alone() -> None:

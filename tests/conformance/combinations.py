@@ -27,8 +27,8 @@ REMOVALS = ("delete", "lock_then_delete", "delete_mark")
 #: Strategies that a database refuses: (database, strategy) → the capability that it lacks.
 LACKING = {("sqlite", "skip_locked"): "SKIP LOCKED"}
 
-# Statements of a claim, of the completion of one job, and of several.
-_COSTS: dict[str, dict[str, Statements]] = {
+#: Statements of a claim, of the completion of one job, and of several, at most.
+COSTS: dict[str, dict[str, Statements]] = {
     "sqlite": {
         "delete": Statements(1, 1, 1),
         "lock_then_delete": Statements(1, 2, 2),
@@ -76,7 +76,7 @@ class Combination:
         """The most statements that its verbs need on this server."""
         version = db.database.engine.dialect.server_version_info or ()
         kind = "mysql" if self.kind == "mariadb" and version < _HINTS_IN_DELETE else self.kind
-        return _COSTS[kind][self.removal]
+        return COSTS[kind][self.removal]
 
     @property
     def displacement(self) -> int:

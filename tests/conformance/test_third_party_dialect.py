@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from alembic.ddl.impl import DefaultImpl
 
-from queue_db import QueueDB, UnsupportedError
+from queue_db import ConfigurationError, JobNotFoundError, QueueDB, UnsupportedError
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import OpenDB
 from tests.conformance import grid, third_party
 from tests.conformance.combinations import REMOVALS, Combination
 from tests.conformance.pool import on_pool
+from tests.streams.conftest import open_stream
 
 #: A strategy with a fixed window, so that slices of it are read too.
 STRATEGY = "optimistic"
@@ -48,6 +51,32 @@ def open_db(acme: QueueDB, combination: Combination) -> OpenDB:
 @pytest.fixture
 def displacement() -> int:
     return 9
+
+
+@pytest.mark.parametrize("options", [{}, {"unique_key": "key"}], ids=["plain", "keyed"])
+def test_a_stream_reads_it(acme: QueueDB, name: str, options: dict[str, str]) -> None:
+    """The suite has no class for streams, which need the bulk verbs."""
+    queue = acme.queue(name)
+    ids = [queue.enqueue("mail", number, **(options if number == 0 else {})) for number in range(5)]
+    reader = open_stream(acme, name)
+    start = reader.initial()
+    end = reader.allocate(start)
+    assert reader.ids(start, end) == ids
+    assert queue.claim(10) == []
+    reader.complete(end)
+    with pytest.raises(JobNotFoundError):
+        queue.get(ids[0])
+    assert (queue.stats().available, queue.stats().held) == (0, 0)
+
+
+def test_without_support_of_alembic_the_error_says_what_it_needs(
+    acme: QueueDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DefaultImpl, "get_by_dialect", lambda dialect: {}[dialect.name])
+    with QueueDB(f"acme:///{tmp_path}/queue.db") as db:
+        for verb in (db.migrate, db.migration_sql):
+            with pytest.raises(ConfigurationError, match="Alembic.* does not know 'acme': import a subclass of .*DefaultImpl"):
+                verb()
 
 
 def test_a_missing_capability_is_refused(acme: QueueDB) -> None:

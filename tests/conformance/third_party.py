@@ -31,7 +31,7 @@ class AcmeSQLAlchemyDialect(SQLiteDialect_pysqlite):
         return connection
 
     def do_begin(self, dbapi_connection: Any) -> None:
-        dbapi_connection.execute("BEGIN")
+        dbapi_connection.cursor().execute("BEGIN")
 
     def detect_autocommit_setting(self, dbapi_conn: Any) -> bool:
         return False  # do_begin begins a transaction, so the driver cannot

@@ -57,8 +57,12 @@ def recorded(database: str) -> dict[str, Golden]:
     by_text: dict[str, Golden] = {}
     for scenario in SCENARIOS:
         recorder = Recorder(scenario.rows, scenario.counts, scenario.answers)
-        with there.recording(recorder, begins=scenario.begins) as connection:
-            scenario.run(connection, there.store)
+        try:
+            with there.recording(recorder, begins=scenario.begins) as connection:
+                scenario.run(connection, there.store)
+        except Exception as error:
+            error.add_note(f"{database}, scenario {scenario.name!r} of tests/sql/catalog.py, after {len(recorder.sent)} statements")
+            raise
         for name, sent in zip(_names(scenario, recorder.sent), recorder.sent, strict=True):
             known = by_text.get(sent.text)
             if known is None:

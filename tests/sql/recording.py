@@ -87,6 +87,8 @@ class Recorder:
     sent: list[Sent] = field(default_factory=list)
     _prepared: dict[str, _Known] = field(default_factory=dict)
     _current: _Known | None = None
+    #: The statement before: SQLAlchemy may send one several times, with a few rows each.
+    _last: _Known | None = None
     connection: Connection | None = None
 
     def expect(self, compiled: Any, *, kept: bool = False) -> None:
@@ -105,13 +107,13 @@ class Recorder:
             _same(self._current[0], text[found.end() :])
             return [], [], 0
         if _CONTROL.match(text):
-            self._current = None
             return [], [], 0
         executed = re.match(r"EXECUTE (\w+)", text)
         if executed:
             readable, columns, constants = self._prepared[executed[1]]
         else:
-            readable, columns, constants = self._current or (_numbered(text), [], {})
+            self._last = self._current or self._repeated(text) or (_numbered(text), [], {})
+            readable, columns, constants = self._last
             _same(readable, text)
         self._current = None
         number = len(self.sent)
@@ -125,6 +127,9 @@ class Recorder:
             rows = 1
         names = [name for name, _ in columns]
         return names, [tuple(self._value(name, kind, row) for name, kind in columns) for row in range(rows)], rows
+
+    def _repeated(self, text: str) -> _Known | None:
+        return self._last if self._last and fingerprint(self._last[0]) == fingerprint(text) else None
 
     def _value(self, name: str, kind: Any, row: int) -> Any:
         for known in (self.answers, ANSWERS):

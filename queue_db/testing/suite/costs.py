@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from queue_db.testing.clock import SettableClock
@@ -27,7 +29,12 @@ class TestStatements:
                 with counted_statements(db.database.engine) as claiming:
                     claimed = queue.claim(limit=jobs)
                 assert len(claimed) == jobs
-                assert len(claiming) <= most_statements.claim, claiming
+                assert len(claiming) <= most_statements.claim, _more(claiming, f"claim({jobs})", most_statements)
                 with counted_statements(db.database.engine) as completing:
                     assert all(queue.complete_many(claimed))
-                assert len(completing) <= (most_statements.complete if jobs > 1 else most_statements.complete_one), completing
+                most = most_statements.complete if jobs > 1 else most_statements.complete_one
+                assert len(completing) <= most, _more(completing, f"complete_many of {jobs}", most_statements)
+
+
+def _more(sent: Sequence[str], verb: str, most: Statements) -> str:
+    return "\n".join([f"{verb} sent {len(sent)} statements; the fixture `most_statements` allows {most}:", *sent])

@@ -3,7 +3,7 @@
 --   stream_claim_keyed_many_delete_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
---   dialects.bulk.Bulk.move_to_held > dialects.sqlite.SQLite.delete_held
+--   dialects.bulk.Bulk.move_to_held > dialects.bulk.Bulk.delete_held
 DELETE FROM jobs
 WHERE jobs.id IN (
     SELECT jobs_held.id
