@@ -29,9 +29,12 @@ class Recorder:
     """Trace the lines of ``files`` that each test reaches, in all threads of this process, and its seconds.
 
     Tests that fail or are skipped are left out of the record. It is written again from time to time, for runs that are interrupted.
+
+    :param servers: files whose tests are also recorded on PostgreSQL; those of the others are not.
     """
 
-    def __init__(self, folder: Path, files: Iterable[str], to: Path) -> None:
+    def __init__(self, folder: Path, files: Iterable[str], to: Path, servers: Iterable[str] = ()) -> None:
+        self._servers = tuple(servers)
         self._files = list(files)
         self._now: dict[str, _Lines] = {str(folder / name): set() for name in self._files}
         self._names = {str(folder / name): name for name in self._files}
@@ -54,10 +57,14 @@ class Recorder:
         return line
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        wanted = [item for item in items if self._wanted(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not self._wanted(item)])
+        items[:] = wanted
+
+    def _wanted(self, item: pytest.Item) -> bool:
         # Spark calls the code in processes of its own.
-        blind = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
-        config.hook.pytest_deselected(items=blind)
-        items[:] = [item for item in items if item not in blind]
+        seen = "spark" not in getattr(item, "fixturenames", ())
+        return seen and (not is_on("postgresql", item.nodeid) or item.nodeid.startswith(self._servers))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -122,8 +129,10 @@ class Reached:
         """How long it took."""
         return dict(self._tests).get(nodeid, 0.0)
 
-    def tests(self, mutant: Mutant, budget: float) -> list[str]:
-        """The tests to run on a mutant, of one each function first, cheap ones first; together at most ``budget`` seconds.
+    def tests(self, mutant: Mutant, budget: float, kind: str = "sqlite") -> list[str]:
+        """The tests to run on a mutant, one of each function first, cheap ones first; together at most ``budget`` seconds.
+
+        On PostgreSQL those that were recorded there, and the twins of those that were recorded on SQLite.
 
         Those that reach the changed line. If it runs at import, or no test reaches it: those that reach its function, or its file.
         """
@@ -133,7 +142,7 @@ class Reached:
             for line in lines:
                 mask |= masks.get(line, 0)
             if mask:
-                return self._within(budget, mask)
+                return self._within(budget, mask, kind)
         return []
 
     def reaches(self, mutant: Mutant) -> bool:
@@ -154,8 +163,13 @@ class Reached:
         body = range(function.body[0].lineno, (function.end_lineno or 0) + 1)
         return [range(mutant.line, last + 1), body, every]
 
-    def _within(self, budget: float, mask: int) -> list[str]:
-        found = [test for number, test in enumerate(self._tests) if mask >> number & 1]
+    def _within(self, budget: float, mask: int, kind: str) -> list[str]:
+        reaching = [test for number, test in enumerate(self._tests) if mask >> number & 1]
+        if kind == "sqlite":
+            found = [test for test in reaching if not is_on("postgresql", test[0])]
+        else:
+            twins = ((nodeid.replace("sqlite", kind), seconds) for nodeid, seconds in reaching)
+            found = list(dict(test for test in twins if is_on(kind, test[0])).items())
         found.sort(key=lambda test: (function_of(test[0]), test[1]))
         ranked = []
         for _, variants in groupby(found, key=lambda test: function_of(test[0])):
@@ -166,6 +180,11 @@ class Reached:
                 together += seconds
                 chosen.append(nodeid)
         return chosen
+
+
+def is_on(kind: str, nodeid: str) -> bool:
+    """Whether the test is one on this kind of database."""
+    return kind in nodeid.partition("[")[2]
 
 
 def function_of(nodeid: str) -> str:

@@ -5,7 +5,7 @@ Each mutant runs the steps in turn until one detects it:
 - ``sqlite``: the tests that reach the line on SQLite (``reached.py``), cheap ones first, up to ``--budget`` seconds
 - ``beside``: files of ``BESIDE``, for code that runs in processes of its own or in migrations
 - ``golden``: the golden SQL
-- ``postgresql``: the tests of the first step, on PostgreSQL
+- ``postgresql``: the same on PostgreSQL, with tests that need a server
 - ``new``: the files of ``--tests``, on SQLite: tests that were written since
 
 A mutant that survived some steps is run again with steps that it has not had.
@@ -51,6 +51,23 @@ TESTS = [
     "--ignore=tests/spark/test_spark_kills.py",
     "--ignore=tests/worker/test_worker_storms.py",
     "--ignore=tests/worker/test_worker_supervisor.py",
+]
+
+#: What is also recorded on PostgreSQL: lost connections, row locks, notifications.
+SERVERS = [
+    "tests/faults/test_contention.py",
+    "tests/faults/test_failover.py",
+    "tests/faults/test_network.py",
+    "tests/faults/test_prepared.py",
+    "tests/plans/test_delete_on_claim.py",
+    "tests/plans/test_prepared_plans.py",
+    "tests/races",
+    "tests/staging/test_publication_faults.py",
+    "tests/staging/test_publication_loses.py",
+    "tests/streams/test_stream_loses.py",
+    "tests/worker/test_claim_unless.py",
+    "tests/worker/test_worker_outages.py",
+    "tests/worker/test_worker_queues.py",
 ]
 
 #: Beginning of a path → the files of tests that are about it beside those of the record.
@@ -102,10 +119,7 @@ class Score:
                 )
                 return (*self._bench.pytest(files, ["sqlite"]), 0) if files else (0, "", 0)
             case _:
-                chosen = self._reached.tests(mutant, self._budget)
-                if step == "postgresql":
-                    chosen = [other for one in chosen if (other := one.replace("sqlite", "postgresql")) != one]
-                return self._run_chosen(chosen, step)
+                return self._run_chosen(self._reached.tests(mutant, self._budget, step), step)
 
     def _run_chosen(self, chosen: list[str], kind: str) -> tuple[int | None, str, int]:
         if not chosen:
@@ -129,10 +143,11 @@ def _check_golden_files() -> int:
 
 
 def record_reached(bench: Bench, to: Path) -> None:
-    """Run all tests of the record once on SQLite, and write it."""
+    """Run all tests of the record once, and write it."""
     files = [file for patterns in SCORE.values() for file in files_of(patterns)]
     print("recording which tests reach which lines …", flush=True)
-    bench.pytest([*TESTS, "--maxfail=1000"], ["sqlite"], partial(Recorder, bench.folder, files, to.resolve()), limit=_RECORDING)
+    recorder = partial(Recorder, bench.folder, files, to.resolve(), SERVERS)
+    bench.pytest([*TESTS, "--maxfail=1000"], ["sqlite", "postgresql"], recorder, limit=_RECORDING)
 
 
 def report(results: Path) -> int:

@@ -20,6 +20,7 @@ from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.writer import BatchWriter, Staged, StreamWriter
 
 SCHEMA = StructType().add("payload", "string")
+SCHEMA_READ = QueueDataSource({}).schema()
 
 Make = Callable[..., Any]
 
@@ -27,7 +28,7 @@ Make = Callable[..., Any]
 @pytest.fixture
 def read(url: str, name: str) -> Make:
     """A batch reader of the queue."""
-    return lambda **options: QueueDataSource({"url": url, "queue": name, **options}).reader(QueueDataSource({}).schema())
+    return lambda schema=SCHEMA_READ, **options: QueueDataSource({"url": url, "queue": name, **options}).reader(schema)
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def stream(url: str, name: str) -> Make:
 
     def make(**options: str) -> StreamReader:
         given = {"url": url, "queue": name, "stream": name, **options}
-        return QueueDataSource(given).streamReader(QueueDataSource({}).schema())  # type: ignore[return-value]
+        return QueueDataSource(given).streamReader(SCHEMA_READ)  # type: ignore[return-value]
 
     return make
 
@@ -292,6 +293,11 @@ class TestBatchReader:
         assert part.part.dense is dense
         assert [batch.num_rows for batch in reader.read(part)] == [8, 3, 3, 3, 3]
         assert numbers(rows_of(reader, [part])) == sorted([*range(10)] * 2)
+
+    def test_some_columns(self, read: Make, fill: Make, name: str) -> None:
+        fill(1)
+        reader = read(StructType().add("queue", "string").add("payload", "string"))
+        assert rows_of(reader, reader.partitions()) == [{"queue": name, "payload": "0"}]
 
     def test_pages_without_a_row_are_left_out(self, read: Make, db: QueueDB, name: str) -> None:
         other = db.queue(f"{name}-other")
