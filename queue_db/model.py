@@ -73,7 +73,7 @@ class DeathReason(StrEnum):
     REJECTED = "rejected"  #: its handler returned Dead, or a program called ``bury``
     UNKNOWN_KIND = "unknown_kind"  #: no handler for its kind
     PAYLOAD = "payload"  #: its payload cannot be decoded, or does not fit the handler's schema
-    EXHAUSTED = "exhausted"  #: every attempt ended without a verdict: each worker vanished or overran its lease
+    EXHAUSTED = "exhausted"  #: no attempt was settled: each time the worker died or its lease ended
 
 
 class LeaseIdentity(Protocol):
@@ -266,7 +266,7 @@ class Counters:
     applied: int = 0  #: settles that took effect
     lost: int = 0  #: settles whose lease was lost
     dead: int = 0  #: jobs sent to the dead table, for whatever reason; ``exhausted`` among them
-    exhausted: int = 0  #: jobs sent to the dead table at claim: every attempt vanished without a verdict
+    exhausted: int = 0  #: jobs moved to the dead table at a claim because none of their attempts was settled
     retried: int = 0  #: transactions run again after a deadlock, a serialization failure or a lost connection
     statements: int = 0  #: sent by claims and settles on connections of our own, BEGIN and COMMIT too
     deadlocks: int = 0  #: errors of the database, also of those transactions that were run again …
@@ -359,7 +359,7 @@ class RetainedResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """The pause and the limits of a queue; workers obey them within a second."""
+    """The pause and the limits of a queue; workers obey them within 1.5 s."""
 
     paused: bool = False  #: nothing is claimed
     concurrency: int | None = None  #: most jobs in hand at once, over all workers

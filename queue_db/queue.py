@@ -346,7 +346,7 @@ class Queue:
         """Set the limits of this queue over all workers together. A limit that is not given is removed; ``limit()`` removes all.
 
         :meth:`controls` reads them; ``queue-db limit`` changes one and leaves the others. Workers and Spark drains in all processes
-        obey within a second; :meth:`claim` by itself does not.
+        obey within 1.5 s; :meth:`claim` by itself does not.
 
         :param concurrency: most running jobs at once.
         :param rate: most jobs started in ``per`` seconds. After an idle time that many may start at once.

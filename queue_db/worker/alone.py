@@ -1,4 +1,4 @@
-"""Isolation of last attempts: a job whose previous attempt ended without a verdict runs its last one alone in its worker.
+"""Isolation of last attempts: a job whose previous attempt was not settled runs its last one alone in its worker.
 
 When a process dies, an attempt of each of its jobs is counted, since any of them may have killed it. A job that kills its process
 would so send others to the dead table that were only claimed together with it. Its last attempt alone tells them apart: no job dies
@@ -76,7 +76,7 @@ class Alone:
         """
         waiting = list(suspects)
         for job in suspects:
-            log.info("%r: its previous attempt ended without a verdict, so its last one waits until no other job runs", job)
+            log.info("%r: its previous attempt was not settled, so its last one waits until no other job runs", job)
             began = self._wait_for(waiting) and self._counts(job)
             waiting.remove(job)
             (begin if began else drop)(job)

@@ -1,4 +1,4 @@
-"""A job whose attempts ended without a verdict is not dead before it was the only one in its worker's hands."""
+"""A job whose attempts were not settled is not dead before it was the only one in its worker's hands."""
 
 import threading
 
