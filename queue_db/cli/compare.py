@@ -185,5 +185,5 @@ def _rows_of(module: str) -> list[Contestant]:
     found = import_module(f"--with {module}", module)
     try:
         return list(found.CONTESTANTS)
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise ConfigurationError(f"--with {module}: the module has no list CONTESTANTS") from None

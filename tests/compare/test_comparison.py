@@ -140,12 +140,14 @@ class TestCommand:
             (("--url", "postgresql://me:hushhush@127.0.0.1:1/x"), "cannot open postgresql+psycopg2://me:***@127.0.0.1:1/x"),
             (("--load", "nothing.json"), "cannot read nothing.json"),
             (("--url", "sqlite:///x.db", "--with", "no_such_module"), "--with no_such_module: importing no_such_module failed"),
+            (("--url", "sqlite:///x.db", "--with", "one_number"), "--with one_number: the module has no list CONTESTANTS"),
         ],
     )
     def test_says_what_is_wrong(
         self, arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
+        (tmp_path / "one_number.py").write_text("CONTESTANTS = 5")
         status, output = self.run(*arguments)
         assert status != 0
         assert message in output
