@@ -135,6 +135,7 @@ def drain_to(
     _check_tasks(partitions, batch, lease, strategy)
     _check_ends(until, within, max_jobs, timeout, kind)
     folder, columns = destination(path), result_schema(schema)
+    to_arrow_schema(columns, timezone="UTC")  # refuses types that tasks cannot return
     python_workers.check(spark, on_the_driver=False)
     limits = Limits(batch=batch, lease=lease, within=within if until == "empty" else 0.0, kind=kind)
     task = _prepare(url, queue, strategy, limits, timeout, dict(database or {}))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import functions as f
 from sqlalchemy import update
 
@@ -104,6 +105,14 @@ def test_a_file_system_that_cannot_be_written_is_refused_before_any_job_is_touch
         drain_to(spark, url, name, double, SCHEMA, address, partitions=2)
     assert [(job.id, job.version, job.attempts) for job in db.queue(name).peek(10)] == before
     assert list(tmp_path.iterdir()) == [], "the address was taken for a folder"
+
+
+@ONE
+@pytest.mark.parametrize("scheme", ["", "nowhere://"])
+def test_a_column_that_tasks_cannot_return_is_refused_before_anything_is_written(spark, url, name, double, tmp_path, scheme):
+    with pytest.raises(PySparkTypeError, match=r"CharType\(3\) is not supported in conversion to Arrow"):
+        drain_to(spark, url, name, double, "code char(3)", f"{scheme}{tmp_path}/results")
+    assert list(tmp_path.iterdir()) == []
 
 
 @ONE
