@@ -123,10 +123,10 @@ def test_a_missing_server_names_the_fix(kind: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(f"{name}_BIN", "/nowhere")
     with pytest.raises(ServerMissing) as missing:
         provide(kind)
-    said = str(missing.value)
-    assert "/nowhere" in said
-    assert "apt-get install" in said
-    assert f"{name}_URL" in said
+    message = str(missing.value)
+    assert "/nowhere" in message
+    assert "apt-get install" in message
+    assert f"{name}_URL" in message
 
 
 def test_a_running_server_is_used_but_never_ended(postgresql: Server, monkeypatch: pytest.MonkeyPatch) -> None:

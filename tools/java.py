@@ -46,11 +46,11 @@ def ask(launcher: Path) -> tuple[int, str]:
     """Run a Java and return the version and the home that it tells; (0, "") if it does not run."""
     command = [str(launcher), "-XshowSettings:properties", "-version"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
+        output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0, ""
-    version = re.search(r"java\.specification\.version = (\d+)", said)
-    home = re.search(r"java\.home = (.+)", said)
+    version = re.search(r"java\.specification\.version = (\d+)", output)
+    home = re.search(r"java\.home = (.+)", output)
     return (int(version[1]), home[1].strip()) if version and home else (0, "")
 
 

@@ -17,8 +17,8 @@ async def test_deaths_are_logged_and_counted(open_async, name, caplog):
         assert await first.fail("over")
         assert await second.bury("no use")
         assert await third.fail("also over", retry_in=1)
-    said = [record for record in caplog.records if record.name == "queue_db.dead"]
-    assert [(record.job_id, record.reason) for record in said] == [
+    logged = [record for record in caplog.records if record.name == "queue_db.dead"]
+    assert [(record.job_id, record.reason) for record in logged] == [
         (first.id, "failed"),
         (second.id, "rejected"),
         (third.id, "failed"),

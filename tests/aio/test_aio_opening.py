@@ -29,7 +29,7 @@ FAMILIES = {
 }
 
 
-def told(error: BaseException) -> str:
+def full_text(error: BaseException) -> str:
     return "".join([str(error), repr(error), *traceback.format_exception(error)])
 
 
@@ -89,14 +89,14 @@ async def test_a_server_that_is_down(kind: str, async_url: str, differs: Any) ->
     differs("no server")
     with pytest.raises(TransientStorageError, match=r"cannot open .*:\*\*\*@127\.0\.0\.1:1/") as refused:
         await AsyncQueueDB(make_url(async_url).set(port=1, password=SECRET)).open()
-    assert SECRET not in told(refused.value)
+    assert SECRET not in full_text(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"], scope="session")
 async def test_a_wrong_password(async_url: str) -> None:
     with pytest.raises(PermanentStorageError, match=r"(?i)password|denied") as refused:
         await AsyncQueueDB(make_url(async_url).set(password=SECRET)).open()
-    assert SECRET not in told(refused.value)
+    assert SECRET not in full_text(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
@@ -131,7 +131,7 @@ async def test_the_password_is_shown_nowhere(async_url: str, differs: Any) -> No
         shown += [repr(db), db.url, repr(db.queue("q"))]
         with pytest.raises(QueueDBError) as refused:
             db.queue("")
-        shown.append(told(refused.value))
+        shown.append(full_text(refused.value))
     assert password not in "".join(shown)
 
 

@@ -94,7 +94,7 @@ def public(owner: type) -> dict[str, Any]:
     }
 
 
-def told(member: Any) -> tuple[str, str]:
+def documented(member: Any) -> tuple[str, str]:
     """Signature and docstring."""
     called = member.fget if isinstance(member, property) else member
     return str(inspect.signature(called)), inspect.getdoc(called) or ""
@@ -108,8 +108,9 @@ def test_a_verb_and_its_namesake_are_told_in_the_same_words(owner: type, name: s
     here, there = public(owner)[name], public(PAIRS[owner]).get(name)
     hint = f"{PAIRS[owner].__name__} has no {name}: write it in queue_db/aio, or in WITHOUT why there is none"
     assert there is not None, hint
-    signature, words = told(here)
-    assert told(there) == (for_asyncio(signature), words.replace("a Connection or Session", "an AsyncConnection or AsyncSession"))
+    signature, words = documented(here)
+    words = words.replace("a Connection or Session", "an AsyncConnection or AsyncSession")
+    assert documented(there) == (for_asyncio(signature), words)
     awaited = not isinstance(here, property) and f"{owner.__name__}.{name}" not in NOT_AWAITED
     assert inspect.iscoroutinefunction(there) is awaited
 

@@ -57,20 +57,20 @@ FORMS = {
 }
 
 
-def told(error: BaseException) -> str:
+def full_text(error: BaseException) -> str:
     return "".join([str(error), repr(error), *traceback.format_exception(error)])
 
 
 def opening(url: str) -> str:
     with pytest.raises(QueueDBError) as refused:
         QueueDB(url)
-    return told(refused.value)
+    return full_text(refused.value)
 
 
 def worker(url: str) -> str:
     with pytest.raises(QueueDBError) as refused:
         Worker(url, "q")  # type: ignore[arg-type]
-    return told(refused.value)
+    return full_text(refused.value)
 
 
 def command_line(url: str) -> str:
@@ -82,30 +82,30 @@ def spark_target(url: str) -> str:
     try:
         return repr(target_of(url))
     except QueueDBError as error:
-        return told(error)
+        return full_text(error)
 
 
 def spark_error(url: str) -> str:
     try:
         target = target_of(url)
     except QueueDBError as error:
-        return told(error)
+        return full_text(error)
     with pytest.raises(QueueDBError) as refused, masked_errors(target.url):
         raise RuntimeError(f"driver says: {target.url.render_as_string(hide_password=False)} and {url}")
-    return told(refused.value) + described(RuntimeError(f"of {url}"), target.url)
+    return full_text(refused.value) + described(RuntimeError(f"of {url}"), target.url)
 
 
 def spark_jdbc(url: str) -> str:
     try:
         return repr(jdbc_options(url))
     except QueueDBError as error:
-        return told(error)
+        return full_text(error)
 
 
 def engine(url: str) -> str:
     with pytest.raises(QueueDBError) as refused:
         Database(url)
-    return told(refused.value)
+    return full_text(refused.value)
 
 
 PLACES: dict[str, Callable[[str], str]] = {

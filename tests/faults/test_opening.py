@@ -36,7 +36,7 @@ def with_secret(url: str) -> str:
     return make_url(url).set(password=SECRET).render_as_string(hide_password=False)
 
 
-def told(error: BaseException) -> str:
+def full_text(error: BaseException) -> str:
     """Everything that people get to see of an error."""
     return "".join([str(error), repr(error), *traceback.format_exception(error)])
 
@@ -55,7 +55,7 @@ def told(error: BaseException) -> str:
 def test_a_url_that_nobody_serves(url: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as refused:
         QueueDB(url)
-    assert SECRET not in told(refused.value)
+    assert SECRET not in full_text(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
@@ -89,7 +89,7 @@ def test_a_server_that_is_down(kind: str, shared_urls: Callable[[str], str], dif
     nobody_listens = make_url(shared_urls(kind)).set(port=1).set(password=SECRET)
     with pytest.raises(TransientStorageError, match=r"cannot open .*:\*\*\*@127\.0\.0\.1:1/") as refused:
         QueueDB(nobody_listens)
-    assert SECRET not in told(refused.value)
+    assert SECRET not in full_text(refused.value)
 
 
 def test_a_server_that_is_down_on_the_default_socket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_wrong_password(
     caplog.set_level(logging.DEBUG)
     with pytest.raises(PermanentStorageError, match=r"(?i)password|denied") as refused:
         QueueDB(with_secret(over_tls(shared_urls(kind))))
-    assert SECRET not in told(refused.value)
+    assert SECRET not in full_text(refused.value)
     assert SECRET not in caplog.text
 
 
@@ -141,7 +141,7 @@ def test_a_password_that_mysql_will_not_take_without_tls(
     monkeypatch.setattr("pymysql._auth._have_cryptography", False)
     with pytest.raises(ConfigurationError, match=r"cannot open .*:\*\*\*@.*cryptography") as refused:
         QueueDB(with_secret(shared_urls(kind)))
-    assert SECRET not in told(refused.value)
+    assert SECRET not in full_text(refused.value)
 
 
 def test_the_extras_of_mysql_bring_what_a_password_without_tls_needs() -> None:
@@ -180,10 +180,10 @@ def test_the_password_is_shown_nowhere(
         assert "***" in db.url
         with pytest.raises(QueueDBError) as refused:
             db.queue("")
-        shown.append(told(refused.value))
+        shown.append(full_text(refused.value))
         with pytest.raises(StorageError) as broken:
             db.database.run(lambda connection: connection.execute(text("SELECT nothing FROM nowhere")), name="test")
-        shown.append(told(broken.value))
+        shown.append(full_text(broken.value))
     assert password not in "".join(shown) + caplog.text
 
 
@@ -193,7 +193,7 @@ def test_a_password_in_the_query_is_masked(place: str, kind: str, differs: Calla
     driver = "postgresql+psycopg2" if kind == "postgresql" else f"{kind}+pymysql"
     with pytest.raises(QueueDBError) as refused:
         QueueDB(f"{driver}://127.0.0.1:1/d{place}{SECRET}")
-    assert SECRET not in told(refused.value)
+    assert SECRET not in full_text(refused.value)
 
 
 def test_an_old_schema_is_refused_with_the_command_that_mends_it(kind: str, fresh_url: str) -> None:
@@ -204,7 +204,7 @@ def test_an_old_schema_is_refused_with_the_command_that_mends_it(kind: str, fres
             assert refused.value.found is None
             assert refused.value.required
             if kind != "sqlite":
-                assert str(make_url(fresh_url).password) not in told(refused.value)
+                assert str(make_url(fresh_url).password) not in full_text(refused.value)
         db.migrate()
         db.queue("q").enqueue("k")
         with db.database.engine.begin() as connection:

@@ -41,21 +41,21 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_half_done(file: Path) -> No
 
     with QueueDB(engine) as db:
         queue = db.queue("q")
-        told = 1
+        enqueued = 1
 
         def enqueue_for_ever() -> None:
-            nonlocal told
+            nonlocal enqueued
             while True:
-                told += len(queue.enqueue_many([("k", "x" * 5000)] * 7))
+                enqueued += len(queue.enqueue_many([("k", "x" * 5000)] * 7))
 
         with pytest.raises(PermanentStorageError, match="enqueue_many: database or disk is full") as full:
             enqueue_for_ever()
         assert full.value.sqlstate == str(sqlite3.SQLITE_FULL)
         assert not full.value.outcome_unknown
-        assert told > 1
+        assert enqueued > 1
         # The jobs that are there can be worked off, which makes room again.
         jobs = queue.claim(1000)
-        assert len(jobs) == told
+        assert len(jobs) == enqueued
         assert all(queue.complete_many(jobs))
         assert queue.enqueue("k", "x" * 5000) is not None
         with engine.connect() as connection:

@@ -114,8 +114,8 @@ def options(way: str, home: str) -> JDBC:
 @pytest.fixture(scope="module")
 def seen(jars: list[str], queues: dict[str, str], homes: dict[str, str]) -> dict[str, Any]:
     """What one Spark program saw on its way to each database."""
-    told = {way: options(way, home) for way, home in homes.items()}
-    ways = {way: {"url": one.url, "properties": one.properties, "queue": queues[way], "jobs": JOBS} for way, one in told.items()}
+    given = {way: options(way, home) for way, home in homes.items()}
+    ways = {way: {"url": one.url, "properties": one.properties, "queue": queues[way], "jobs": JOBS} for way, one in given.items()}
     # A process of its own: drivers must be there when its Java starts.
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("jdbc_program.py"), *jars],

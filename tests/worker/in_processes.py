@@ -81,10 +81,10 @@ def meets(job: Any) -> int:
         program = subprocess.Popen(["sleep", "1000"]).pid if job.payload.get("starts") else 0
         print(os.getpid(), program, file=lines, flush=True)
         try:
-            while (said := lines.readline().strip()) != "return":
-                if said == "progress":
+            while (command := lines.readline().strip()) != "return":
+                if command == "progress":
                     job.progress(0.25, "a quarter")
-                if said == "die":
+                if command == "die":
                     os._exit(3)
         except SystemExit:
             print("asked to end", file=lines, flush=True)

@@ -204,7 +204,7 @@ def restarts(kind: str, times: int, away: float) -> Restarts:
     server = provide(kind)
     begun: Counter[int] = Counter()
     ids: list[int] = []
-    told = Restarts(times, 0, 0, 0, 0.0, 0, 0.0)
+    measured = Restarts(times, 0, 0, 0, 0.0, 0, 0.0)
     try:
         with QueueDB(server.create_database()) as db:
             db.migrate()
@@ -229,18 +229,18 @@ def restarts(kind: str, times: int, away: float) -> Restarts:
                     server.kill()
                     errors, busy, since = db.counters.other_errors, time.process_time(), time.monotonic()
                     time.sleep(away)
-                    told.tries += db.counters.other_errors - errors
-                    told.busy += time.process_time() - busy
-                    told.away += time.monotonic() - since
+                    measured.tries += db.counters.other_errors - errors
+                    measured.busy += time.process_time() - busy
+                    measured.away += time.monotonic() - since
                     server.start()
                 ended.set()
                 producer.join()
                 _until(lambda: not _left(db, "storm"))
     finally:
         server.remove()
-    told.jobs, told.lost = len(ids), sum(1 for job_id in ids if not begun[job_id])
-    told.repeated = sum(count - 1 for count in begun.values())
-    return told
+    measured.jobs, measured.lost = len(ids), sum(1 for job_id in ids if not begun[job_id])
+    measured.repeated = sum(count - 1 for count in begun.values())
+    return measured
 
 
 def endurance(db: QueueDB, queue: str, seconds: float, rate: int) -> str:

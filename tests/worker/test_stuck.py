@@ -54,8 +54,8 @@ def test_a_group_that_was_inserted_past_enqueue_is_named(ours):
     jobs = ours.store.tables.jobs
     with mail.transaction() as connection:  # as a JDBC append does
         connection.execute(insert(jobs), [{"queue": "mail", "payload": "1", "group_key": "crowded"}] * 2)
-    (said,) = stuck(ours)
-    assert said.startswith("group 'crowded' of queue 'mail': 3 of its jobs may be claimed at once, and 1 should be: ")
+    (found,) = stuck(ours)
+    assert found.startswith("group 'crowded' of queue 'mail': 3 of its jobs may be claimed at once, and 1 should be: ")
     mail.limit(per_group=3)
     assert stuck(ours) == []
 
@@ -64,8 +64,8 @@ def test_each_reason_is_named(ours, clock):
     mail = ours.queue("mail")
     mail.enqueue_many([("n", None)] * 3)
     clock.advance(100)
-    (said,) = stuck(ours)
-    assert said.startswith(
+    (found,) = stuck(ours)
+    assert found.startswith(
         "queue 'mail': 3 jobs have been due for more than a minute, the oldest for 100 s: no registered worker serves it"
     )
     worker(ours)

@@ -161,7 +161,7 @@ def test_coroutines_that_are_cancelled_before_their_handlers_leave_their_slots(q
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, open_db, running):
     others = open_db().queue(queue.name)
-    go, told, jobs = threading.Event(), threading.Event(), {}
+    go, called, jobs = threading.Event(), threading.Event(), {}
 
     def handler(job):
         jobs[job.kind] = job
@@ -172,7 +172,7 @@ def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, ope
     @worker.on
     def hook(event):
         if event.type is EventType.LOST:
-            told.set()
+            called.set()
             assert go.wait(PATIENCE)
 
     with running(worker):
@@ -180,7 +180,7 @@ def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, ope
         queue.enqueue("kept")
         wait_until(lambda: len(jobs) == 2)
         assert others.cancel(job_id)
-        assert told.wait(PATIENCE)
+        assert called.wait(PATIENCE)
         assert jobs["lost"].lost.is_set()
         version = jobs["kept"].version
         queue.enqueue("next")

@@ -114,17 +114,17 @@ def test_log_events_counters_and_the_dead_table_agree(queue, db, running, record
     assert len(dead) == total
     ended = {event.job.id: event for event in events if event.type is EventType.DEAD}
     assert len([event for event in events if event.type is EventType.DEAD]) == len(ended)
-    said = {record.job_id: record for record in records.of(queue)}
-    assert len(records.of(queue)) == len(said)
-    assert dead.keys() == ended.keys() == said.keys()
+    logged = {record.job_id: record for record in records.of(queue)}
+    assert len(records.of(queue)) == len(logged)
+    assert dead.keys() == ended.keys() == logged.keys()
     for job_id, job in dead.items():
         reason = reasons[job.kind]
         assert ended[job_id].reason is DeathReason(reason)
-        assert said[job_id].reason == reason
-        assert said[job_id].outcome == "dead"
+        assert logged[job_id].reason == reason
+        assert logged[job_id].outcome == "dead"
         which = f"job {job_id} {job.kind!r} in {queue.name!r}"
         attempts = f"{job.attempts}/{job.max_attempts}"
-        assert said[job_id].getMessage().startswith(f"{which} is dead after attempt {attempts} ({reason}): ")
+        assert logged[job_id].getMessage().startswith(f"{which} is dead after attempt {attempts} ({reason}): ")
     assert Counter(reasons[job.kind] for job in dead.values()) == expected
     assert counted(registry, "queue_db_dead_total", queue, "reason") == expected
     assert counted(registry, "queue_db_jobs_total", queue, "event")["dead"] == total

@@ -98,9 +98,9 @@ def test_it_gets_the_jobs_data_and_no_verbs(queue, db):
     (job,) = queue.claim()
     assert job.fail("not today", retry_in=0)
     assert worker.run(until_empty=True).completed == 1
-    said = db.finished(job_id).result
-    assert said.pop("due")
-    assert said == {
+    report = db.finished(job_id).result
+    assert report.pop("due")
+    assert report == {
         "fence": f"{job_id}:3",
         "id": job_id,
         "queue": queue.name,

@@ -120,19 +120,19 @@ def test_a_job_that_kills_its_workers_dies_after_the_handlers_attempts(queue):
 
 
 def test_a_timeout_fails_the_attempt_and_the_late_result_does_not_count(queue, running, log):
-    go, told = threading.Event(), threading.Event()
+    go, noticed = threading.Event(), threading.Event()
     worker = Worker(queue.db, queue.name, concurrency=2)
 
     @worker.handles("slow", timeout=0.05, backoff=constant(1000))
     def slow(job):
         assert job.lost.wait(PATIENCE)
-        told.set()
+        noticed.set()
         assert go.wait(PATIENCE)
 
     job_id = queue.enqueue("slow")
     with running(worker):
         log.wait("no result after 0.05 s")
-        assert told.wait(PATIENCE)
+        assert noticed.wait(PATIENCE)
         # Its thread is busy still: one slot is left.
         go.set()
         log.wait("the result does not count")
@@ -285,21 +285,21 @@ def test_at_most_once_takes_jobs_out_before_they_are_begun(queue):
     assert queue.stats().by_kind == {}
 
 
-def test_a_cancelled_job_is_told_to_its_handler(queue, running):
+def test_the_handler_of_a_cancelled_job_notices_it(queue, running):
     worker = Worker(queue.db, queue.name, lease=0.6)
-    started, told = threading.Event(), threading.Event()
+    started, noticed = threading.Event(), threading.Event()
 
     @worker.handles("n")
     def handler(job):
         started.set()
         if job.lost.wait(PATIENCE):
-            told.set()
+            noticed.set()
 
     job_id = queue.enqueue("n")
     with running(worker):
         assert started.wait(PATIENCE)
         assert queue.cancel(job_id)
-        assert told.wait(PATIENCE)
+        assert noticed.wait(PATIENCE)
     assert (worker.summary.completed, worker.summary.lost) == (0, 1)
 
 

@@ -43,14 +43,14 @@ def test_records_about_a_job_say_which_and_what_became_of_it(queue, db, lines):
 
     ids = {kind: queue.enqueue(kind, {"password": "hunter2"}) for kind in ("good", "later", "bad", "unknown")}
     worker.run(until_empty=True)
-    said = [line for line in lines() if "job_id" in line]
+    logged = [line for line in lines() if "job_id" in line]
     usual = {"queue": queue.name, "attempt": 1, "worker": db.worker}
     for kind, outcome in {"good": "completed", "later": "snoozed", "bad": "failed", "unknown": "dead"}.items():
-        about = [line for line in said if line["kind"] == kind]
+        about = [line for line in logged if line["kind"] == kind]
         assert all(line["job_id"] == ids[kind] and usual.items() <= line.items() for line in about), about
         assert {line["outcome"] for line in about} == {outcome}
-    assert all(line["seconds"] >= 0 for line in said if line["kind"] != "unknown")
-    (failed,) = [line for line in said if line["level"] == "WARNING" and line["kind"] == "bad"]
+    assert all(line["seconds"] >= 0 for line in logged if line["kind"] != "unknown")
+    (failed,) = [line for line in logged if line["level"] == "WARNING" and line["kind"] == "bad"]
     assert failed["message"].endswith("failed: ValueError: schlecht: ä\u2028😀")
     assert failed["exception"].startswith("Traceback")
     assert "in bad" in failed["exception"]
@@ -85,13 +85,13 @@ def test_a_line_is_one_object_in_ascii():
     line = JSONFormatter().format(made)
     assert line.isascii()
     assert len(line.splitlines()) == 1
-    said = json.loads(line)
-    assert list(said) == ["time", "level", "logger", "message", "path", "count", "exception"]
-    assert said["message"] == "ä\x9b\u2028\n\udc80"
-    assert (said["level"], said["logger"], said["path"], said["count"]) == ("INFO", "shop", str(datetime), 3)
-    assert said["exception"].endswith(f"KeyError: {'ключ' + chr(10)!r}")
-    assert said["time"] == datetime.fromtimestamp(made.created, UTC).isoformat(timespec="microseconds")
-    assert said["time"].endswith("+00:00")
+    logged = json.loads(line)
+    assert list(logged) == ["time", "level", "logger", "message", "path", "count", "exception"]
+    assert logged["message"] == "ä\x9b\u2028\n\udc80"
+    assert (logged["level"], logged["logger"], logged["path"], logged["count"]) == ("INFO", "shop", str(datetime), 3)
+    assert logged["exception"].endswith(f"KeyError: {'ключ' + chr(10)!r}")
+    assert logged["time"] == datetime.fromtimestamp(made.created, UTC).isoformat(timespec="microseconds")
+    assert logged["time"].endswith("+00:00")
 
 
 def test_a_formatter_of_ones_own_may_add_fields():

@@ -23,10 +23,10 @@ def acknowledged(jobs, outcomes):
     """Report these outcomes together; return the verdicts by job."""
     verdicts = {}
 
-    def told(done, verdict):
+    def settled(done, verdict):
         verdicts[done.job.id] = verdict
 
-    reporting = Acknowledger(told, RETRY)
+    reporting = Acknowledger(settled, RETRY)
     for job, outcome in zip(jobs, outcomes, strict=True):
         reporting.put(Done(job, None, outcome, reporting.expect()))
     reporting.close()
@@ -51,9 +51,9 @@ def test_a_backoff_that_fails_counts_for_its_own_job_only(open_db, name, wait, c
     assert (stats.available, stats.scheduled, stats.running, stats.dead) == (0, 2, 0, 1)
     failed = queue.get(jobs[1].id)
     assert (failed.state, failed.attempts, failed.last_error) == (State.SCHEDULED, 1, "ValueError: bad")
-    (said,) = [record for record in caplog.records if record.name == "queue_db.verbs.settle"]
-    assert said.levelno == logging.ERROR
-    assert "retry_after failed for attempt 1 of <LeasedJob" in said.getMessage()
+    (logged,) = [record for record in caplog.records if record.name == "queue_db.verbs.settle"]
+    assert logged.levelno == logging.ERROR
+    assert "retry_after failed for attempt 1 of <LeasedJob" in logged.getMessage()
 
 
 @SQLITE

@@ -32,7 +32,7 @@ def test_what_is_said_about_a_job_is_shown(queue, db):
     assert shown(queue, first) == (0.4, "Seite 4 von 10 — 頁")
     assert jobs[1].progress(0.8)
     assert shown(queue, second) == (0.8, None)
-    assert queue.stats().progress == pytest.approx(0.6), "the mean of those that have said something"
+    assert queue.stats().progress == pytest.approx(0.6), "the mean of those that have reported"
     assert jobs[0].progress(1)
     assert shown(queue, first) == (1.0, None)
     assert [queue.get(job_id).version for job_id in ids] == [job.version for job in jobs], "to say something changes no state"
@@ -115,67 +115,67 @@ def test_a_new_content_has_no_progress(queue):
 def in_hand(*queues):
     """Jobs as a worker holds them, three of each queue."""
     made = InFlight([queue.name for queue in queues])
-    said = Progress(queues[0].db.core, made)
+    reports = Progress(queues[0].db.core, made)
     jobs = []
     for queue in queues:
         queue.enqueue_many([("n", None)] * 3)
         mine = queue.claim(3)
         made.add(queue.name, mine)
         for job in mine:
-            job.report_progress_to(said.report)
+            job.report_progress_to(reports.report)
         jobs += mine
-    return made, said, jobs
+    return made, reports, jobs
 
 
 def test_in_a_worker_it_costs_one_statement_for_all_jobs(queue, db):
-    _, said, jobs = in_hand(queue, db.queue(f"{queue.name}-other"))
+    _, reports, jobs = in_hand(queue, db.queue(f"{queue.name}-other"))
     with counted_statements(db.database.engine) as seen:
         for number in range(100):
             assert all(job.progress(number / 100, f"page {number} of {place}") for place, job in enumerate(jobs))
         assert seen == []
-        said.write()
+        reports.write()
         assert len(seen) == 1
-        said.write()
-        assert len(seen) == 1, "nothing new was said"
+        reports.write()
+        assert len(seen) == 1, "nothing new was reported"
     assert [(db.get(job.id).progress, db.get(job.id).progress_note) for job in jobs] == [
         (0.99, f"page 99 of {place}") for place in range(6)
     ]
 
 
 def test_a_job_that_was_dropped_is_not_told_of(queue):
-    in_flight, said, (first, second, third) = in_hand(queue)
+    in_flight, reports, (first, second, third) = in_hand(queue)
     assert first.progress(0.5)
     assert second.progress(0.5)
     in_flight.remove(first)
     assert second.release(), "settled by its handler, and still in flight"
     assert first.progress(0.6) is Verdict.LOST
     with counted_statements(queue.db.database.engine) as seen:
-        said.write()
+        reports.write()
     assert seen == []
     assert third.progress(0.7)
-    said.write()
+    reports.write()
     assert [shown(queue, job.id)[0] for job in (first, second, third)] == [None, None, 0.7]
 
 
 def test_a_job_that_was_lost_meanwhile_is_not_changed(queue, open_db):
-    _, said, (stolen, other, _) = in_hand(queue)
+    _, reports, (stolen, other, _) = in_hand(queue)
     assert stolen.progress(0.5)
     assert other.progress(0.5)
     thief = open_db()
     assert thief.cancel(stolen.id)
-    said.write()
+    reports.write()
     assert shown(queue, other.id) == (0.5, None)
     with open_db().queue(queue.name).transaction() as connection:
         jobs = queue.db.store.tables.jobs
         connection.execute(jobs.update().where(jobs.c.id == other.id).values(version=other.version + 1))
     assert other.progress(0.6)
-    said.write()
+    reports.write()
     assert shown(queue, other.id) == (0.5, None)
 
 
 def test_it_does_not_get_lost_between_two_heartbeats(queue):
     """Both at the same moment, again and again: the fence must be that of the moment."""
-    _, said, (job, *_) = in_hand(queue)
+    _, reports, (job, *_) = in_hand(queue)
     barrier = threading.Barrier(2)
 
     def beat():
@@ -190,7 +190,7 @@ def test_it_does_not_get_lost_between_two_heartbeats(queue):
     for number in range(ROUNDS):
         assert job.progress(number / ROUNDS)
         barrier.wait(PATIENCE)
-        said.write()
+        reports.write()
         barrier.wait(PATIENCE)
         seen.append(shown(queue, job.id)[0])
     heart.join(PATIENCE)
@@ -200,7 +200,7 @@ def test_it_does_not_get_lost_between_two_heartbeats(queue):
 
 @SQLITE
 def test_what_the_database_did_not_take_is_told_the_next_time(queue):
-    _, said, (job, *_) = in_hand(queue)
+    _, reports, (job, *_) = in_hand(queue)
     engine = queue.db.database.engine
 
     def refuse(_connection, _cursor, statement, *_):
@@ -209,11 +209,11 @@ def test_what_the_database_did_not_take_is_told_the_next_time(queue):
     assert job.progress(0.5)
     event.listen(engine, "before_cursor_execute", refuse)
     try:
-        said.write()
+        reports.write()
     finally:
         event.remove(engine, "before_cursor_execute", refuse)
     assert shown(queue, job.id) == (None, None)
-    said.write()
+    reports.write()
     assert shown(queue, job.id) == (0.5, None)
 
 
@@ -252,9 +252,9 @@ def test_a_handler_in_a_process_says_it_too(queue, db, running, log):
 
 @SQLITE
 def test_a_job_that_has_left_the_table_has_none(queue, db):
-    said = []
+    reports = []
     worker = Worker(db, queue.name, mode="at_most_once")
-    worker.handles("n")(lambda job: said.append(job.progress(0.5)))
+    worker.handles("n")(lambda job: reports.append(job.progress(0.5)))
     queue.enqueue("n")
     assert worker.run(until_empty=True).completed == 1
-    assert said == [Verdict.LOST]
+    assert reports == [Verdict.LOST]

@@ -39,8 +39,8 @@ def test_a_worker_is_there_while_it_runs(queue, db, open_db, running, monkeypatc
         wait_for(lambda: [one for one in mine(others, queue) if one.state == "quiet"])
         worker.resume()
         go.set()
-        (told,) = wait_for(lambda: [one for one in mine(others, queue) if one.counters["completed"] == 1])
-        assert told.silent < PATIENCE
+        (info,) = wait_for(lambda: [one for one in mine(others, queue) if one.counters["completed"] == 1])
+        assert info.silent < PATIENCE
     assert mine(others, queue) == []
 
 
