@@ -18,6 +18,7 @@ from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.seam import ClaimSeam
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimRequest, ClaimResult
+from queue_db.store import LowWaterMarks
 from queue_db.store.lease import CandidateWindow
 
 #: Most members of the claim seam, and most frames of the package between ``Queue.claim`` and the driver's cursor.
@@ -153,3 +154,26 @@ def test_a_claim_carries_few_objects(kind: str, queue: Queue, monkeypatch: pytes
     # Not carriers: the transaction, the state of the claim loop, and the window that the adaptive strategy keeps for the queue.
     assert made - carriers <= {"OnDemand", "_Rounds", "_Control"}
     assert isinstance(job, LeasedJob)
+
+
+def test_the_fast_path_follows_a_claim_that_won_all_and_is_left_for_a_rescan(
+    queue: Queue, db: QueueDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[bool] = []
+    due: list[bool] = []
+    claim = db.strategy.claim
+
+    def noting(connection: Any, store: Any, request: ClaimRequest) -> ClaimResult:
+        taken.append(request.fast_path)
+        return claim(connection, store, request)
+
+    monkeypatch.setattr(db.strategy, "claim", noting)
+    monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda marks: due[-1])
+    queue.enqueue_many([("work", number) for number in range(4)])
+    for is_due in (False, False, True, False):
+        due.append(is_due)
+        assert len(queue.claim()) == 1
+    assert taken == [False, True, False, True]
+    for _ in range(2):
+        assert queue.claim() == []
+    assert taken[-1] is False

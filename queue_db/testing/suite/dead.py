@@ -51,6 +51,15 @@ class TestDead:
             after = page[-1]
         assert pages == [[job.id for job in jobs[start : start + 3]] for start in (0, 3, 6)]
 
+    def test_pages_go_by_the_time_of_death_and_not_by_id(self, queue: Queue, name: str, clock: SettableClock) -> None:
+        queue.enqueue_many([("mail", number) for number in range(4)])
+        for job in reversed(queue.claim(limit=4)):
+            assert job.bury("later ones first")
+            clock.advance(1)
+        first = queue.db.dead.list(name, limit=2)
+        second = queue.db.dead.list(name, limit=2, after=first[-1])
+        assert [job.payload for job in [*first, *second]] == [3, 2, 1, 0]
+
     def test_a_redriven_job_starts_again_under_its_old_id(self, queue: Queue, clock: SettableClock) -> None:
         (job_id,) = _bury(queue, ["mail"], clock, payload="text", headers={"h": 1}, priority=3, unique_key="k", max_attempts=5)
         dead = queue.get(job_id)
