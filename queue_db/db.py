@@ -17,12 +17,13 @@ from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.dead import DeadJobs
 from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.feeds import Feed, Feeds
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.schedules import Schedules
 from queue_db.store import Store, callbacks, controls, history, insights, settle, sweep, windows, worker_registry
-from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
+from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 from queue_db.verbs import next_due
@@ -115,7 +116,9 @@ class QueueDB:
         self.dead = DeadJobs(self.core)
         self.streams = Streams(self.core)
         self.schedules = Schedules(self.core)
+        self.feeds = Feeds(self.core)
         self._queues: dict[str, Queue] = {}
+        self._feeds: dict[str, Feed] = {}
         self._swept_everywhere = False
 
     # --- the database -----------------------------------------------------------------------------------------------
@@ -205,6 +208,14 @@ class QueueDB:
         if queue is None:
             queue = self._queues.setdefault(name, Queue(self.core, name, self))
         return queue
+
+    def feed(self, name: str) -> Feed:
+        """The feed with this name; it need not be created first. The same object for the same name."""
+        arguments.name("feed", name, FEED_LENGTH)
+        feed = self._feeds.get(name)
+        if feed is None:
+            feed = self._feeds.setdefault(name, Feed(self.core, name))
+        return feed
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""

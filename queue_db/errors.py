@@ -11,6 +11,8 @@
     ├─ UnknownKindError
     ├─ LeaseLostError
     ├─ HandlerProcessError
+    ├─ FeedError ─┬─ PositionError ─── TrimmedError
+    │             └─ CursorHeldError
     ├─ StreamError ─┬─ StreamFencedError
     │               └─ CheckpointMismatchError
     └─ StorageError ─┬─ TransientStorageError
@@ -129,6 +131,29 @@ class StreamFencedError(StreamError):
 
 class CheckpointMismatchError(StreamError):
     """A checkpoint and the database do not know the same history of a stream."""
+
+
+class FeedError(QueueDBError):
+    """A feed cannot do this."""
+
+
+class PositionError(FeedError):
+    """A position is not one of this feed, or the messages after it are not known any more."""
+
+
+class TrimmedError(PositionError):
+    """Messages after this position were trimmed before they were read."""
+
+    def __init__(self, message: str, *, skipped: int, first: str) -> None:
+        super().__init__(message)
+        #: How many messages are gone.
+        self.skipped = skipped
+        #: The position from which all messages are still there.
+        self.first = first
+
+
+class CursorHeldError(FeedError):
+    """Another process holds the cursor."""
 
 
 class StorageError(QueueDBError):

@@ -73,6 +73,40 @@ class Drawing:
         return "\n".join([*self._parts, "</svg>", ""])
 
 
+def feed() -> Drawing:
+    """A feed: the inbox, the numbered messages, cursors, and what is trimmed."""
+    drawing = Drawing("feeds.svg", "A feed: publishers, inbox, numbered messages, cursors and retention", 900, 400)
+    cell, left, top = 62, 40, 170
+    for number in range(3, 13):
+        x = left + (number - 3) * cell
+        trimmed = number < 6
+        drawing.rect(x, top, cell - 6, 46, GREY if trimmed else GREEN, dashed=trimmed)
+        drawing.text(x + (cell - 6) / 2, top + 28, str(number), anchor="middle", ink=FAINT if trimmed else INK)
+    drawing.text(
+        left, top - 12, "jobs_messages: numbers without gaps, in the order in which they became visible", size=12, ink=FAINT
+    )
+    drawing.text(left, top + 66, "trimmed by retention", size=12, ink=FAINT)
+    inbox = left + 10 * cell + 40
+    for place, name in enumerate(("a", "b", "c")):
+        drawing.rect(inbox + place * 52, top, 46, 46, YELLOW)
+        drawing.text(inbox + place * 52 + 23, top + 28, name, anchor="middle")
+    drawing.text(inbox, top - 12, "jobs_inbox: no number yet", size=12, ink=FAINT)
+    drawing.arrow((inbox - 4, top + 23), (left + 10 * cell - 4, top + 23))
+    drawing.text(inbox, top + 66, "rank: in the order of ids", size=12, ink=FAINT)
+    drawing.box(inbox - 50, 20, 230, "publishers", ["ranked: insert here, wait for nobody"], BLUE)
+    drawing.arrow((inbox + 65, 72), (inbox + 65, top - 28))
+    drawing.box(left + 4.6 * cell, 20, 250, "publishers", ["counter: take the next number, wait", "for each other's commit"], BLUE)
+    drawing.arrow((left + 8.5 * cell, 88), (left + 9.45 * cell, top - 28))
+    for position, title, line in ((6, "cursor audit", "6 messages behind"), (9, "cursor billing", "3 behind; ack moves it")):
+        x = left + (position - 2) * cell - 3
+        drawing.arrow((x, 300), (x, top + 48))
+        drawing.box(x - 85, 300, 170, title, [line], RED if position == 6 else GREEN)
+    x = left + 10 * cell - 3
+    drawing.arrow((x, 300), (x, top + 48))
+    drawing.box(x - 85, 300, 230, "read(position)", ["a position kept elsewhere, 0 behind"], BLUE)
+    return drawing
+
+
 # The claim, the lease and the fence: (who, statement, answer, fill of the answer, what it means) from top to bottom; a str is the
 # state of the row from here on.
 SEQUENCE: list[str | tuple[str, str, str, str, str]] = [
@@ -227,6 +261,12 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_batches", "a batch of a stream", "the driver of a stream"),
         ("_held", "a job that a stream holds", "claim and commit of a batch"),
     ],
+    "Feeds": [
+        ("_feeds", "a feed, its next number and retention", "publish, rank; feeds.set, trim"),
+        ("_inbox", "a message without a number", "publish; rank"),
+        ("_messages", "a numbered message", "publish, rank; trim"),
+        ("_cursors", "a reader's position", "cursor, ack, seek"),
+    ],
     "Migrations": [("_schema_version", "the revision", "migrate")],
 }
 
@@ -234,9 +274,9 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
 def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
-    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 680)
-    columns = [["Jobs", "Groups, batches, keys", "Migrations"], ["Workers", "Spark"]]
-    fills = {"Jobs": GREEN, "Workers": YELLOW, "Spark": BLUE, "Groups, batches, keys": RED, "Migrations": GREY}
+    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 960)
+    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Migrations"], ["Workers", "Spark"]]
+    fills = {"Jobs": GREEN, "Workers": YELLOW, "Spark": BLUE, "Groups, batches, keys": RED, "Feeds": BLUE, "Migrations": GREY}
     for number, subjects in enumerate(columns):
         x, y = 20 + number * (width + gap), 16.0
         for subject in subjects:
@@ -257,7 +297,7 @@ def tables() -> Drawing:
 
 def drawings() -> dict[str, str]:
     """Return the SVG of each drawing by its file name."""
-    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables())}
+    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables(), feed())}
 
 
 def main() -> int:

@@ -16,9 +16,20 @@ except ImportError:
     ) from None
 
 from queue_db.aio.dead import AsyncDeadJobs
+from queue_db.aio.feeds import AsyncCursor, AsyncFeed, AsyncFeeds
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.queue import AsyncQueue, AsyncQueueDB
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
 
-__all__ = ["AsyncDeadJobs", "AsyncLeasedJob", "AsyncQueue", "AsyncQueueDB", "AsyncSchedules", "AsyncStreams"]
+__all__ = [
+    "AsyncCursor",
+    "AsyncDeadJobs",
+    "AsyncFeed",
+    "AsyncFeeds",
+    "AsyncLeasedJob",
+    "AsyncQueue",
+    "AsyncQueueDB",
+    "AsyncSchedules",
+    "AsyncStreams",
+]

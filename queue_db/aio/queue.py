@@ -16,6 +16,7 @@ from sqlalchemy.pool import StaticPool
 from queue_db import backoff
 from queue_db.aio.database import AsyncDatabase
 from queue_db.aio.dead import AsyncDeadJobs
+from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
 from queue_db.aio.leased import AsyncLeasedJob, settled
 from queue_db.aio.running import joined, opened, run, within
 from queue_db.aio.schedules import AsyncSchedules
@@ -114,6 +115,7 @@ class AsyncQueueDB:
         self._opening = asyncio.Lock()
         self._opened: QueueDB | None = None
         self._queues: dict[str, AsyncQueue] = {}
+        self._feeds: dict[str, AsyncFeed] = {}
 
     async def open(self) -> Self:
         """Connect and check the server; return this object.
@@ -167,6 +169,11 @@ class AsyncQueueDB:
         return AsyncSchedules(self._db.schedules)
 
     @property
+    def feeds(self) -> AsyncFeeds:
+        """The feeds of the database."""
+        return AsyncFeeds(self._db.feeds)
+
+    @property
     def streams(self) -> AsyncStreams:
         """Jobs held by Spark streams."""
         return AsyncStreams(self._db.streams)
@@ -191,6 +198,13 @@ class AsyncQueueDB:
         if queue is None:
             queue = self._queues[name] = AsyncQueue(self, self._db.queue(name))
         return queue
+
+    def feed(self, name: str) -> AsyncFeed:
+        """The feed with this name; it need not be created first. The same object for the same name."""
+        feed = self._feeds.get(name)
+        if feed is None:
+            feed = self._feeds[name] = AsyncFeed(self._db.feed(name))
+        return feed
 
     # --- verbs ------------------------------------------------------------------------------------------------------
 

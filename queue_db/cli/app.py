@@ -11,9 +11,11 @@ from queue_db.cli import (
     alive,
     compare,
     control,
+    cursors,
     dead,
     doctor,
     enqueue,
+    feeds,
     finished,
     inspection,
     maintenance,
@@ -63,7 +65,7 @@ def queue_db(
 for _module in (
     *(migrate, doctor, maintenance, compare),
     *(enqueue, inspection, removal, dead, finished),
-    *(control, schedules, streams),
+    *(control, schedules, feeds, cursors, streams),
     *(work, top, alive),
 ):
     app.add_typer(_module.app, rich_help_panel=_module.app.rich_help_panel)

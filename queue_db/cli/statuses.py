@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from queue_db.errors import (
     DuplicateJobError,
+    FeedError,
     JobNotFoundError,
     LeaseLostError,
     QueueDBError,
@@ -22,8 +23,8 @@ INTERRUPTED = 130
 #: Status → meaning, for ``--help`` and docs/cli.md.
 MEANINGS = {
     OK: "success",
-    NEGATIVE: "the condition is false or the item does not exist: no such job or stream, a duplicate unique key, an unhealthy "
-    "`doctor` (with --strict also a slow one), an outdated schema for `migrate --check`, too few workers for `alive`, a "
+    NEGATIVE: "the condition is false or the item does not exist: no such job, stream, feed or cursor, a duplicate unique key, an "
+    "unhealthy `doctor` (with --strict also a slow one), an outdated schema for `migrate --check`, too few workers for `alive`, a "
     "confirmation answered with no",
     USAGE: "wrong usage or configuration: an invalid argument or URL, a missing driver or table; nothing was changed",
     DATABASE: "database error: the server does not answer, or refuses the login or a statement",
@@ -35,6 +36,6 @@ MEANINGS = {
 
 def status_of(error: QueueDBError) -> int:
     """Return the exit status for an error of the library."""
-    if isinstance(error, DuplicateJobError | JobNotFoundError | LeaseLostError | StreamError):
+    if isinstance(error, DuplicateJobError | JobNotFoundError | LeaseLostError | StreamError | FeedError):
         return NEGATIVE
     return DATABASE if isinstance(error, StorageError) else USAGE

@@ -13,8 +13,19 @@ from typing import Any
 import pytest
 
 from queue_db import ConfigurationError, LeasedJob, Queue, QueueDB
-from queue_db.aio import AsyncDeadJobs, AsyncLeasedJob, AsyncQueue, AsyncQueueDB, AsyncSchedules, AsyncStreams
+from queue_db.aio import (
+    AsyncCursor,
+    AsyncDeadJobs,
+    AsyncFeed,
+    AsyncFeeds,
+    AsyncLeasedJob,
+    AsyncQueue,
+    AsyncQueueDB,
+    AsyncSchedules,
+    AsyncStreams,
+)
 from queue_db.dead import DeadJobs
+from queue_db.feeds import Cursor, Feed, Feeds
 from queue_db.schedules import Schedules
 from queue_db.streams import Streams
 
@@ -25,6 +36,9 @@ PAIRS: dict[type, type] = {
     DeadJobs: AsyncDeadJobs,
     Schedules: AsyncSchedules,
     Streams: AsyncStreams,
+    Feed: AsyncFeed,
+    Feeds: AsyncFeeds,
+    Cursor: AsyncCursor,
 }
 
 #: How the section of each begins in docs/reference.md.
@@ -35,6 +49,9 @@ SECTIONS: dict[type, str] = {
     DeadJobs: "db.dead`",
     Schedules: "db.schedules`",
     Streams: "db.streams`",
+    Feed: "db.feed(name)`",
+    Feeds: "db.feeds`",
+    Cursor: "feed.cursor(name)`",
 }
 
 #: What has no namesake, and why.
@@ -45,6 +62,7 @@ WITHOUT = {
     "Queue.progress_of": "for the package's own use",
     "Queue.extend_unlocked": "for the worker, which is synchronous",
     "Queue.recount": "for the worker, which is synchronous",
+    "Feed.row": "for the package's own use",
     "LeasedJob.links": "for the package's own use",
     "LeasedJob.report_progress_to": "for the worker, which is synchronous",
     "LeasedJob.leased_for": "for the worker, which is synchronous",
@@ -62,12 +80,20 @@ MORE = {
     "AsyncQueueDB.dead": "an attribute",
     "AsyncQueueDB.schedules": "an attribute",
     "AsyncQueueDB.streams": "an attribute",
+    "AsyncQueueDB.feeds": "an attribute",
     "AsyncQueueDB.schemas": "an attribute",
     "AsyncLeasedJob.version": "an attribute",
 }
 
 #: What waits for nothing.
-NOT_AWAITED = {"QueueDB.queue", "QueueDB.migration_sql", "Queue.transaction", "LeasedJob.transaction"}
+NOT_AWAITED = {
+    "QueueDB.queue",
+    "QueueDB.feed",
+    "QueueDB.migration_sql",
+    "Queue.transaction",
+    "LeasedJob.transaction",
+    "Cursor.follow",
+}
 
 WORDS = [
     (r"\ba Connection or Session\b", "an AsyncConnection or AsyncSession"),
@@ -77,6 +103,8 @@ WORDS = [
     (r"\bEngine\b", "AsyncEngine"),
     (r"(?<![`.])\bLeasedJob\b", "AsyncLeasedJob"),
     (r"-> 'Queue'", "-> 'AsyncQueue'"),
+    (r"-> 'Feed'", "-> 'AsyncFeed'"),
+    (r"-> 'Cursor'", "-> 'AsyncCursor'"),
 ]
 
 

@@ -29,10 +29,14 @@ class Axes(Enum):
 #: A class of the suite, or a module with tests of its own → what its tests depend on.
 DEPENDS: dict[str, Axes] = {
     # Neither a strategy nor a removal takes part.
+    "TestCursors": Axes.DATABASE,
     "TestDebounce": Axes.DATABASE,
     "TestEnqueue": Axes.DATABASE,
     "TestEnqueueMany": Axes.DATABASE,
     "TestEnqueueUsing": Axes.DATABASE,
+    "TestFeeds": Axes.DATABASE,
+    "TestPositions": Axes.DATABASE,
+    "TestRetention": Axes.DATABASE,
     "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep
     "TestTables": Axes.DATABASE,
     "TestUniqueKeysOfMany": Axes.DATABASE,

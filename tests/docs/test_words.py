@@ -35,6 +35,9 @@ PACKAGES = ("queue_db", "queue_db.aio", "queue_db.spark", "queue_db.testing", "q
 NO_ENTRY = {
     "Schedules": "schedule",
     "Streams": "stream",
+    "Feeds": "feed",
+    "FeedInfo": "feed",
+    "CursorInfo": "cursor",
     "Cancel": "settle",
     "Dead": "dead",
     "Retry": "attempt",

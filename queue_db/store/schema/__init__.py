@@ -13,13 +13,17 @@ from functools import lru_cache
 from sqlalchemy import MetaData, Table
 
 from queue_db.errors import ArgumentError
-from queue_db.store.schema import groups, jobs, streams, workers
+from queue_db.store.schema import feeds, groups, jobs, streams, workers
 from queue_db.store.schema.columns import (
     APP_LENGTH,
     BLOCKED,
     CLASS_LENGTH,
+    CLIENT_LENGTH,
+    CURSOR_LENGTH,
     DEFAULT_KIND,
     DEFAULT_MAX_ATTEMPTS,
+    FEED_LENGTH,
+    FEED_TOKEN_LENGTH,
     IDENTIFIER,
     KEY_LENGTH,
     KIND_LENGTH,
@@ -37,13 +41,18 @@ from queue_db.store.schema.columns import (
     WORKER_LENGTH,
     ZONE_LENGTH,
 )
+from queue_db.store.schema.feeds import FeedTables
 
 __all__ = [
     "APP_LENGTH",
     "BLOCKED",
     "CLASS_LENGTH",
+    "CLIENT_LENGTH",
+    "CURSOR_LENGTH",
     "DEFAULT_KIND",
     "DEFAULT_MAX_ATTEMPTS",
+    "FEED_LENGTH",
+    "FEED_TOKEN_LENGTH",
     "HEAD",
     "KEY_LENGTH",
     "KIND_LENGTH",
@@ -60,12 +69,13 @@ __all__ = [
     "TOKEN_LENGTH",
     "WORKER_LENGTH",
     "ZONE_LENGTH",
+    "FeedTables",
     "Tables",
     "tables",
 ]
 
 #: The migration that this version of the package works with.
-HEAD = "0008"
+HEAD = "0009"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,7 @@ class Tables:
     callbacks: Table
     windows: Table
     samples: Table
+    feeds: FeedTables
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
     version: str
 
@@ -139,5 +150,6 @@ def _tables(name: str, schema: str | None) -> Tables:
         groups.callbacks(name, metadata),
         groups.windows(name, metadata),
         groups.samples(name, metadata),
+        feeds.feed_tables(name, metadata),
         f"{name}_schema_version",
     )

@@ -27,6 +27,7 @@ from queue_db.testing.suite.claiming import TestClaim, TestOrder
 from queue_db.testing.suite.costs import TestStatements
 from queue_db.testing.suite.dead import TestDead
 from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
+from queue_db.testing.suite.feeds import TestCursors, TestFeeds, TestPositions, TestRetention, feed, ordering
 from queue_db.testing.suite.fixtures import (
     Notes,
     OpenDB,
@@ -57,6 +58,7 @@ __all__ = [
     "TestCancel",
     "TestClaim",
     "TestCompleteUsing",
+    "TestCursors",
     "TestDead",
     "TestDebounce",
     "TestEnqueue",
@@ -64,6 +66,7 @@ __all__ = [
     "TestEnqueueUsing",
     "TestExtend",
     "TestFail",
+    "TestFeeds",
     "TestFence",
     "TestGiveBack",
     "TestGroups",
@@ -71,8 +74,10 @@ __all__ = [
     "TestLease",
     "TestOrder",
     "TestOutcomes",
+    "TestPositions",
     "TestPurge",
     "TestRead",
+    "TestRetention",
     "TestSettleMany",
     "TestStatements",
     "TestSweep",
@@ -85,9 +90,11 @@ __all__ = [
     "clock",
     "db",
     "displacement",
+    "feed",
     "most_statements",
     "name",
     "notes",
+    "ordering",
     "queue",
     "rival",
     "rival_queue",

@@ -1,0 +1,112 @@
+"""Feeds: ordered messages, the inbox of those that have no number yet, and cursors."""
+
+import sqlalchemy as sa
+from alembic import context, op
+from sqlalchemy.dialects.mysql import LONGTEXT
+
+from queue_db.dialects.clock import now_us
+
+revision = "0009"
+down_revision = "0008"
+branch_labels = None
+depends_on = None
+additive = True
+loses = "the tables {jobs}_feeds, {jobs}_inbox, {jobs}_messages and {jobs}_cursors, with what they hold"
+
+big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")
+mysql = {
+    f"{family}_{name}": value
+    for family in ("mysql", "mariadb")
+    for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+}
+
+
+def names() -> tuple[str, str | None]:
+    """The user's choice of names; all else is written out here and does not follow later changes of queue_db.store.schema."""
+    tables = context.config.attributes["tables"]
+    return tables.jobs.name, tables.schema
+
+
+def lacks(table: str, index: str, schema: str | None) -> bool:
+    """Whether the index is still to be made: where DDL is no transaction, an earlier run may have been cut off."""
+    if context.is_offline_mode():
+        return True
+    return index not in {found["name"] for found in sa.inspect(op.get_bind()).get_indexes(table, schema=schema)}
+
+
+def content() -> list[sa.Column]:
+    return [
+        sa.Column("kind", sa.String(100), nullable=False),
+        sa.Column("payload", long_text, nullable=False),
+        sa.Column("headers", long_text),
+        sa.Column("message_key", sa.String(200)),
+        sa.Column("client", sa.String(100)),
+        sa.Column("created_at", sa.BigInteger, nullable=False, server_default=now_us()),
+    ]
+
+
+def upgrade() -> None:
+    jobs, schema = names()
+    made = {"schema": schema, "if_not_exists": True, **mysql}
+    op.create_table(
+        f"{jobs}_feeds",
+        sa.Column("id", big_id, primary_key=True, autoincrement=True),
+        sa.Column("name", sa.String(100), nullable=False),
+        sa.Column("ordering", sa.String(20), nullable=False),
+        sa.Column("next_seq", sa.BigInteger, nullable=False, server_default=sa.text("1")),
+        sa.Column("first_seq", sa.BigInteger, nullable=False, server_default=sa.text("1")),
+        sa.Column("epoch", sa.BigInteger, nullable=False, server_default=sa.text("1")),
+        sa.Column("token", sa.String(8), nullable=False),
+        sa.Column("keep_rows", sa.BigInteger),
+        sa.Column("keep_for", sa.BigInteger),
+        sa.Column("keep_unread", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+        sa.Column("created_at", sa.BigInteger, nullable=False, server_default=now_us()),
+        sqlite_autoincrement=True,
+        **made,
+    )
+    # SELECT … FROM jobs_feeds WHERE name = ?
+    if lacks(f"{jobs}_feeds", f"{jobs}_feeds_name", schema):
+        op.create_index(f"{jobs}_feeds_name", f"{jobs}_feeds", ["name"], unique=True, schema=schema)
+    op.create_table(
+        f"{jobs}_inbox",
+        sa.Column("id", big_id, primary_key=True, autoincrement=True),
+        sa.Column("feed", sa.BigInteger, nullable=False),
+        *content(),
+        sqlite_autoincrement=True,
+        postgresql_with={
+            "autovacuum_vacuum_scale_factor": 0,
+            "autovacuum_vacuum_threshold": 5000,
+            "autovacuum_vacuum_cost_delay": 0,
+        },
+        **made,
+    )
+    # SELECT id FROM jobs_inbox WHERE feed = ? ORDER BY id LIMIT ?
+    if lacks(f"{jobs}_inbox", f"{jobs}_inbox_feed", schema):
+        op.create_index(f"{jobs}_inbox_feed", f"{jobs}_inbox", ["feed", "id"], schema=schema)
+    op.create_table(
+        f"{jobs}_messages",
+        sa.Column("feed", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        *content(),
+        postgresql_with={"autovacuum_vacuum_insert_scale_factor": 0.2},
+        **made,
+    )
+    op.create_table(
+        f"{jobs}_cursors",
+        sa.Column("feed", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("acked", sa.BigInteger, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+        sa.Column("holder", sa.String(100)),
+        sa.Column("until", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+        sa.Column("seen_at", sa.BigInteger, nullable=False, server_default=now_us()),
+        sa.Column("created_at", sa.BigInteger, nullable=False, server_default=now_us()),
+        **made,
+    )
+
+
+def downgrade() -> None:
+    jobs, schema = names()
+    for table in ("cursors", "messages", "inbox", "feeds"):
+        op.drop_table(f"{jobs}_{table}", schema=schema, if_exists=True)

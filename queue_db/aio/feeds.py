@@ -1,0 +1,245 @@
+"""``db.feed(name)`` and ``db.feeds`` for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Self
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from queue_db.aio.running import joined, run
+from queue_db.feeds import Cursor, CursorInfo, Feed, FeedInfo, Feeds, Message, Page
+from queue_db.feeds.registry import Infos
+from queue_db.model import Verdict
+
+
+class AsyncFeed:
+    """One feed. ``db.feed(name)`` returns it; it is created by the first verb that needs it.
+
+    Readers do not take messages away: any number of them read all messages, each at its own position.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._sync = feed
+
+    async def publish(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        client: str | None = None,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> str | None:
+        """Publish one message; return its position, None where it has no number yet (ordering ``ranked``).
+
+        :param key: what the message is about, such as ``order-7``.
+        :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
+        :param using: a connection or session with a transaction: the message is published when it commits.
+        :raises ArgumentError: nothing was published.
+        :raises PayloadError: nothing was published.
+        """
+        return await run(self._sync.publish, kind, payload, key=key, headers=headers, client=client, using=joined(using))
+
+    async def publish_many(
+        self, messages: Iterable[Any], *, client: str | None = None, using: AsyncConnection | AsyncSession | None = None
+    ) -> list[str | None]:
+        """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
+
+        Return their positions, None where they have no number yet.
+
+        :raises ArgumentError: nothing was published.
+        :raises PayloadError: nothing was published.
+        """
+        return await run(self._sync.publish_many, messages, client=client, using=joined(using))
+
+    async def read(
+        self,
+        after: str | None = None,
+        limit: int = 100,
+        *,
+        kinds: Iterable[str] | None = None,
+        client: str | None = None,
+        echo: bool = True,
+        on_trimmed: str = "raise",
+    ) -> Page:
+        """Up to ``limit`` messages after a position, in order. Nothing at or before ``page.position`` is ever published later.
+
+        :param after: a position; None: from the first message that is there.
+        :param kinds: only messages of these kinds.
+        :param client: the reader's own name, for ``echo=False``: leave out the messages that it published.
+        :param on_trimmed: ``raise``, or ``skip`` messages that retention has deleted: ``page.skipped`` has their number.
+        :raises TrimmedError: messages after the position were trimmed.
+        :raises PositionError: it is a position of another feed, database or epoch.
+        """
+        return await run(self._sync.read, after, limit, kinds=kinds, client=client, echo=echo, on_trimmed=on_trimmed)
+
+    async def start(self) -> str:
+        """The position before the first message that is there."""
+        return await run(self._sync.start)
+
+    async def end(self) -> str:
+        """The position after the last message: a reader that begins here gets what is published from now on."""
+        return await run(self._sync.end)
+
+    async def rank(self) -> int:
+        """Number the messages that wait for it, as publishers and readers do by themselves; return how many."""
+        return await run(self._sync.rank)
+
+    async def trim(self) -> int:
+        """Delete the messages that retention does not keep; return how many. Publishers and workers do so by themselves."""
+        return await run(self._sync.trim)
+
+    async def cursor(
+        self, name: str, *, start: str = "start", lease: float = 30.0, take_over: bool = False, on_trimmed: str = "raise"
+    ) -> AsyncCursor:
+        """Open a durable cursor: one process holds it, reads on from its position, and acknowledges what it has done.
+
+        Use it in a ``with`` block, which ends the hold.
+
+        :param start: where a new cursor begins: ``start``, ``end``, or a position.
+        :param lease: seconds without a read or acknowledgement after which another process may open it.
+        :param take_over: open it although another process holds it; that one's next acknowledgement is LOST.
+        :raises CursorHeldError: another process holds it.
+        """
+        options: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
+        return AsyncCursor(await run(self._sync.cursor, name, **options))
+
+    async def cursors(self) -> list[CursorInfo]:
+        """The cursors of this feed, by name."""
+        return await run(self._sync.cursors)
+
+    async def seek(self, name: str, position: str) -> None:
+        """Move a cursor, forwards or back; a process that holds it loses it.
+
+        :param position: ``start``, ``end`` or a position.
+        :raises FeedError: there is no such cursor.
+        :raises PositionError: the feed cannot be read from there.
+        """
+        await run(self._sync.seek, name, position)
+
+    async def remove_cursor(self, name: str) -> bool:
+        """Delete a cursor, so that retention does not wait for it; False: there is none."""
+        return await run(self._sync.remove_cursor, name)
+
+
+class AsyncFeeds:
+    """The feeds of one database. They are created by their first use; :meth:`set` creates one with other settings."""
+
+    def __init__(self, feeds: Feeds) -> None:
+        self._sync = feeds
+
+    async def list(self) -> list[FeedInfo]:
+        """All feeds by name."""
+        return await run(self._sync.list)
+
+    async def set(
+        self,
+        name: str,
+        *,
+        ordering: str | None = None,
+        keep_for: float | None = None,
+        keep_rows: int | None = None,
+        keep_unread: int | None = None,
+    ) -> None:
+        """Create the feed with these settings, or change them. What is None stays as it is.
+
+        :param ordering: ``ranked`` (default on servers): publishers never wait for each other, and messages get their numbers
+            right after the commit. ``counter`` (default on SQLite): publishers of the feed wait for each other's commit. Only a
+            new feed takes it.
+        :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
+        :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
+        :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
+            feed; 0: retention does not wait for cursors.
+        :raises FeedError: the feed exists and has another ordering.
+        """
+        await run(self._sync.set, name, ordering=ordering, keep_for=keep_for, keep_rows=keep_rows, keep_unread=keep_unread)
+
+    async def cursors(self) -> Infos:
+        """The cursors of all feeds, by feed and name."""
+        return await run(self._sync.cursors)
+
+    async def purge(self, name: str) -> int:
+        """Delete all messages of a feed; return how many. Cursors go on after them; other positions are refused from then on.
+
+        :raises FeedError: there is no such feed.
+        """
+        return await run(self._sync.purge, name)
+
+    async def delete(self, name: str) -> bool:
+        """Delete a feed with its messages and cursors; False: there is none.
+
+        Messages that other processes publish within the next second may be lost with it.
+        """
+        return await run(self._sync.delete, name)
+
+    async def restored(self) -> int:
+        """Call this once after the database was restored from a backup: positions handed out before are refused, with an error.
+
+        Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
+        Return the number of feeds.
+        """
+        return await run(self._sync.restored)
+
+
+class AsyncCursor:
+    """An open cursor. Not for several threads at once.
+
+    A message is delivered again if its process ends before it acknowledged it: at least once. With ``ack(using=…)`` the effect of
+    a message and its acknowledgement are one transaction.
+    """
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._sync = cursor
+
+    @property
+    def position(self) -> str:
+        """The position after the last message that was acknowledged here."""
+        return self._sync.position
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def read(self, limit: int = 100) -> list[Message]:
+        """The next messages, up to ``limit``, whether or not the earlier ones are acknowledged; empty: there are none yet.
+
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
+        :raises TrimmedError: messages were trimmed before they were read.
+        """
+        return await run(self._sync.read, limit)
+
+    async def follow(self, *, limit: int = 100, idle: float | None = None) -> AsyncIterator[Message]:
+        """The messages one after the other, waiting for new ones; without ``idle`` it never ends.
+
+        :param limit: messages read at once.
+        :param idle: seconds without a new message after which it ends.
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
+        """
+        messages = self._sync.follow(limit=limit, idle=idle)
+        while (message := await run(next, messages, None)) is not None:
+            yield message
+
+    async def ack(self, upto: Message | str, *, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
+        """Acknowledge a message (or a position) and all before it. It never moves back.
+
+        :param using: a connection or session with a transaction: the cursor moves when it commits, together with the effect.
+        :return: LOST if another process has opened the cursor, or it was moved or deleted: nothing changed. Within a transaction,
+            ``.require()`` rolls the effect back.
+        :raises PositionError: it is a position of another feed.
+        """
+        return await run(self._sync.ack, upto, using=joined(using))
+
+    async def extend(self) -> None:
+        """Extend the hold by the lease, as reading does by itself.
+
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
+        """
+        await run(self._sync.extend)
+
+    async def close(self) -> None:
+        """End the hold; the position stays."""
+        await run(self._sync.close)

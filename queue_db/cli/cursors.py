@@ -1,0 +1,66 @@
+"""``queue-db cursors``: how far the readers of feeds are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.feeds import FeedArgument
+from queue_db.cli.options import CommonOptions
+
+CursorArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
+
+app = typer.Typer(
+    name="cursors",
+    help="Positions of the readers of feeds. A cursor is created when a program opens it with feed.cursor.",
+    no_args_is_help=True,
+    rich_help_panel=panels.QUEUES,
+)
+
+
+@command(app, "list", "queue-db cursors list", "queue-db cursors list --json | jq .behind")
+def list_cursors(*, common: CommonOptions) -> None:
+    """List the cursors of all feeds, with how many messages they are behind.
+
+    trimmed: messages that retention has deleted before the cursor acknowledged them.
+    """
+    with common.open() as db:
+        found = db.feeds.cursors()
+    if common.as_json:
+        for one in found:
+            output.record(asdict(one) | {"seen_at": one.seen_at.isoformat(), "created_at": one.created_at.isoformat()})
+        return
+    output.table(
+        ("feed", "cursor", "behind", "trimmed", "holder", "seen", "position"),
+        [
+            (one.feed, one.name, one.behind, one.trimmed, one.holder or "", output.moment(one.seen_at), one.position)
+            for one in found
+        ],
+    )
+
+
+@command(app, "seek", "queue-db cursors seek orders billing start", "queue-db cursors seek orders billing 1f0c9a2e.1.184")
+def seek(
+    feed: FeedArgument,
+    cursor: CursorArgument,
+    position: Annotated[str, typer.Argument(metavar="POSITION", help="start, end, or a position.")],
+    *,
+    common: CommonOptions,
+) -> None:
+    """Move a cursor forwards or back. A process that holds it loses it."""
+    with common.open() as db:
+        db.feed(feed).seek(cursor, position)
+    common.print({"feed": feed, "cursor": cursor, "position": position}, f"{feed} {cursor}: at {position}")
+
+
+@command(app, "remove", "queue-db cursors remove orders billing")
+def remove(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions) -> None:
+    """Delete a cursor, so that retention does not wait for it."""
+    with common.open() as db:
+        removed = db.feed(feed).remove_cursor(cursor)
+    state = "removed" if removed else "not found"
+    common.print({"feed": feed, "cursor": cursor, "state": state}, f"{feed} {cursor}: {state}")

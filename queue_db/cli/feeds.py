@@ -1,0 +1,203 @@
+"""``queue-db feeds``: ordered messages for any number of readers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.options import CommonOptions, YesOption
+from queue_db.db import QueueDB
+from queue_db.errors import ArgumentError, FeedError
+from queue_db.feeds import Feed, Message
+
+FeedArgument = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
+AfterOption = Annotated[
+    str | None, typer.Option("--after", metavar="POSITION", help="Begin after this position.", show_default=False)
+]
+
+# Seconds between two reads of a tail.
+_LOOK = 0.25
+
+app = typer.Typer(
+    name="feeds",
+    help="Ordered messages that stay for any number of readers. A feed is created when a program publishes to it.",
+    no_args_is_help=True,
+    rich_help_panel=panels.QUEUES,
+)
+
+
+@command(app, "list", "queue-db feeds list", "queue-db feeds list --json | jq .messages")
+def list_feeds(*, common: CommonOptions) -> None:
+    """List the feeds with their settings and their numbers of messages.
+
+    waiting: published messages that have no number yet; the next reader or publisher gives it. unread: how many messages retention
+    keeps at most for cursors that have not acknowledged them.
+    """
+    with common.open() as db:
+        found = db.feeds.list()
+    if common.as_json:
+        for one in found:
+            output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
+        return
+    output.table(
+        ("feed", "ordering", "messages", "waiting", "keep for", "keep rows", "unread", "end"),
+        [
+            (
+                one.name,
+                one.ordering,
+                one.messages,
+                one.waiting,
+                output.span(one.keep_for),
+                "" if one.keep_rows is None else one.keep_rows,
+                one.keep_unread,
+                one.end,
+            )
+            for one in found
+        ],
+    )
+
+
+@command(app, "publish", "queue-db feeds publish orders paid '{\"order\": 7}'", "queue-db feeds publish orders paid --key order-7")
+def publish(
+    feed: FeedArgument,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")],
+    payload: Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")] = "null",
+    *,
+    key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)] = None,
+    common: CommonOptions,
+) -> None:
+    """Publish one message. The feed is created if there is none."""
+    try:
+        decoded = json.loads(payload)
+    except ValueError as error:
+        raise ArgumentError(f"payload {payload!r} is not JSON: {error}") from None
+    with common.open() as db:
+        db.feed(feed).publish(kind, decoded, key=key)
+        end = db.feed(feed).end()
+    common.print({"feed": feed, "end": end}, f"published; {feed} ends at {end}")
+
+
+@command(app, "read", "queue-db feeds read orders --limit 10", "queue-db feeds read orders --after 1f0c9a2e.1.184 --json")
+def read(
+    feed: FeedArgument,
+    *,
+    after: AfterOption = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most messages to print.")] = 100,
+    common: CommonOptions,
+) -> None:
+    """Print messages in their order. Reading takes nothing away.
+
+    Each line begins with the position after the message: --after continues there.
+    """
+    with common.open() as db:
+        page = _existing(db, feed).read(after, limit)
+        for message in page.messages:
+            _print(message, common)
+    if page.behind and not common.as_json:
+        output.note(f"{page.behind:,} more after {page.position}")
+
+
+@command(app, "tail", "queue-db feeds tail orders", "queue-db feeds tail orders --json | jq .payload")
+def tail(
+    feed: FeedArgument,
+    *,
+    after: AfterOption = None,
+    common: CommonOptions,
+) -> None:
+    """Print new messages as they come, until Ctrl-C. With --after, first those after a position."""
+    with common.open() as db, _until_interrupted():
+        reader = _existing(db, feed)
+        position = after or reader.end()
+        while True:
+            page = reader.read(position)
+            position = page.position
+            for message in page.messages:
+                _print(message, common)
+            if not page.messages:
+                time.sleep(_LOOK)
+
+
+@command(app, "trim", "queue-db feeds trim orders")
+def trim(feed: FeedArgument, *, common: CommonOptions) -> None:
+    """Delete the messages that the feed's retention does not keep, at once. Publishers do so once a minute."""
+    with common.open() as db:
+        gone = _existing(db, feed).trim()
+    common.print({"feed": feed, "trimmed": gone}, f"{feed}: {gone:,} messages trimmed")
+
+
+@command(
+    app,
+    "set",
+    "queue-db feeds set orders --keep-for 604800 --keep-rows 1000000",
+    "queue-db feeds set audit --ordering counter --keep-for 0",
+)
+def set_feed(
+    feed: FeedArgument,
+    *,
+    ordering: Annotated[
+        str | None, typer.Option("--ordering", help="Of a new feed: ranked or counter.", show_default=False)
+    ] = None,
+    keep_for: Annotated[
+        float | None, typer.Option("--keep-for", help="Seconds for which messages are kept; 0: no limit.", show_default=False)
+    ] = None,
+    keep_rows: Annotated[
+        int | None, typer.Option("--keep-rows", help="Number of messages that are kept; 0: no limit.", show_default=False)
+    ] = None,
+    keep_unread: Annotated[
+        int | None,
+        typer.Option("--keep-unread", help="Most messages kept longer for cursors that are behind.", show_default=False),
+    ] = None,
+    common: CommonOptions,
+) -> None:
+    """Create a feed, or change its retention. What is not given stays as it is."""
+    with common.open() as db:
+        db.feeds.set(feed, ordering=ordering, keep_for=keep_for, keep_rows=keep_rows, keep_unread=keep_unread)
+    common.print({"feed": feed, "state": "set"}, f"{feed}: set")
+
+
+@command(app, "purge", "queue-db feeds purge orders --yes")
+def purge(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
+    """Delete all messages of a feed. Cursors go on after them; positions kept elsewhere are refused from then on."""
+    with common.open() as db:
+        _existing(db, feed)
+        output.confirm(f"All messages of feed {feed} in {db.url} will be deleted.", yes=yes)
+        gone = db.feeds.purge(feed)
+    common.print({"feed": feed, "purged": gone}, f"{feed}: {gone:,} messages deleted")
+
+
+def _existing(db: QueueDB, name: str) -> Feed:
+    """The feed, if there is one: a mistyped name creates none."""
+    known = [info.name for info in db.feeds.list()]
+    if name not in known:
+        raise FeedError(f"there is no feed {name!r}; known: {', '.join(known) or 'none'}")
+    return db.feed(name)
+
+
+def _print(message: Message, common: CommonOptions) -> None:
+    record: dict[str, Any] = {
+        "position": message.position,
+        "kind": message.kind,
+        "key": message.key,
+        "payload": message.payload,
+        "headers": dict(message.headers),
+        "client": message.client,
+        "published_at": message.published_at.isoformat(),
+    }
+    key = "" if message.key is None else f" [{message.key}]"
+    common.print(record, f"{message.position}  {output.moment(message.published_at)}  {message.kind}{key}  {message.payload_text}")
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,8 @@
+"""Feeds: ordered, durable messages for any number of readers. ``db.feed(name)`` is one feed, ``db.feeds`` all of them."""
+
+from queue_db.feeds.cursor import Cursor
+from queue_db.feeds.feed import Feed
+from queue_db.feeds.message import CursorInfo, FeedInfo, Message, Page
+from queue_db.feeds.registry import Feeds
+
+__all__ = ["Cursor", "CursorInfo", "Feed", "FeedInfo", "Feeds", "Message", "Page"]

@@ -1,0 +1,156 @@
+"""A cursor: one process reads a feed from a durable position, and moves it by what it has done."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Self
+
+from sqlalchemy import Connection
+
+from queue_db import arguments
+from queue_db.errors import ArgumentError, CursorHeldError, LeaseLostError
+from queue_db.feeds.message import Message
+from queue_db.feeds.position import Position, belongs
+from queue_db.model import Verdict, from_micros
+from queue_db.store.feeds import cursors
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from queue_db.feeds.feed import Feed
+
+# Seconds between two looks at a feed without new messages: first, longest.
+_FIRST_LOOK = 0.01
+_LONGEST_LOOK = 0.5
+
+
+class Cursor:
+    """An open cursor. Not for several threads at once.
+
+    A message is delivered again if its process ends before it acknowledged it: at least once. With ``ack(using=…)`` the effect of
+    a message and its acknowledgement are one transaction.
+    """
+
+    def __init__(
+        self, feed: Feed, feed_id: int, name: str, start: int, lease: int, *, take_over: bool, on_trimmed: str = "raise"
+    ) -> None:
+        self.feed = feed
+        self.name = name
+        #: Messages that were trimmed before this cursor read them (``on_trimmed="skip"``).
+        self.skipped = 0
+        self._core = feed.core
+        self._feed_id = feed_id
+        self._lease = lease
+        self._on_trimmed = on_trimmed
+        holder = self._core.worker
+        row, taken = self._core.write(cursors.take, feed_id, name, holder=holder, lease=lease, start=start, force=take_over)
+        if not taken:
+            raise CursorHeldError(
+                f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "
+                "it goes on reading: give each process a cursor of its own, or pass take_over=True"
+            )
+        self._version = row.version
+        self._acked = row.acked
+        self._read = row.acked
+        self._extend_at = time.monotonic() + lease / 3_000_000
+
+    @property
+    def position(self) -> str:
+        """The position after the last message that was acknowledged here."""
+        return self._text(self._acked)
+
+    def read(self, limit: int = 100) -> list[Message]:
+        """The next messages, up to ``limit``, whether or not the earlier ones are acknowledged; empty: there are none yet.
+
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
+        :raises TrimmedError: messages were trimmed before they were read.
+        """
+        if time.monotonic() >= self._extend_at:
+            self.extend()
+        page = self.feed.read(self._text(self._read), limit, on_trimmed=self._on_trimmed)
+        self.skipped += page.skipped
+        self._read = Position.parse(page.position).seq
+        return page.messages
+
+    def follow(self, *, limit: int = 100, idle: float | None = None) -> Iterator[Message]:
+        """The messages one after the other, waiting for new ones; without ``idle`` it never ends.
+
+        :param limit: messages read at once.
+        :param idle: seconds without a new message after which it ends.
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
+        """
+        arguments.whole("limit", limit, 1)
+        most = None if idle is None else arguments.seconds("idle", idle) / 1_000_000
+        pause, since = _FIRST_LOOK, time.monotonic()
+        while True:
+            found = self.read(limit)
+            yield from found
+            if found:
+                pause, since = _FIRST_LOOK, time.monotonic()
+                continue
+            left = pause if most is None else since + most - time.monotonic()
+            if left <= 0:
+                return
+            self._core.database.pause(min(left, pause * random.uniform(0.5, 1.0)))
+            pause = min(2 * pause, _LONGEST_LOOK)
+
+    def ack(self, upto: Message | str, *, using: Connection | Session | None = None) -> Verdict:
+        """Acknowledge a message (or a position) and all before it. It never moves back.
+
+        :param using: a connection or session with a transaction: the cursor moves when it commits, together with the effect.
+        :return: LOST if another process has opened the cursor, or it was moved or deleted: nothing changed. Within a transaction,
+            ``.require()`` rolls the effect back.
+        :raises PositionError: it is a position of another feed.
+        """
+        seq = self._number(upto)
+        if using is None:
+            held = self._core.write(cursors.acknowledge, self._feed_id, self.name, self._version, seq, self._lease)
+        else:
+            with self._core.joined(using, "ack") as connection:
+                held = cursors.acknowledge(connection, self._core.store, self._feed_id, self.name, self._version, seq, self._lease)
+        if not held:
+            return Verdict.LOST
+        if using is None:
+            self._acked = max(self._acked, seq)
+            self._extend_at = time.monotonic() + self._lease / 3_000_000
+        return Verdict.APPLIED
+
+    def extend(self) -> None:
+        """Extend the hold by the lease, as reading does by itself.
+
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
+        """
+        if not self._core.write(cursors.extend, self._feed_id, self.name, self._version, self._lease):
+            raise LeaseLostError(
+                message=f"cursor {self.name!r} of feed {self.feed.name!r} was lost: another process has opened it, or it was moved "
+                "or deleted; what was acknowledged stays, and the next holder goes on from there"
+            )
+        self._extend_at = time.monotonic() + self._lease / 3_000_000
+
+    def close(self) -> None:
+        """End the hold; the position stays."""
+        self._core.write(cursors.release, self._feed_id, self.name, self._version)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Cursor {self.name!r} of {self.feed!r}>"
+
+    def _text(self, seq: int) -> str:
+        row = self.feed.row()
+        return str(Position(row.token, row.epoch, seq))
+
+    def _number(self, upto: Message | str) -> int:
+        if isinstance(upto, Message):
+            if upto.feed != self.feed.name:
+                raise ArgumentError(f"{upto!r} is a message of feed {upto.feed!r}, not of {self.feed.name!r}")
+            upto = upto.position
+        position = Position.parse(upto)
+        belongs(position, self.feed.row())
+        return position.seq

@@ -1,0 +1,377 @@
+"""One feed: publish messages, read them from any position, and open cursors."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from queue_db import arguments
+from queue_db.core import Core
+from queue_db.errors import ArgumentError, FeedError, TrimmedError
+from queue_db.feeds.cursor import Cursor
+from queue_db.feeds.message import CursorInfo, Message, Page
+from queue_db.feeds.position import Position, check
+from queue_db.model import from_micros
+from queue_db.store import Store
+from queue_db.store.feeds import cursors, messages, rows
+from queue_db.store.feeds.messages import MessageRow, NewMessage
+from queue_db.store.feeds.orderings import ORDERINGS, Ordering
+from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.schema import CLIENT_LENGTH, CURSOR_LENGTH, KEY_LENGTH, KIND_LENGTH
+from queue_db.verbs.new_jobs import JobBuilder
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+#: Most messages of one page, and of one chunk of ``publish_many``.
+MOST = 10_000
+
+#: Retention of a feed whose settings were never set: a week.
+KEEP_FOR = 7 * 86_400 * 1_000_000
+
+#: Most messages that retention keeps for cursors that have not acknowledged them, unless it is set.
+KEEP_UNREAD = 1_000_000
+
+# Seconds for which a feed's row is used without a look at the database.
+_FRESH = 1.0
+
+# Seconds between two trims of a feed by its publishers.
+_TRIM_EVERY = 60.0
+
+# A page with a filter looks at this many times its limit, at most.
+_SCANNED = 10
+
+_PAIR, _TRIPLE = 2, 3
+_OPTIONS = frozenset({"key", "headers"})
+
+
+class Feed:
+    """One feed. ``db.feed(name)`` returns it; it is created by the first verb that needs it.
+
+    Readers do not take messages away: any number of them read all messages, each at its own position.
+    """
+
+    def __init__(self, core: Core, name: str) -> None:
+        self.core = core
+        self.name = name
+        self._builder = JobBuilder(name, core.codec, core.max_payload)
+        self._lock = threading.Lock()
+        self._row: FeedRow | None = None
+        self._row_until = 0.0
+        self._trim_at = time.monotonic() + _TRIM_EVERY
+
+    def __repr__(self) -> str:
+        return f"<Feed {self.name!r}>"
+
+    # --- publish ----------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        client: str | None = None,
+        using: Connection | Session | None = None,
+    ) -> str | None:
+        """Publish one message; return its position, None where it has no number yet (ordering ``ranked``).
+
+        :param key: what the message is about, such as ``order-7``.
+        :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
+        :param using: a connection or session with a transaction: the message is published when it commits.
+        :raises ArgumentError: nothing was published.
+        :raises PayloadError: nothing was published.
+        """
+        positions = self.publish_many([(kind, payload, {"key": key, "headers": headers})], client=client, using=using)
+        return positions[0]
+
+    def publish_many(
+        self, messages: Iterable[Any], *, client: str | None = None, using: Connection | Session | None = None
+    ) -> list[str | None]:
+        """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
+
+        Return their positions, None where they have no number yet.
+
+        :raises ArgumentError: nothing was published.
+        :raises PayloadError: nothing was published.
+        """
+        if client is not None:
+            arguments.name("client", client, CLIENT_LENGTH)
+        stamp = self.core.headers()
+        new = [self._new(at, one, client, stamp) for at, one in enumerate(arguments.members("messages", messages, "messages"))]
+        if not new:
+            return []
+        if len(new) > MOST:
+            raise ArgumentError(f"{len(new):,} messages: at most {MOST:,} can be published at once")
+        if using is not None:
+            row = self.row()
+            with self.core.joined(using, "publish") as connection:
+                first = _publish(connection, self.core.store, row, new)
+        else:
+            row, first = self._publish(new)
+            self._after_publish(row)
+        if first is None:
+            return [None] * len(new)
+        return [str(Position(row.token, row.epoch, first + at)) for at in range(len(new))]
+
+    def _publish(self, new: Sequence[NewMessage]) -> tuple[FeedRow, int | None]:
+        row = self.row()
+        try:
+            return row, self.core.write(_publish, row, new)
+        except LookupError:
+            # It was deleted: the name stands for a new feed now.
+            self._row = None
+            row = self.row()
+            return row, self.core.write(_publish, row, new)
+
+    def _after_publish(self, row: FeedRow) -> None:
+        """Number the messages, wake the readers, and trim now and then. The messages are committed: errors are not raised."""
+        ordering = _ordering(row)
+        if ordering.ranks:
+            self.core.write(ordering.rank, row.id)
+        now = time.monotonic()
+        if now >= self._trim_at:
+            self._trim_at = now + _TRIM_EVERY
+            self.core.write(messages.trim, row)
+
+    def _new(self, at: int, item: Any, client: str | None, stamp: Mapping[str, Any] | None) -> NewMessage:
+        if not isinstance(item, tuple | list) or not 1 <= len(item) <= _TRIPLE:
+            raise ArgumentError(f"message {at}: must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
+        kind, payload, options = (*item, None, None)[:_TRIPLE]
+        options = {} if options is None else options
+        if not isinstance(options, Mapping) or set(options) - _OPTIONS:
+            raise ArgumentError(f"message {at}: its options may be key and headers, not {arguments.shown(options)}")
+        key, headers = options.get("key"), arguments.headers(options.get("headers"))
+        if stamp:
+            headers = {**stamp, **(headers or {})}
+        job = self._builder.job(kind, payload, {"headers": headers})
+        return NewMessage(
+            kind=job.kind,
+            payload=job.payload,
+            headers=job.headers,
+            message_key=None if key is None else arguments.name("key", key, KEY_LENGTH),
+            client=client,
+        )
+
+    # --- read -------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        after: str | None = None,
+        limit: int = 100,
+        *,
+        kinds: Iterable[str] | None = None,
+        client: str | None = None,
+        echo: bool = True,
+        on_trimmed: str = "raise",
+    ) -> Page:
+        """Up to ``limit`` messages after a position, in order. Nothing at or before ``page.position`` is ever published later.
+
+        :param after: a position; None: from the first message that is there.
+        :param kinds: only messages of these kinds.
+        :param client: the reader's own name, for ``echo=False``: leave out the messages that it published.
+        :param on_trimmed: ``raise``, or ``skip`` messages that retention has deleted: ``page.skipped`` has their number.
+        :raises TrimmedError: messages after the position were trimmed.
+        :raises PositionError: it is a position of another feed, database or epoch.
+        """
+        arguments.whole("limit", limit, 1, MOST)
+        wanted = _wanted(kinds, client, echo=echo)
+        if on_trimmed not in {"raise", "skip"}:
+            raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
+        position = None if after is None else Position.parse(after)
+        skipped = 0
+        try:
+            row, found = self._read(position, limit)
+        except TrimmedError as error:
+            if on_trimmed == "raise":
+                raise
+            skipped, position = error.skipped, Position.parse(error.first)
+            row, found = self._read(position, limit)
+        start = row.first_seq - 1 if position is None else position.seq
+        kept: list[Message] = []
+        last, scanned = start, 0
+        while True:
+            for one in found:
+                last = one.seq
+                if wanted(one):
+                    kept.append(self._message(row, one))
+                    if len(kept) == limit:
+                        break
+            scanned += len(found)
+            if len(kept) == limit or len(found) < limit or scanned >= _SCANNED * limit:
+                break
+            row, found = self._read(Position(row.token, row.epoch, last), limit)
+        here = Position(row.token, row.epoch, max(last, start))
+        return Page(kept, str(here), max(0, row.next_seq - 1 - here.seq), skipped)
+
+    def start(self) -> str:
+        """The position before the first message that is there."""
+        row = self.row(fresh=True)
+        return str(Position(row.token, row.epoch, row.first_seq - 1))
+
+    def end(self) -> str:
+        """The position after the last message: a reader that begins here gets what is published from now on."""
+        self.rank()
+        row = self.row(fresh=True)
+        return str(Position(row.token, row.epoch, row.next_seq - 1))
+
+    def rank(self) -> int:
+        """Number the messages that wait for it, as publishers and readers do by themselves; return how many."""
+        row, ranked = self.row(), 0
+        ordering = _ordering(row)
+        if ordering.ranks:
+            while some := self.core.write(ordering.rank, row.id):
+                ranked += some
+        return ranked
+
+    def trim(self) -> int:
+        """Delete the messages that retention does not keep; return how many. Publishers and workers do so by themselves."""
+        row, gone = self.row(fresh=True), 0
+        while some := self.core.write(messages.trim, row):
+            gone += some
+        return gone
+
+    def _read(self, position: Position | None, limit: int) -> tuple[FeedRow, list[MessageRow]]:
+        """The feed, and some messages after the position.
+
+        :raises PositionError: the feed cannot be read from there.
+        """
+        known = self.row()
+        ordering = _ordering(known)
+        after = 0 if position is None else position.seq
+        row, found = self.core.read(_page, known.id, after, limit)
+        if row is not None and len(found) < limit and ordering.ranks and self.core.write(ordering.rank, known.id):
+            row, found = self.core.read(_page, known.id, after, limit)
+        if row is None:
+            self._row = None
+            raise FeedError(f"feed {self.name!r} was deleted")
+        if position is not None:
+            check(position, row)
+        return row, found
+
+    def _message(self, row: FeedRow, one: MessageRow) -> Message:
+        return Message(self.name, str(Position(row.token, row.epoch, one.seq)), one, self.core.codec)
+
+    # --- cursors ----------------------------------------------------------------------------------------------------
+
+    def cursor(
+        self, name: str, *, start: str = "start", lease: float = 30.0, take_over: bool = False, on_trimmed: str = "raise"
+    ) -> Cursor:
+        """Open a durable cursor: one process holds it, reads on from its position, and acknowledges what it has done.
+
+        Use it in a ``with`` block, which ends the hold.
+
+        :param start: where a new cursor begins: ``start``, ``end``, or a position.
+        :param lease: seconds without a read or acknowledgement after which another process may open it.
+        :param take_over: open it although another process holds it; that one's next acknowledgement is LOST.
+        :raises CursorHeldError: another process holds it.
+        """
+        arguments.name("name", name, CURSOR_LENGTH)
+        micros = arguments.seconds("lease", lease, zero=False)
+        row = self.row()
+        begin = self._begin(start)
+        return Cursor(self, row.id, name, begin, micros, take_over=take_over, on_trimmed=on_trimmed)
+
+    def cursors(self) -> list[CursorInfo]:
+        """The cursors of this feed, by name."""
+        return infos(self.core, self.row().id)
+
+    def seek(self, name: str, position: str) -> None:
+        """Move a cursor, forwards or back; a process that holds it loses it.
+
+        :param position: ``start``, ``end`` or a position.
+        :raises FeedError: there is no such cursor.
+        :raises PositionError: the feed cannot be read from there.
+        """
+        arguments.name("name", name, CURSOR_LENGTH)
+        row, target = self.row(), self._begin(position)
+        if not self.core.write(cursors.seek, row.id, name, target):
+            raise FeedError(f"feed {self.name!r} has no cursor {name!r}")
+
+    def remove_cursor(self, name: str) -> bool:
+        """Delete a cursor, so that retention does not wait for it; False: there is none."""
+        arguments.name("name", name, CURSOR_LENGTH)
+        return self.core.write(cursors.remove, self.row().id, name)
+
+    def _begin(self, start: str) -> int:
+        if start in {"start", "end"}:
+            return Position.parse(self.start() if start == "start" else self.end()).seq
+        position = Position.parse(start)
+        check(position, self.row(fresh=True))
+        return position.seq
+
+    # --- the feed's row ---------------------------------------------------------------------------------------------
+
+    def row(self, *, fresh: bool = False) -> FeedRow:
+        """The feed's row, at most a second old; the feed is created if there is none."""
+        row = self._row
+        if row is not None and not fresh and time.monotonic() < self._row_until:
+            return row
+        return self._remember(self.core.read(rows.find, self.name) or self.core.write(rows.create, self.name, defaults(self.core)))
+
+    def _remember(self, row: FeedRow) -> FeedRow:
+        with self._lock:
+            self._row, self._row_until = row, time.monotonic() + _FRESH
+        return row
+
+
+def defaults(core: Core) -> dict[str, Any]:
+    """The settings of a new feed."""
+    return {
+        "ordering": "ranked" if core.store.dialect.served else "counter",
+        "token": secrets.token_hex(4),
+        "keep_for": KEEP_FOR,
+        "keep_unread": KEEP_UNREAD,
+    }
+
+
+def infos(core: Core, feed: int | None) -> list[CursorInfo]:
+    """The cursors of one feed, or of all."""
+    return [
+        CursorInfo(
+            feed=row.feed_name,
+            name=row.name,
+            position=str(Position(row.token, row.epoch, row.acked)),
+            behind=row.next_seq - 1 - row.acked,
+            trimmed=max(0, row.first_seq - 1 - row.acked),
+            holder=row.holder if row.until > row.now else None,
+            seen_at=from_micros(row.seen_at),
+            created_at=from_micros(row.created_at),
+        )
+        for row in core.read(cursors.every, feed)
+    ]
+
+
+def _wanted(kinds: Iterable[str] | None, client: str | None, *, echo: bool) -> Callable[[MessageRow], bool]:
+    """Whether a reader asked for a message."""
+    among = None
+    if kinds is not None:
+        among = {arguments.name("kind", kind, KIND_LENGTH) for kind in arguments.members("kinds", kinds, "names")}
+    if client is not None:
+        arguments.name("client", client, CLIENT_LENGTH)
+    elif not echo:
+        raise ArgumentError("echo=False leaves out a reader's own messages: name the reader with client=")
+    return lambda row: (among is None or row.kind in among) and (echo or row.client != client)
+
+
+def _ordering(row: FeedRow) -> Ordering:
+    ordering = ORDERINGS.get(row.ordering)
+    if ordering is None:
+        raise FeedError(f"feed {row.name!r} has the ordering {row.ordering!r}, which this version does not know")
+    return ordering
+
+
+def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> int | None:
+    return _ordering(row).append(connection, store, row.id, new)
+
+
+def _page(connection: Connection, store: Store, feed: int, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:
+    # In this order: if messages are trimmed between the two statements, the row shows it.
+    found = messages.read(connection, store, feed, after, limit)
+    return rows.by_id(connection, store, feed), found

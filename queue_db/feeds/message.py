@@ -1,0 +1,106 @@
+"""What readers of a feed get: messages, pages, and the state of feeds and cursors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from queue_db.codecs import Codec, described
+from queue_db.errors import PayloadError
+from queue_db.model import from_micros
+from queue_db.store.feeds.messages import MessageRow
+
+
+class Message:
+    """A published message. It never changes.
+
+    :ivar feed: the name of its feed.
+    :ivar position: the position after it: a text.
+    :ivar seq: its number within the feed and epoch; the numbers have no gaps.
+    :ivar key: what it is about, such as ``order-7``; None: it has none.
+    :ivar client: who published it, if the publisher named itself.
+    """
+
+    def __init__(self, feed: str, position: str, row: MessageRow, codec: Codec) -> None:
+        self.feed = feed
+        self.position = position
+        self.seq = row.seq
+        self.kind = row.kind
+        self.key = row.message_key
+        self.client = row.client
+        self._row = row
+        self._codec = codec
+
+    @cached_property
+    def payload(self) -> Any:
+        """The payload, decoded when it is first read.
+
+        :raises PayloadError: the codec cannot decode the stored text; ``payload_text`` has it as it is.
+        """
+        try:
+            return self._codec.decode(self._row.payload)
+        except Exception as error:
+            raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}") from error
+
+    @property
+    def payload_text(self) -> str:
+        """The payload as it is stored."""
+        return self._row.payload
+
+    @cached_property
+    def headers(self) -> Mapping[str, Any]:
+        """The headers; empty if it has none."""
+        return {} if self._row.headers is None else json.loads(self._row.headers)
+
+    @property
+    def published_at(self) -> datetime:
+        """When it was inserted, by the database's clock. The order of a feed is that of its numbers, not of these times."""
+        return from_micros(self._row.created_at)
+
+    def __repr__(self) -> str:
+        return f"<Message {self.feed!r} {self.seq} {self.kind!r}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some messages of a feed, in their order."""
+
+    messages: list[Message]
+    position: str  #: after the last message that was looked at; the next page begins here
+    behind: int  #: messages with a number that come after :attr:`position`
+    skipped: int = 0  #: messages that were trimmed before they were read (``on_trimmed="skip"``)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedInfo:
+    """A feed at the time of the call."""
+
+    name: str
+    ordering: str
+    messages: int  #: numbered messages that are not trimmed
+    waiting: int  #: messages without a number yet, counted up to 10,000
+    start: str  #: the position before the first message that is there
+    end: str  #: the position after the last message
+    epoch: int
+    keep_rows: int | None  #: messages
+    keep_for: float | None  #: seconds
+    keep_unread: int  #: messages kept at most for cursors that have not acknowledged them
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CursorInfo:
+    """A cursor at the time of the call."""
+
+    feed: str
+    name: str
+    position: str
+    behind: int  #: numbered messages after its position
+    trimmed: int  #: of these, how many are trimmed already
+    holder: str | None  #: the process that holds it; None: no process does
+    seen_at: datetime  #: the last time that it was opened, read or acknowledged
+    created_at: datetime

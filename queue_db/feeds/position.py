@@ -1,0 +1,82 @@
+"""Positions: where a reader of a feed stands, as a text that it can store anywhere."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from queue_db import arguments
+from queue_db.errors import ArgumentError, PositionError, TrimmedError
+from queue_db.store.feeds.rows import FeedRow
+
+_PARTS = 3
+# Digits of the highest number.
+_DIGITS = 19
+
+
+class Position(NamedTuple):
+    """After the message with number ``seq``. The text is ``token.epoch.seq``; users do not look into it."""
+
+    token: str
+    epoch: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.token}.{self.epoch}.{self.seq}"
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """The position with this text.
+
+        :raises ArgumentError: it is not the text of a position.
+        """
+        if isinstance(text, str):
+            token, *numbers = text.split(".")
+            if token and len(numbers) == _PARTS - 1 and all(_is_number(number) for number in numbers):
+                return cls(token, int(numbers[0]), int(numbers[1]))
+        raise ArgumentError(
+            f"position={arguments.shown(text)}: must be a position that the feed returned (page.position, message.position)"
+        )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+
+
+def belongs(position: Position, row: FeedRow) -> None:
+    """Refuse a position of another feed, database or epoch.
+
+    :raises PositionError: it is one.
+    """
+    name = f"feed {row.name!r}"
+    if position.token != row.token:
+        raise PositionError(f"position {position} is of another feed or another database, not of {name}")
+    if position.epoch != row.epoch:
+        raise PositionError(
+            f"position {position} is of epoch {position.epoch}, {name} is at {row.epoch}: it was purged, or its database was "
+            f"restored from a backup, so the messages after this position are unknown. Start again at feed.start() or feed.end()"
+        )
+
+
+def check(position: Position, row: FeedRow) -> None:
+    """Refuse a position from which this feed cannot be read without a gap or a repetition.
+
+    :param row: read after the messages that follow the position.
+    :raises TrimmedError: messages after it are trimmed.
+    :raises PositionError: :func:`belongs`, or a restored database does not have the position.
+    """
+    belongs(position, row)
+    name = f"feed {row.name!r}"
+    if position.seq >= row.next_seq:
+        raise PositionError(
+            f"position {position} is ahead of {name}, whose last message has number {row.next_seq - 1}: its database was restored "
+            "from a backup. Call db.feeds.restored() once, then start again at feed.start() or feed.end()"
+        )
+    if position.seq < row.first_seq - 1:
+        first = str(position._replace(seq=row.first_seq - 1))
+        skipped = row.first_seq - 1 - position.seq
+        raise TrimmedError(
+            f"{skipped:,} messages of {name} after position {position} were trimmed by its retention before they were read; "
+            f'{first} is the first position that is complete (on_trimmed="skip" goes on from there)',
+            skipped=skipped,
+            first=first,
+        )

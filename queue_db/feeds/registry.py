@@ -1,0 +1,117 @@
+"""``db.feeds``: the feeds of one database: list, settings, purge, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queue_db import arguments
+from queue_db.core import Core
+from queue_db.errors import ArgumentError, FeedError
+from queue_db.feeds.feed import defaults, infos
+from queue_db.feeds.message import CursorInfo, FeedInfo
+from queue_db.feeds.position import Position
+from queue_db.model import from_micros
+from queue_db.store.feeds import rows
+from queue_db.store.feeds.orderings import ORDERINGS
+from queue_db.store.schema import FEED_LENGTH
+
+_MOST_ROWS = 2**53
+
+#: The class below has a method called ``list``.
+Infos = list[CursorInfo]
+
+
+class Feeds:
+    """The feeds of one database. They are created by their first use; :meth:`set` creates one with other settings."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def list(self) -> list[FeedInfo]:
+        """All feeds by name."""
+        return [
+            FeedInfo(
+                name=row.name,
+                ordering=row.ordering,
+                messages=row.next_seq - row.first_seq,
+                waiting=waiting,
+                start=str(Position(row.token, row.epoch, row.first_seq - 1)),
+                end=str(Position(row.token, row.epoch, row.next_seq - 1)),
+                epoch=row.epoch,
+                keep_rows=row.keep_rows,
+                keep_for=None if row.keep_for is None else row.keep_for / 1_000_000,
+                keep_unread=row.keep_unread,
+                created_at=from_micros(row.created_at),
+            )
+            for row, waiting in self._core.read(rows.every)
+        ]
+
+    def set(
+        self,
+        name: str,
+        *,
+        ordering: str | None = None,
+        keep_for: float | None = None,
+        keep_rows: int | None = None,
+        keep_unread: int | None = None,
+    ) -> None:
+        """Create the feed with these settings, or change them. What is None stays as it is.
+
+        :param ordering: ``ranked`` (default on servers): publishers never wait for each other, and messages get their numbers
+            right after the commit. ``counter`` (default on SQLite): publishers of the feed wait for each other's commit. Only a
+            new feed takes it.
+        :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
+        :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
+        :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
+            feed; 0: retention does not wait for cursors.
+        :raises FeedError: the feed exists and has another ordering.
+        """
+        arguments.name("feed", name, FEED_LENGTH)
+        if ordering is not None and ordering not in ORDERINGS:
+            raise ArgumentError(f"ordering={arguments.shown(ordering)}: must be {' or '.join(sorted(ORDERINGS))}")
+        values: dict[str, Any] = {}
+        if keep_for is not None:
+            values["keep_for"] = arguments.seconds("keep_for", keep_for) or None
+        if keep_rows is not None:
+            values["keep_rows"] = arguments.whole("keep_rows", keep_rows, 0, _MOST_ROWS) or None
+        if keep_unread is not None:
+            values["keep_unread"] = arguments.whole("keep_unread", keep_unread, 0, _MOST_ROWS)
+        new = defaults(self._core) | values
+        if ordering is not None:
+            new["ordering"] = ordering
+        row = self._core.write(rows.create, name, new)
+        if ordering is not None and row.ordering != ordering:
+            raise FeedError(f"feed {name!r} has the ordering {row.ordering!r}, which cannot be changed: use a feed of another name")
+        if values:
+            self._core.write(rows.change, name, values)
+
+    def cursors(self) -> Infos:
+        """The cursors of all feeds, by feed and name."""
+        return infos(self._core, None)
+
+    def purge(self, name: str) -> int:
+        """Delete all messages of a feed; return how many. Cursors go on after them; other positions are refused from then on.
+
+        :raises FeedError: there is no such feed.
+        """
+        arguments.name("feed", name, FEED_LENGTH)
+        gone = self._core.write(rows.purge, name)
+        if gone is None:
+            raise FeedError(f"there is no feed {name!r}")
+        return gone
+
+    def delete(self, name: str) -> bool:
+        """Delete a feed with its messages and cursors; False: there is none.
+
+        Messages that other processes publish within the next second may be lost with it.
+        """
+        arguments.name("feed", name, FEED_LENGTH)
+        return self._core.write(rows.remove, name)
+
+    def restored(self) -> int:
+        """Call this once after the database was restored from a backup: positions handed out before are refused, with an error.
+
+        Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
+        Return the number of feeds.
+        """
+        return self._core.write(rows.raise_epochs)

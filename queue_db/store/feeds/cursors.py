@@ -1,0 +1,103 @@
+"""Cursors: durable positions with one holder, fenced by a version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, case, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.dialects.clock import moment
+from queue_db.dialects.transactions import savepoint
+from queue_db.store.base import Store
+
+
+def take(
+    connection: Connection, store: Store, feed: int, name: str, *, holder: str, lease: int, start: int, force: bool
+) -> tuple[Row[Any], bool]:
+    """Open a cursor for ``holder``, for ``lease`` microseconds; a new one begins after ``start``.
+
+    Return its row, and whether it was taken: False: another holder has it.
+    """
+    cursors = store.tables.feeds.cursors
+    store.dialect.begin(connection)
+    row = _locked(connection, store, feed, name)
+    if row is None:
+        fresh = {"feed": feed, "name": name, "acked": start, "created_at": moment(store.clock is not None)}
+        try:
+            with savepoint(connection):
+                connection.execute(insert(cursors).values(fresh), store.time())
+        except IntegrityError:
+            pass  # another process has created it meanwhile
+        row = _locked(connection, store, feed, name)
+        assert row is not None  # noqa: S101 - it is there, and locked
+    now = store.read_clock(connection)
+    if row.holder is not None and row.until > now and not force:
+        return row, False
+    values = {"version": row.version + 1, "holder": holder, "until": now + lease, "seen_at": now}
+    connection.execute(update(cursors).where(_is(store, feed, name)).values(values))
+    return connection.execute(select(cursors).where(_is(store, feed, name))).one(), True
+
+
+def acknowledge(connection: Connection, store: Store, feed: int, name: str, version: int, seq: int, lease: int) -> bool:
+    """Move the cursor to ``seq``, never back, and extend the hold; False: another holder has opened it, or it is gone."""
+    cursors = store.tables.feeds.cursors
+    now = moment(store.clock is not None)
+    values = {
+        "acked": case((cursors.c.acked < seq, seq), else_=cursors.c.acked),
+        "seen_at": now,
+        "until": now + lease,
+    }
+    held = update(cursors).where(_is(store, feed, name), cursors.c.version == version).values(values)
+    return bool(connection.execute(held, store.time()).rowcount)
+
+
+def extend(connection: Connection, store: Store, feed: int, name: str, version: int, lease: int) -> bool:
+    """Extend the hold; False: another holder has opened the cursor, or it is gone."""
+    return acknowledge(connection, store, feed, name, version, -1, lease)
+
+
+def release(connection: Connection, store: Store, feed: int, name: str, version: int) -> bool:
+    """End the hold; the position stays."""
+    cursors = store.tables.feeds.cursors
+    mine = and_(_is(store, feed, name), cursors.c.version == version)
+    return bool(connection.execute(update(cursors).where(mine).values(version=version + 1, holder=None, until=0)).rowcount)
+
+
+def seek(connection: Connection, store: Store, feed: int, name: str, seq: int) -> bool:
+    """Move a cursor to ``seq``, forwards or back; its holder is fenced off. False: there is no such cursor."""
+    cursors = store.tables.feeds.cursors
+    values = {"acked": seq, "version": cursors.c.version + 1, "holder": None, "until": 0}
+    return bool(connection.execute(update(cursors).where(_is(store, feed, name)).values(values)).rowcount)
+
+
+def remove(connection: Connection, store: Store, feed: int, name: str) -> bool:
+    """Delete a cursor; False: there is none."""
+    return bool(connection.execute(delete(store.tables.feeds.cursors).where(_is(store, feed, name))).rowcount)
+
+
+def every(connection: Connection, store: Store, feed: int | None) -> list[Row[Any]]:
+    """The cursors of one feed or of all, by feed and name, with the feed's columns and the time."""
+    cursors, feeds = store.tables.feeds.cursors, store.tables.feeds.feeds
+    query = select(
+        *(cursors.c[name] for name in ("feed", "name", "acked", "holder", "until", "seen_at", "created_at")),
+        feeds.c.name.label("feed_name"),
+        feeds.c.next_seq,
+        feeds.c.first_seq,
+        feeds.c.token,
+        feeds.c.epoch,
+        moment(store.clock is not None).label("now"),
+    ).join(feeds, feeds.c.id == cursors.c.feed)
+    if feed is not None:
+        query = query.where(cursors.c.feed == feed)
+    return list(connection.execute(query.order_by(feeds.c.name, cursors.c.name), store.time()))
+
+
+def _locked(connection: Connection, store: Store, feed: int, name: str) -> Row[Any] | None:
+    query = select(store.tables.feeds.cursors).where(_is(store, feed, name))
+    return connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+
+
+def _is(store: Store, feed: int, name: str) -> Any:
+    cursors = store.tables.feeds.cursors
+    return and_(cursors.c.feed == feed, cursors.c.name == name)

@@ -1,0 +1,145 @@
+"""Messages: append with numbers, read, trim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Integer, Select, Table, Update, bindparam, case, delete, func, insert, select, update
+
+from queue_db.dialects.clock import moment
+from queue_db.store.base import Store
+from queue_db.store.feeds.rows import FeedRow
+
+#: Most messages that one call of :func:`trim` deletes.
+TRIMMED_AT_ONCE = 1000
+
+
+class NewMessage(NamedTuple):
+    """A message to publish, checked and encoded."""
+
+    kind: str
+    payload: str
+    headers: str | None
+    message_key: str | None
+    client: str | None
+
+
+class MessageRow(NamedTuple):
+    """A message of a feed."""
+
+    seq: int
+    kind: str
+    payload: str
+    headers: str | None
+    message_key: str | None
+    client: str | None
+    created_at: int
+
+
+def insert_rows(connection: Connection, store: Store, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert messages into ``table``; the database's clock sets their time."""
+    if store.clock is not None:
+        now = store.clock()
+        rows = [{**row, "created_at": now} for row in rows]
+    connection.execute(insert(table), list(rows))
+
+
+@lru_cache(maxsize=64)
+def _take_numbers(feeds: Table) -> Update:
+    return update(feeds).where(feeds.c.id == bindparam("feed")).values(next_seq=feeds.c.next_seq + bindparam("count"))
+
+
+@lru_cache(maxsize=64)
+def _numbers(feeds: Table) -> Select[Any]:
+    return select(feeds.c.next_seq, feeds.c.first_seq, feeds.c.keep_rows, feeds.c.keep_unread).where(
+        feeds.c.id == bindparam("feed")
+    )
+
+
+def append(connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> int:
+    """Give the next numbers to ``messages`` and insert them; return the first.
+
+    Publishers of the same feed wait here until this transaction ends.
+
+    :raises LookupError: the feed was deleted.
+    """
+    tables = store.tables.feeds
+    store.dialect.begin(connection)
+    if not store.dialect.execute(connection, _take_numbers(tables.feeds), {"feed": feed, "count": len(messages)}):
+        raise LookupError(feed)
+    ((next_seq, first_seq, keep_rows, keep_unread),) = store.dialect.fetch(connection, _numbers(tables.feeds), {"feed": feed})
+    first = next_seq - len(messages)
+    rows = [{"feed": feed, "seq": seq, **message._asdict()} for seq, message in enumerate(messages, first)]
+    insert_rows(connection, store, tables.messages, rows)
+    if keep_rows is not None and next_seq - first_seq > keep_rows:
+        cut(connection, store, feed, spared(connection, store, feed, next_seq - keep_rows, next_seq, keep_unread))
+    return int(first)
+
+
+@lru_cache(maxsize=64)
+def _page(messages: Table) -> Select[Any]:
+    return (
+        select(*(messages.c[name] for name in MessageRow._fields))
+        .where(messages.c.feed == bindparam("feed"), messages.c.seq > bindparam("after"))
+        .order_by(messages.c.seq)
+        .limit(bindparam("limit", type_=Integer))
+    )
+
+
+def read(connection: Connection, store: Store, feed: int, after: int, limit: int) -> list[MessageRow]:
+    """Up to ``limit`` messages with numbers above ``after``, by number."""
+    values = {"feed": feed, "after": after, "limit": limit}
+    return [MessageRow(*row) for row in store.dialect.fetch(connection, _page(store.tables.feeds.messages), values)]
+
+
+def trim(connection: Connection, store: Store, row: FeedRow) -> int:
+    """Delete the oldest messages that the feed's retention does not keep, at most :data:`TRIMMED_AT_ONCE`; return how many."""
+    feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
+    if row.keep_rows is None and row.keep_for is None:
+        return 0
+    store.dialect.begin(connection)
+    query = select(*(feeds.c[name] for name in FeedRow._fields)).where(feeds.c.id == row.id)
+    found = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    if found is None:
+        return 0
+    row = FeedRow(*found)
+    end = row.first_seq
+    if row.keep_rows is not None:
+        end = max(end, row.next_seq - row.keep_rows)
+    if row.keep_for is not None:
+        # Numbers follow the order of commits, not of creation: the first message that is young enough ends the cut.
+        oldest = (
+            select(messages.c.seq, messages.c.created_at)
+            .where(messages.c.feed == row.id, messages.c.seq >= row.first_seq)
+            .order_by(messages.c.seq)
+            .limit(TRIMMED_AT_ONCE)
+            .subquery()
+        )
+        now = moment(store.clock is not None)
+        kept = select(
+            func.min(case((oldest.c.created_at >= now - row.keep_for, oldest.c.seq))), func.max(oldest.c.seq)
+        ).select_from(oldest)
+        young, last = connection.execute(kept, store.time()).one()
+        end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
+    end = min(end, row.first_seq + TRIMMED_AT_ONCE)
+    return cut(connection, store, row.id, spared(connection, store, row.id, end, row.next_seq, row.keep_unread))
+
+
+def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: int, keep_unread: int) -> int:
+    """``end``, lowered so that the last ``keep_unread`` messages stay that a cursor has not acknowledged."""
+    if not keep_unread:
+        return end
+    cursors = store.tables.feeds.cursors
+    slowest = connection.execute(select(func.min(cursors.c.acked)).where(cursors.c.feed == feed)).scalar()
+    return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
+
+
+def cut(connection: Connection, store: Store, feed: int, end: int) -> int:
+    """Delete the messages with numbers below ``end``; return how many. The caller holds the feed's row."""
+    feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
+    gone = connection.execute(delete(messages).where(messages.c.feed == feed, messages.c.seq < end)).rowcount
+    if gone:
+        connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))
+    return gone

@@ -1,0 +1,63 @@
+"""How messages get their numbers: one object for each ordering, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from queue_db.store.base import Store
+from queue_db.store.feeds import messages, ranking
+from queue_db.store.feeds.messages import NewMessage
+
+
+class Ordering(Protocol):
+    """One way to give numbers. What a reader relies on: a number is visible only after all lower ones of its feed are."""
+
+    name: str
+
+    #: Whether messages may wait without a number, for :meth:`rank`.
+    ranks: bool
+
+    def append(self, connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> int | None:
+        """Add messages; return the number of the first, None where it has none yet.
+
+        :raises LookupError: the feed was deleted.
+        """
+        ...
+
+    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+        """Number some messages that have no number; return how many."""
+        ...
+
+
+class Counter:
+    """A publisher takes the numbers itself: publishers of one feed wait for each other's commit."""
+
+    name = "counter"
+    ranks = False
+
+    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> int | None:
+        return messages.append(connection, store, feed, new)
+
+    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+        return 0
+
+
+class Ranked:
+    """Publishers insert into an inbox and wait for nobody; the next ranker gives the numbers."""
+
+    name = "ranked"
+    ranks = True
+
+    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> int | None:
+        ranking.append(connection, store, feed, new)
+        return None
+
+    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+        return ranking.rank(connection, store, feed)
+
+
+#: Ordering by name. A test adds its negative controls.
+ORDERINGS: dict[str, Ordering] = {ordering.name: ordering for ordering in (Counter(), Ranked())}

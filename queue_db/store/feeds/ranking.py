@@ -1,0 +1,55 @@
+"""Ranked feeds: publishers insert into the inbox, in no one's way; a ranker gives the numbers, one transaction at a time.
+
+The lock of the feed's row comes in a statement of its own. In one statement the inbox would be read as it was before the wait for
+the lock, and messages that another ranker has just moved would get a second number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from queue_db.model import Capability
+from queue_db.store.base import Store
+from queue_db.store.feeds.messages import NewMessage, cut, insert_rows, spared
+
+#: Most messages ranked in one transaction.
+RANKED_AT_ONCE = 1000
+
+_CONTENT = (*NewMessage._fields, "created_at")
+
+
+def append(connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> None:
+    """Insert ``messages`` into the inbox. Their order is the order of their numbers later."""
+    insert_rows(connection, store, store.tables.feeds.inbox, [{"feed": feed, **message._asdict()} for message in messages])
+
+
+def rank(connection: Connection, store: Store, feed: int) -> int:
+    """Give the next numbers to the messages in the inbox, by id, at most :data:`RANKED_AT_ONCE`; return how many.
+
+    0 if another transaction is ranking them.
+    """
+    tables = store.tables.feeds
+    store.dialect.begin(connection)
+    query = select(tables.feeds.c.next_seq, tables.feeds.c.first_seq, tables.feeds.c.keep_rows, tables.feeds.c.keep_unread)
+    skip = Capability.SKIP_LOCKED in store.capabilities
+    row = connection.execute(store.dialect.lock_rows(query.where(tables.feeds.c.id == feed), skip=skip)).first()
+    if row is None:
+        return 0
+    inbox, messages = tables.inbox, tables.messages
+    waiting = select(inbox.c.id).where(inbox.c.feed == feed).order_by(inbox.c.id).limit(RANKED_AT_ONCE)
+    ids = list(connection.execute(waiting).scalars())
+    if not ids:
+        return 0
+    # By primary key: InnoDB would wait for the rows of open publishers that a range passes.
+    number = {job_id: seq for seq, job_id in enumerate(ids, row.next_seq)}
+    found = connection.execute(select(inbox.c.id, *(inbox.c[name] for name in _CONTENT)).where(inbox.c.id.in_(ids))).all()
+    rows = [{"feed": feed, "seq": number[one.id], **{name: getattr(one, name) for name in _CONTENT}} for one in found]
+    connection.execute(insert(messages), rows)
+    connection.execute(delete(inbox).where(inbox.c.id.in_(ids)))
+    next_seq = row.next_seq + len(ids)
+    connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
+    if row.keep_rows is not None and next_seq - row.first_seq > row.keep_rows:
+        cut(connection, store, feed, spared(connection, store, feed, next_seq - row.keep_rows, next_seq, row.keep_unread))
+    return len(ids)

@@ -1,0 +1,129 @@
+"""The row of a feed: create, find, change, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.dialects.clock import moment
+from queue_db.dialects.transactions import savepoint
+from queue_db.store.base import Store
+
+# Most messages of an inbox that are counted.
+_COUNTED = 10_000
+
+
+class FeedRow(NamedTuple):
+    """A feed at the time of the read."""
+
+    id: int
+    name: str
+    ordering: str
+    next_seq: int
+    first_seq: int
+    epoch: int
+    token: str
+    keep_rows: int | None
+    keep_for: int | None
+    keep_unread: int
+    created_at: int
+
+
+@lru_cache(maxsize=64)
+def _by(feeds: Table, column: str) -> Select[Any]:
+    return select(*(feeds.c[name] for name in FeedRow._fields)).where(feeds.c[column] == bindparam("of"))
+
+
+def find(connection: Connection, store: Store, name: str) -> FeedRow | None:
+    """The feed with this name."""
+    found = store.dialect.fetch(connection, _by(store.tables.feeds.feeds, "name"), {"of": name})
+    return FeedRow(*found[0]) if found else None
+
+
+def by_id(connection: Connection, store: Store, feed: int) -> FeedRow | None:
+    """The feed with this id; None: it was deleted."""
+    found = store.dialect.fetch(connection, _by(store.tables.feeds.feeds, "id"), {"of": feed})
+    return FeedRow(*found[0]) if found else None
+
+
+def create(connection: Connection, store: Store, name: str, values: Mapping[str, Any]) -> FeedRow:
+    """The feed with this name; a new one with ``values`` if there is none."""
+    store.dialect.begin(connection)
+    found = find(connection, store, name)
+    if found is not None:
+        return found
+    new = {"name": name, "created_at": moment(store.clock is not None), **values}
+    try:
+        with savepoint(connection):
+            connection.execute(insert(store.tables.feeds.feeds).values(new), store.time())
+    except IntegrityError:
+        pass  # another transaction has created it; a read of the latest rows shows it, also in an old snapshot
+    row = locked(connection, store, name)
+    assert row is not None  # noqa: S101 - it is there, and locked
+    return row
+
+
+def locked(connection: Connection, store: Store, name: str) -> FeedRow | None:
+    """The row of a feed, locked until the transaction ends."""
+    feeds = store.tables.feeds.feeds
+    query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.name == name)
+    row = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    return None if row is None else FeedRow(*row)
+
+
+def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int]]:
+    """All feeds by name, each with the number of messages in its inbox, counted up to 10,000."""
+    feeds, inbox = store.tables.feeds.feeds, store.tables.feeds.inbox
+    found = [
+        FeedRow(*row) for row in connection.execute(select(*(feeds.c[name] for name in FeedRow._fields)).order_by(feeds.c.name))
+    ]
+    waiting = {}
+    for row in found:
+        some = select(inbox.c.id).where(inbox.c.feed == row.id).limit(_COUNTED).subquery()
+        waiting[row.id] = connection.execute(select(func.count()).select_from(some)).scalar_one()
+    return [(row, waiting[row.id]) for row in found]
+
+
+def change(connection: Connection, store: Store, name: str, values: Mapping[str, Any]) -> bool:
+    """Change some columns; False: there is no such feed."""
+    feeds = store.tables.feeds.feeds
+    return bool(connection.execute(update(feeds).where(feeds.c.name == name).values(values)).rowcount)
+
+
+def raise_epochs(connection: Connection, store: Store) -> int:
+    """Raise the epoch of every feed: positions handed out before are refused. Return how many feeds there are."""
+    feeds = store.tables.feeds.feeds
+    return connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
+
+
+def purge(connection: Connection, store: Store, name: str) -> int | None:
+    """Delete all messages of a feed and raise its epoch; return how many had a number. None: there is no such feed."""
+    store.dialect.begin(connection)
+    row = locked(connection, store, name)
+    if row is None:
+        return None
+    tables = store.tables.feeds
+    for table in (tables.inbox, tables.messages):
+        connection.execute(delete(table).where(table.c.feed == row.id))
+    values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
+    connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
+    behind = tables.cursors.c.acked < row.next_seq - 1
+    connection.execute(update(tables.cursors).where(tables.cursors.c.feed == row.id, behind).values(acked=row.next_seq - 1))
+    return row.next_seq - row.first_seq
+
+
+def remove(connection: Connection, store: Store, name: str) -> bool:
+    """Delete a feed with its messages and cursors; False: there is none."""
+    store.dialect.begin(connection)
+    row = locked(connection, store, name)
+    if row is None:
+        return False
+    tables = store.tables.feeds
+    for table in (tables.cursors, tables.inbox, tables.messages):
+        connection.execute(delete(table).where(table.c.feed == row.id))
+    connection.execute(delete(tables.feeds).where(tables.feeds.c.id == row.id))
+    return True

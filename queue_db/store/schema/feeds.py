@@ -1,0 +1,135 @@
+"""The tables of feeds: ordered messages, and the cursors of those who read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table, text
+
+from queue_db.dialects.clock import now_us
+from queue_db.store.schema.columns import (
+    BIG_ID,
+    CLIENT_LENGTH,
+    CURSOR_LENGTH,
+    FEED_LENGTH,
+    FEED_TOKEN_LENGTH,
+    KEY_LENGTH,
+    KIND_LENGTH,
+    LONG_TEXT,
+    MYSQL,
+    ORDERING_LENGTH,
+    WORKER_LENGTH,
+)
+
+# Each row is inserted, moved and deleted: vacuum after a fixed number of dead rows.
+POSTGRESQL_INBOX = {
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 5000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTables:
+    """The tables of feeds in one store."""
+
+    feeds: Table
+    inbox: Table
+    messages: Table
+    cursors: Table
+
+
+def feed_tables(name: str, metadata: MetaData) -> FeedTables:
+    """The tables ``name_feeds``, ``name_inbox`` …"""
+    return FeedTables(_feeds(name, metadata), _inbox(name, metadata), _messages(name, metadata), _cursors(name, metadata))
+
+
+def _feeds(name: str, metadata: MetaData) -> Table:
+    table = Table(
+        f"{name}_feeds",
+        metadata,
+        Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        Column("name", String(FEED_LENGTH), nullable=False),
+        Column("ordering", String(ORDERING_LENGTH), nullable=False),
+        # The number of the next message. Whoever gives numbers holds this row's lock until the commit.
+        Column("next_seq", BigInteger, nullable=False, server_default=text("1")),
+        # The lowest number that may still be there; all below is trimmed.
+        Column("first_seq", BigInteger, nullable=False, server_default=text("1")),
+        # Raised when messages were removed or replaced out of turn; positions of an earlier epoch are refused.
+        Column("epoch", BigInteger, nullable=False, server_default=text("1")),
+        # Random; stands in positions, so that one of another feed or database is recognized.
+        Column("token", String(FEED_TOKEN_LENGTH), nullable=False),
+        # Retention: number of messages, microseconds; NULL: no limit.
+        Column("keep_rows", BigInteger),
+        Column("keep_for", BigInteger),
+        # Most messages kept for cursors that have not acknowledged them; 0: retention does not wait for cursors.
+        Column("keep_unread", BigInteger, nullable=False, server_default=text("0")),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        sqlite_autoincrement=True,  # the id of a deleted feed is not used again
+        **MYSQL,
+    )
+    # SELECT … FROM jobs_feeds WHERE name = ?
+    Index(f"{name}_feeds_name", table.c.name, unique=True)
+    return table
+
+
+def _content() -> list[Column[object]]:
+    """The columns of a message, the same before and after it has its number."""
+    return [
+        Column("kind", String(KIND_LENGTH), nullable=False),
+        Column("payload", LONG_TEXT, nullable=False),
+        Column("headers", LONG_TEXT),
+        Column("message_key", String(KEY_LENGTH)),
+        Column("client", String(CLIENT_LENGTH)),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+    ]
+
+
+def _inbox(name: str, metadata: MetaData) -> Table:
+    """Messages without a number yet: publishers of a ranked feed only insert here."""
+    table = Table(
+        f"{name}_inbox",
+        metadata,
+        Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        Column("feed", BigInteger, nullable=False),
+        *_content(),
+        sqlite_autoincrement=True,
+        postgresql_with=POSTGRESQL_INBOX,
+        **MYSQL,
+    )
+    # Ranking: SELECT id FROM jobs_inbox WHERE feed = ? ORDER BY id LIMIT ?
+    Index(f"{name}_inbox_feed", table.c.feed, table.c.id)
+    return table
+
+
+def _messages(name: str, metadata: MetaData) -> Table:
+    """Numbered messages, never updated. The numbers of a feed have no gaps."""
+    return Table(
+        f"{name}_messages",
+        metadata,
+        Column("feed", BigInteger, primary_key=True, autoincrement=False),
+        Column("seq", BigInteger, primary_key=True, autoincrement=False),
+        *_content(),
+        postgresql_with={"autovacuum_vacuum_insert_scale_factor": 0.2},
+        **MYSQL,
+    )
+
+
+def _cursors(name: str, metadata: MetaData) -> Table:
+    """Durable positions: how far a reader has acknowledged a feed."""
+    return Table(
+        f"{name}_cursors",
+        metadata,
+        Column("feed", BigInteger, primary_key=True, autoincrement=False),
+        Column("name", String(CURSOR_LENGTH), primary_key=True),
+        # The number of the last acknowledged message.
+        Column("acked", BigInteger, nullable=False),
+        # Raised each time the cursor is opened; an earlier holder is fenced off by it.
+        Column("version", BigInteger, nullable=False, server_default=text("0")),
+        Column("holder", String(WORKER_LENGTH)),
+        # Until when the holder has it; it extends this while it reads.
+        Column("until", BigInteger, nullable=False, server_default=text("0")),
+        Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        **MYSQL,
+    )

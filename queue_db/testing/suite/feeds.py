@@ -1,0 +1,355 @@
+"""Feeds: messages in order, positions that stay true, cursors that are fenced, and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from queue_db.db import QueueDB
+from queue_db.errors import (
+    ArgumentError,
+    CursorHeldError,
+    FeedError,
+    LeaseLostError,
+    PayloadError,
+    PositionError,
+    TrimmedError,
+)
+from queue_db.feeds import Feed, Page
+from queue_db.model import Verdict
+from queue_db.testing.clock import SettableClock
+from queue_db.testing.suite.fixtures import Notes
+
+__all__ = ["TestCursors", "TestFeeds", "TestPositions", "TestRetention", "feed", "ordering"]
+
+
+@pytest.fixture(params=["counter", "ranked"])
+def ordering(request: pytest.FixtureRequest) -> str:
+    """How the feed of the test numbers its messages."""
+    return str(request.param)
+
+
+@pytest.fixture
+def feed(db: QueueDB, name: str, ordering: str) -> Iterator[Feed]:
+    """An empty feed."""
+    db.feeds.set(name, ordering=ordering)
+    yield db.feed(name)
+    for info in db.feeds.list():
+        if info.name.startswith(name):
+            db.feeds.delete(info.name)
+
+
+def payloads(page: Page) -> list[Any]:
+    """The payloads of a page."""
+    return [message.payload for message in page.messages]
+
+
+class TestFeeds:
+    """Publish and read."""
+
+    def test_a_message_is_read_as_it_was_published(self, feed: Feed, clock: SettableClock) -> None:
+        feed.publish("paid", {"order": 7}, key="order-7", headers={"trace": "00-1"}, client="shop")
+        (message,) = feed.read().messages
+        assert (message.kind, message.payload, message.key, message.client) == ("paid", {"order": 7}, "order-7", "shop")
+        assert (message.headers, message.published_at, message.feed) == ({"trace": "00-1"}, clock.now(), feed.name)
+        assert message.payload_text == '{"order":7}'
+
+    def test_every_reader_reads_every_message_in_order(self, feed: Feed, rival: QueueDB) -> None:
+        for first in range(0, 30, 3):
+            feed.publish_many([("n", number) for number in range(first, first + 3)])
+        for reader in (feed, rival.feed(feed.name)):
+            page, seen = reader.read(limit=7), []
+            while page.messages:
+                seen += payloads(page)
+                page = reader.read(page.position, limit=7)
+            assert seen == list(range(30))
+            assert page.behind == 0
+
+    def test_a_page_tells_how_much_follows(self, feed: Feed) -> None:
+        feed.publish_many([("n", number) for number in range(10)])
+        feed.rank()
+        page = feed.read(limit=4)
+        assert (payloads(page), page.behind) == ([0, 1, 2, 3], 6)
+        assert feed.read(page.messages[1].position, limit=4).messages[0].payload == 2
+
+    def test_a_position_is_returned_where_the_number_is_known(self, feed: Feed, ordering: str) -> None:
+        position = feed.publish("n", 1)
+        if ordering == "ranked":
+            assert position is None
+        else:
+            assert position == feed.read().position
+
+    def test_a_filtered_page_passes_what_it_leaves_out(self, feed: Feed) -> None:
+        feed.publish_many([("a", number) for number in range(5)], client="me")
+        feed.publish_many([("b", number) for number in range(5)])
+        page = feed.read(limit=3, kinds=["b"])
+        assert payloads(page) == [0, 1, 2]
+        assert payloads(feed.read(page.position, limit=3, kinds=["b"])) == [3, 4]
+        assert feed.read(feed.end(), kinds=["b"]).messages == []
+        mine_left_out = feed.read(client="me", echo=False)
+        assert {message.kind for message in mine_left_out.messages} == {"b"}
+        assert mine_left_out.position == feed.end()
+
+    def test_a_message_of_a_transaction_is_published_by_its_commit(self, feed: Feed, notes: Notes) -> None:
+        with notes.engine.connect() as connection:
+            feed.publish("n", "rolled back", using=connection)
+            notes.write(connection, "no")
+            connection.rollback()
+        assert feed.read().messages == []
+        with notes.engine.connect() as connection:
+            feed.publish("n", "committed", using=connection)
+            notes.write(connection, "yes")
+            connection.commit()
+        assert payloads(feed.read()) == ["committed"]
+        assert notes.read() == ["yes"]
+
+    def test_messages_are_published_all_or_none(self, feed: Feed) -> None:
+        with pytest.raises(PayloadError):
+            feed.publish_many([("n", 1), ("n", object())])
+        with pytest.raises(ArgumentError, match="message 1: its options may be key and headers"):
+            feed.publish_many([("n", 1), ("n", 2, {"keys": "k"})])
+        assert feed.publish_many([]) == []
+        assert feed.read().messages == []
+
+    def test_feeds_are_apart(self, feed: Feed, db: QueueDB) -> None:
+        other = db.feed(f"{feed.name}-other")
+        feed.publish("n", "here")
+        other.publish("n", "there")
+        assert payloads(feed.read()) == ["here"]
+        assert payloads(other.read()) == ["there"]
+
+    def test_a_deleted_feed_begins_anew(self, feed: Feed, db: QueueDB, rival: QueueDB, clock: SettableClock) -> None:
+        feed.publish("n", 1)
+        position = feed.read().position
+        assert db.feeds.delete(feed.name)
+        assert not db.feeds.delete(feed.name)
+        with pytest.raises(FeedError, match="was deleted"):
+            feed.read(position)
+        rival.feed(feed.name).publish("n", 2)
+        assert payloads(rival.feed(feed.name).read()) == [2]
+        with pytest.raises(PositionError, match="another feed or another database"):
+            rival.feed(feed.name).read(position)
+
+
+class TestPositions:
+    """A position is true for good, or it is refused."""
+
+    def test_a_position_of_another_feed_is_refused(self, feed: Feed, db: QueueDB) -> None:
+        other = db.feed(f"{feed.name}-other")
+        for one in (feed, other):
+            one.publish("n")
+        with pytest.raises(PositionError, match="another feed or another database"):
+            feed.read(other.read().position)
+
+    @pytest.mark.parametrize("garbage", ["", "1", "a.b.c", "x.1", "x.1.-1", "x.1.1.1", "x.1.٣", "x.1." + "9" * 30, 7, None])
+    def test_garbage_is_refused(self, feed: Feed, garbage: Any) -> None:
+        if garbage is not None:
+            with pytest.raises(ArgumentError, match="must be a position"):
+                feed.read(garbage)
+        with pytest.raises(ArgumentError, match="must be a position"):
+            feed.seek("cursor", garbage)
+
+    def test_a_position_ahead_of_the_feed_is_refused(self, feed: Feed) -> None:
+        feed.publish("n")
+        token, epoch, seq = feed.read().position.split(".")
+        with pytest.raises(PositionError, match=r"ahead of .* restored from a backup"):
+            feed.read(f"{token}.{epoch}.{int(seq) + 1}")
+
+    def test_a_purge_and_a_restore_end_all_positions(self, feed: Feed, db: QueueDB) -> None:
+        feed.publish_many([("n", number) for number in range(3)])
+        before = feed.read().position
+        assert db.feeds.purge(feed.name) == 3
+        with pytest.raises(PositionError, match="is of epoch 1"):
+            feed.read(before)
+        feed.publish("n", "after")
+        page = feed.read()
+        assert payloads(page) == ["after"]
+        assert db.feeds.restored() >= 1
+        with pytest.raises(PositionError, match="is of epoch 2"):
+            feed.read(page.position)
+        with pytest.raises(FeedError, match="there is no feed"):
+            db.feeds.purge(f"{feed.name}-other")
+
+    def test_the_end_is_after_all_that_was_published(self, feed: Feed) -> None:
+        assert feed.read(feed.end()).messages == []
+        feed.publish("n", 1)
+        end = feed.end()
+        feed.publish("n", 2)
+        assert payloads(feed.read(end)) == [2]
+        assert payloads(feed.read(feed.start())) == [1, 2]
+
+
+class TestRetention:
+    """What is trimmed, and what readers learn of it."""
+
+    def test_only_the_last_rows_are_kept(self, feed: Feed, db: QueueDB) -> None:
+        db.feeds.set(feed.name, keep_rows=3)
+        start = feed.start()
+        for number in range(10):
+            feed.publish("n", number)
+            assert len(feed.read().messages) <= 3
+        assert payloads(feed.read()) == [7, 8, 9]
+        with pytest.raises(TrimmedError, match="7 messages") as trimmed:
+            feed.read(start)
+        assert payloads(feed.read(trimmed.value.first)) == [7, 8, 9]
+        page = feed.read(start, on_trimmed="skip")
+        assert (payloads(page), page.skipped) == ([7, 8, 9], 7)
+
+    def test_old_messages_are_trimmed(self, feed: Feed, db: QueueDB, clock: SettableClock) -> None:
+        db.feeds.set(feed.name, keep_for=60)
+        feed.publish_many([("n", number) for number in range(3)])
+        clock.advance(40)
+        feed.publish("n", 3)
+        feed.rank()
+        assert feed.trim() == 0
+        clock.advance(30)
+        assert feed.trim() == 3
+        assert payloads(feed.read()) == [3]
+        clock.advance(90)
+        assert feed.trim() == 1
+        assert feed.read().messages == []
+        feed.publish("n", 4)
+        assert payloads(feed.read()) == [4]
+
+    def test_a_slow_cursor_keeps_its_messages_up_to_a_limit(self, feed: Feed, db: QueueDB) -> None:
+        db.feeds.set(feed.name, keep_rows=2, keep_unread=5)
+        with feed.cursor("slow") as cursor:
+            for number in range(4):
+                feed.publish("n", number)
+            assert [message.payload for message in cursor.read()] == [0, 1, 2, 3]
+            for number in range(4, 10):
+                feed.publish("n", number)
+                feed.rank()
+        assert payloads(feed.read()) == [5, 6, 7, 8, 9]
+        (info,) = feed.cursors()
+        assert (info.behind, info.trimmed) == (10, 5)
+        with feed.cursor("slow") as cursor, pytest.raises(TrimmedError):
+            cursor.read()
+        with feed.cursor("slow", on_trimmed="skip") as cursor:
+            assert [message.payload for message in cursor.read()] == [5, 6, 7, 8, 9]
+            assert cursor.skipped == 5
+        feed.remove_cursor("slow")
+        assert feed.trim() == 3
+
+    @pytest.mark.parametrize("bad", [{"keep_for": -1}, {"keep_rows": 1.5}, {"keep_unread": -1}, {"ordering": "naive"}])
+    def test_impossible_settings_are_refused(self, feed: Feed, db: QueueDB, bad: dict[str, Any]) -> None:
+        (before,) = [info for info in db.feeds.list() if info.name == feed.name]
+        with pytest.raises(ArgumentError):
+            db.feeds.set(feed.name, **bad)
+        assert before in db.feeds.list()
+
+    def test_the_ordering_of_a_feed_stays(self, feed: Feed, db: QueueDB, ordering: str) -> None:
+        with pytest.raises(FeedError, match="cannot be changed"):
+            db.feeds.set(feed.name, ordering={"counter": "ranked", "ranked": "counter"}[ordering])
+
+
+class TestCursors:
+    """One holder at a time, from a durable position."""
+
+    def test_a_cursor_goes_on_where_it_acknowledged(self, feed: Feed) -> None:
+        feed.publish_many([("n", number) for number in range(6)])
+        with feed.cursor("billing") as cursor:
+            first, second, *_ = cursor.read()
+            assert cursor.ack(second) is Verdict.APPLIED
+            assert cursor.ack(first) is Verdict.APPLIED, "it never moves back"
+        with feed.cursor("billing") as cursor:
+            assert [message.payload for message in cursor.read(limit=2)] == [2, 3]
+            assert [message.payload for message in cursor.read(limit=9)] == [4, 5]
+            assert cursor.read() == []
+        with feed.cursor("audit") as cursor:
+            assert [message.payload for message in cursor.follow(limit=4, idle=0)] == list(range(6))
+
+    def test_a_new_cursor_may_begin_at_the_end(self, feed: Feed) -> None:
+        feed.publish("n", "before")
+        with feed.cursor("late", start="end") as cursor:
+            feed.publish("n", "after")
+            assert [message.payload for message in cursor.read()] == ["after"]
+
+    def test_a_held_cursor_is_not_opened_until_its_lease_ends(self, feed: Feed, rival: QueueDB, clock: SettableClock) -> None:
+        feed.publish_many([("n", number) for number in range(3)])
+        cursor = feed.cursor("billing", lease=30)
+        (first, *_) = cursor.read()
+        with pytest.raises(CursorHeldError, match="is held by first"):
+            rival.feed(feed.name).cursor("billing")
+        clock.advance(20)
+        assert cursor.ack(first)
+        clock.advance(20)
+        with pytest.raises(CursorHeldError):
+            rival.feed(feed.name).cursor("billing")
+        clock.advance(20)
+        with rival.feed(feed.name).cursor("billing") as theirs:
+            assert [message.payload for message in theirs.read()] == [1, 2]
+            assert cursor.ack(first) is Verdict.LOST
+            with pytest.raises(LeaseLostError, match="was lost"):
+                cursor.extend()
+        assert feed.cursors()[0].holder is None
+
+    def test_a_cursor_is_taken_over(self, feed: Feed, rival: QueueDB) -> None:
+        feed.publish("n")
+        ours = feed.cursor("billing")
+        (message,) = ours.read()
+        theirs = rival.feed(feed.name).cursor("billing", take_over=True)
+        assert ours.ack(message) is Verdict.LOST
+        ours.close()
+        assert feed.cursors()[0].holder == "rival", "a lost holder does not end the hold of another"
+        assert theirs.ack(message) is Verdict.APPLIED
+
+    def test_an_acknowledgement_is_part_of_the_transaction(self, feed: Feed, notes: Notes, rival: QueueDB) -> None:
+        feed.publish_many([("n", 1), ("n", 2)])
+        with feed.cursor("billing") as cursor:
+            first, second = cursor.read()
+            with notes.engine.connect() as connection:
+                assert cursor.ack(first, using=connection)
+                notes.write(connection, "rolled back")
+                connection.rollback()
+            assert feed.cursors()[0].behind == 2
+            with notes.engine.begin() as connection:
+                cursor.ack(first, using=connection).require()
+                notes.write(connection, "one")
+            assert feed.cursors()[0].behind == 1
+            rival.feed(feed.name).cursor("billing", take_over=True)
+            with notes.engine.connect() as connection:
+                notes.write(connection, "lost")
+                with pytest.raises(LeaseLostError):
+                    cursor.ack(second, using=connection).require()
+                connection.rollback()
+        assert notes.read() == ["one"]
+
+    def test_a_cursor_is_moved(self, feed: Feed) -> None:
+        feed.publish_many([("n", number) for number in range(4)])
+        with feed.cursor("billing") as cursor:
+            (*_, last) = cursor.read()
+            cursor.ack(last)
+            feed.seek("billing", "start")
+            assert cursor.ack(last) is Verdict.LOST
+        with feed.cursor("billing") as cursor:
+            assert len(cursor.read()) == 4
+        feed.seek("billing", last.position)
+        assert feed.cursors()[0].position == last.position
+        with pytest.raises(FeedError, match="has no cursor 'other'"):
+            feed.seek("other", "end")
+        assert feed.remove_cursor("billing")
+        assert not feed.remove_cursor("billing")
+
+    def test_what_is_seen_of_it(self, feed: Feed, db: QueueDB, clock: SettableClock) -> None:
+        feed.publish("n")
+        began = clock.now()
+        with feed.cursor("billing") as cursor:
+            clock.advance(5)
+            (message,) = cursor.read()
+            cursor.ack(message)
+            (info,) = feed.cursors()
+            assert (info.feed, info.name, info.holder, info.behind) == (feed.name, "billing", "first", 0)
+            assert (info.created_at, info.seen_at) == (began, began + timedelta(seconds=5))
+        assert [one.name for one in db.feeds.cursors() if one.feed == feed.name] == ["billing"]
+
+    def test_a_message_of_another_feed_is_not_acknowledged(self, feed: Feed, db: QueueDB) -> None:
+        other = db.feed(f"{feed.name}-other")
+        other.publish("n")
+        with feed.cursor("billing") as cursor, pytest.raises(ArgumentError, match="is a message of feed"):
+            cursor.ack(other.read().messages[0])
+        with feed.cursor("billing") as cursor, pytest.raises(PositionError, match="another feed"):
+            cursor.ack(other.end())

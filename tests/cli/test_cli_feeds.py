@@ -1,0 +1,87 @@
+"""Feeds and cursors from the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def feed(db, name):
+    """A feed with three messages."""
+    feed = db.feed(name)
+    feed.publish_many([("n", {"number": number}, {"key": f"order-{number}"}) for number in range(3)])
+    return feed
+
+
+def test_what_is_published_is_read_in_order(ask, name):
+    first = ask("feeds", "publish", name, "paid", '{"order": 7}', "--key", "order-7", "--json").record
+    ask("feeds", "publish", name, "shipped")
+    paid, shipped = ask("feeds", "read", name, "--json").records
+    assert (paid["kind"], paid["payload"], paid["key"], paid["position"]) == ("paid", {"order": 7}, "order-7", first["end"])
+    assert ask("feeds", "read", name, "--after", first["end"], "--json").records == [shipped]
+    limited = ask("feeds", "read", name, "--limit", "1")
+    assert "paid [order-7]" in limited.out
+    assert f"1 more after {first['end']}" in limited.err
+
+
+def test_feeds_are_listed_with_their_settings(ask, feed):
+    ask("feeds", "set", feed.name, "--keep-rows", "2", "--keep-for", "0", "--keep-unread", "0")
+    found = next(one for one in ask("feeds", "list", "--json").records if one["name"] == feed.name)
+    assert (found["keep_rows"], found["keep_for"], found["keep_unread"], found["messages"] + found["waiting"]) == (2, None, 0, 3)
+    feed.rank()
+    assert ask("feeds", "trim", feed.name, "--json").record["trimmed"] in {0, 1}, "ranking may have trimmed it"
+    assert [one["payload"]["number"] for one in ask("feeds", "read", feed.name, "--json").records] == [1, 2]
+    assert any(feed.name in line for line in ask("feeds", "list").out.splitlines())
+
+
+def test_a_mistyped_name_creates_nothing(ask, db, name):
+    before = db.feeds.list()
+    for command in (("feeds", "read"), ("feeds", "tail"), ("feeds", "trim"), ("feeds", "purge", "--yes")):
+        assert "there is no feed" in ask(*command, name, status=1).err
+    assert db.feeds.list() == before
+
+
+def test_all_messages_are_deleted_when_confirmed(ask, feed):
+    assert "--yes" in ask("feeds", "purge", feed.name, status=2).err
+    assert len(feed.read().messages) == 3
+    assert ask("feeds", "purge", feed.name, "--yes", "--json").record == {"feed": feed.name, "purged": 3}
+    assert feed.read().messages == []
+
+
+def test_impossible_values_are_refused(ask, feed):
+    assert "is not JSON" in ask("feeds", "publish", feed.name, "n", "{", status=2).err
+    assert "must be a position" in ask("feeds", "read", feed.name, "--after", "7", status=2).err
+    assert "must be counter or ranked" in ask("feeds", "set", feed.name, "--ordering", "naive", status=2).err
+
+
+def test_cursors_are_listed_moved_and_removed(ask, feed):
+    with feed.cursor("billing") as cursor:
+        first, *_ = cursor.read()
+        cursor.ack(first)
+        (found,) = [one for one in ask("cursors", "list", "--json").records if one["feed"] == feed.name]
+        assert (found["name"], found["behind"], found["position"]) == ("billing", 2, first.position)
+        assert found["holder"] in ask("cursors", "list").out
+        ask("cursors", "seek", feed.name, "billing", "end")
+        assert not cursor.ack(first)
+    assert feed.cursors()[0].behind == 0
+    assert "has no cursor" in ask("cursors", "seek", feed.name, "other", "end", status=1).err
+    assert ask("cursors", "remove", feed.name, "billing", "--json").record["state"] == "removed"
+    assert ask("cursors", "remove", feed.name, "billing", "--json").record["state"] == "not found"
+
+
+def test_a_tail_prints_new_messages_until_it_is_interrupted(url, feed):
+    start = feed.start()
+    command = [sys.executable, "-m", "queue_db", "feeds", "tail", feed.name, "--after", start, "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "QUEUE_DB_URL": url, "PYTHONUNBUFFERED": "1"}
+    ) as tail:
+        numbers = [json.loads(tail.stdout.readline())["payload"]["number"] for _ in range(3)]
+        feed.publish("n", {"number": 3})
+        numbers.append(json.loads(tail.stdout.readline())["payload"]["number"])
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(60) == 0
+    assert numbers == [0, 1, 2, 3]
