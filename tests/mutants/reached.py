@@ -11,8 +11,8 @@ import json
 import re
 import sys
 import threading
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,9 @@ import pytest
 from tests.mutants.mutate import Mutant
 
 _Lines = set[int]
+
+# Files whose tests are run before those of all others.
+_FILES = 3
 
 
 class Recorder:
@@ -145,6 +148,13 @@ class Reached:
                 return self._within(budget, mask, kind)
         return []
 
+    def about(self, chosen: Sequence[str]) -> list[str]:
+        """Those of a few files: of the files most of whose tests are chosen. They are likely to fail, and soon collected."""
+        sizes = Counter(map(_file_of, (nodeid for nodeid, _ in self._tests)))
+        share = {file: count / sizes[file] for file, count in Counter(map(_file_of, chosen)).items() if sizes[file]}
+        files = sorted(share, key=lambda file: -share[file])[:_FILES]
+        return [nodeid for nodeid in chosen if _file_of(nodeid) in files]
+
     def reaches(self, mutant: Mutant) -> bool:
         """Whether a test reaches the changed line, as far as that can be seen: what runs at import counts as reached."""
         masks = self._masks.get(mutant.path, {})
@@ -180,6 +190,10 @@ class Reached:
                 together += seconds
                 chosen.append(nodeid)
         return chosen
+
+
+def _file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def is_on(kind: str, nodeid: str) -> bool:

@@ -289,6 +289,20 @@ def test_shares_add_up_to_the_limit(queue, db):
     assert take("c", 9) is None
 
 
+def test_each_queue_has_shares_of_its_own(queue, db, name):
+    other = db.queue(f"{name}-other")
+    for one in (queue, other):
+        one.limit(concurrency=3)
+
+    def take(one: Queue, worker: str, wanted: int) -> int | None:
+        return db.core.write(controls.take_share, one.name, worker, wanted, 10_000_000)
+
+    assert [take(one, "a", 2) for one in (queue, other)] == [2, 2]
+    assert [take(one, "b", 2) for one in (queue, other)] == [1, 1]
+    assert take(queue, "a", 0) == 0
+    assert [take(one, "b", 3) for one in (queue, other)] == [3, 1]
+
+
 def test_two_workers_that_ask_at_once_do_not_get_more_than_there_is(queue, open_db):
     queue.limit(concurrency=10)
     barrier = threading.Barrier(4, timeout=PATIENCE)
