@@ -125,6 +125,8 @@ class Recorder:
             columns = [("value", Integer())]
         if _single(readable):
             rows = 1
+        if re.match(r"INSERT\b.*\bVALUES\b", text, re.DOTALL):
+            rows = min(rows, 1 + text.count("), ("))  # one statement of several
         names = [name for name, _ in columns]
         return names, [tuple(self._value(name, kind, row) for name, kind in columns) for row in range(rows)], rows
 

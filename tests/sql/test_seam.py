@@ -127,8 +127,7 @@ def test_a_claim_has_a_short_way_to_the_drivers_cursor(kind: str, queue: Queue, 
     for way in claims:
         assert len(own(way)) <= FRAMES, own(way)
         # The statement is compiled once and kept: SQLAlchemy has no part in sending it.
-        # Where a dialect does not commit each statement by itself, SQLAlchemy begins a transaction: `autocommits` and `prepare`.
-        assert foreign(way) == [], foreign(way)
+        assert foreign(way) == [], f"{foreign(way)}: if SQLAlchemy begins a transaction, the dialect lacks `autocommits`"
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
