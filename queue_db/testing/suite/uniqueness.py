@@ -205,17 +205,23 @@ class TestUniqueFor:
         queue.enqueue("mail", unique_key="k", unique_for=60)
         assert queue.db.queue(f"{queue.name}-other").enqueue("mail", unique_key="k", unique_for=60) is not None
 
-    def test_expired_keys_are_pruned(self, queue: Queue, clock: SettableClock) -> None:
-        queue.enqueue("mail", unique_key="k", unique_for=60)
+    def test_expired_keys_are_pruned_and_no_others(self, queue: Queue, clock: SettableClock) -> None:
         windows = queue.db.store.tables.windows
-        mine = windows.select().where(windows.c.queue == queue.name)
-        queue.db.prune()
-        with queue.db.database.engine.connect() as connection:
-            assert len(connection.execute(mine).all()) == 1
-        clock.advance(61)
-        queue.db.prune()
-        with queue.db.database.engine.connect() as connection:
-            assert connection.execute(mine).all() == []
+        mine = windows.select().where(windows.c.queue.in_([queue.name, f"{queue.name}-other"]))
+
+        def keys() -> list[tuple[str, str]]:
+            queue.db.prune()
+            with queue.db.database.engine.connect() as connection:
+                return sorted((row.queue.removeprefix(queue.name), row.unique_key) for row in connection.execute(mine))
+
+        queue.enqueue("mail", unique_key="k", unique_for=60)
+        queue.enqueue("mail", unique_key="longer", unique_for=90)
+        queue.db.queue(f"{queue.name}-other").enqueue("mail", unique_key="k", unique_for=90)
+        assert keys() == [("", "k"), ("", "longer"), ("-other", "k")]
+        clock.advance(60)
+        assert keys() == [("", "longer"), ("-other", "k")]
+        clock.advance(30)
+        assert keys() == []
 
     def test_it_needs_a_key_and_cannot_replace(self, queue: Queue) -> None:
         with pytest.raises(ArgumentError, match="unique_key"):
