@@ -88,7 +88,7 @@ class AsyncFeed:
         return await run(self._sync.rank)
 
     async def trim(self) -> int:
-        """Delete the messages that retention does not keep; return how many. Publishers and workers do so by themselves."""
+        """Delete the messages that retention does not keep; return how many. Publishers do so once a minute."""
         return await run(self._sync.trim)
 
     async def cursor(

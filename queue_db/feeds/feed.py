@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.core import Core
-from queue_db.errors import ArgumentError, FeedError, TrimmedError
+from queue_db.core import ONCE, Core, Run
+from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import CursorInfo, Message, Page
 from queue_db.feeds.position import Position, check
@@ -28,6 +29,8 @@ from queue_db.verbs.new_jobs import JobBuilder
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+log = logging.getLogger("queue_db.feeds")
+
 #: Most messages of one page, and of one chunk of ``publish_many``.
 MOST = 10_000
 
@@ -36,6 +39,9 @@ KEEP_FOR = 7 * 86_400 * 1_000_000
 
 #: Most messages that retention keeps for cursors that have not acknowledged them, unless it is set.
 KEEP_UNREAD = 1_000_000
+
+# One try: another reader or publisher ranks next. A look at the inbox comes before a transaction begins.
+_RANK = Run(attempts=1, direct=True)
 
 # Seconds for which a feed's row is used without a look at the database.
 _FRESH = 1.0
@@ -131,14 +137,23 @@ class Feed:
             return row, self.core.write(_publish, row, new)
 
     def _after_publish(self, row: FeedRow) -> None:
-        """Number the messages, wake the readers, and trim now and then. The messages are committed: errors are not raised."""
+        """Number the messages, and trim now and then. The messages are committed: an error is logged and not raised."""
+        try:
+            self._rank_once(row)
+            now = time.monotonic()
+            if now >= self._trim_at:
+                self._trim_at = now + _TRIM_EVERY
+                self.core.run(ONCE, messages.trim, row)
+        except StorageError as error:
+            log.warning(
+                "feed %r: messages were published, but not numbered or trimmed; the next reader or publisher does it: %s",
+                self.name,
+                error,
+            )
+
+    def _rank_once(self, row: FeedRow) -> int:
         ordering = _ordering(row)
-        if ordering.ranks:
-            self.core.write(ordering.rank, row.id)
-        now = time.monotonic()
-        if now >= self._trim_at:
-            self._trim_at = now + _TRIM_EVERY
-            self.core.write(messages.trim, row)
+        return self.core.run(_RANK, ordering.rank, row.id) if ordering.ranks else 0
 
     def _new(self, at: int, item: Any, client: str | None, stamp: Mapping[str, Any] | None) -> NewMessage:
         if not isinstance(item, tuple | list) or not 1 <= len(item) <= _TRIPLE:
@@ -231,7 +246,7 @@ class Feed:
         return ranked
 
     def trim(self) -> int:
-        """Delete the messages that retention does not keep; return how many. Publishers and workers do so by themselves."""
+        """Delete the messages that retention does not keep; return how many. Publishers do so once a minute."""
         row, gone = self.row(fresh=True), 0
         while some := self.core.write(messages.trim, row):
             gone += some
@@ -243,11 +258,17 @@ class Feed:
         :raises PositionError: the feed cannot be read from there.
         """
         known = self.row()
-        ordering = _ordering(known)
         after = 0 if position is None else position.seq
         row, found = self.core.read(_page, known.id, after, limit)
-        if row is not None and len(found) < limit and ordering.ranks and self.core.write(ordering.rank, known.id):
-            row, found = self.core.read(_page, known.id, after, limit)
+        if row is not None and len(found) < limit:
+            try:
+                ranked = self._rank_once(known)
+            except TransientStorageError as error:
+                # What has a number can be read all the same.
+                log.debug("feed %r: not numbered: %s", self.name, error)
+            else:
+                if ranked:
+                    row, found = self.core.read(_page, known.id, after, limit)
         if row is None:
             self._row = None
             raise FeedError(f"feed {self.name!r} was deleted")

@@ -7,8 +7,10 @@ the lock, and messages that another ranker has just moved would get a second num
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, insert, select, update
 
 from queue_db.model import Capability
 from queue_db.store.base import Store
@@ -25,12 +27,19 @@ def append(connection: Connection, store: Store, feed: int, messages: Sequence[N
     insert_rows(connection, store, store.tables.feeds.inbox, [{"feed": feed, **message._asdict()} for message in messages])
 
 
+@lru_cache(maxsize=64)
+def _waiting(inbox: Table) -> Select[Any]:
+    return select(inbox.c.id).where(inbox.c.feed == bindparam("feed")).limit(1)
+
+
 def rank(connection: Connection, store: Store, feed: int) -> int:
     """Give the next numbers to the messages in the inbox, by id, at most :data:`RANKED_AT_ONCE`; return how many.
 
     0 if another transaction is ranking them.
     """
     tables = store.tables.feeds
+    if not store.dialect.fetch(connection, _waiting(tables.inbox), {"feed": feed}):
+        return 0
     store.dialect.begin(connection)
     query = select(tables.feeds.c.next_seq, tables.feeds.c.first_seq, tables.feeds.c.keep_rows, tables.feeds.c.keep_unread)
     skip = Capability.SKIP_LOCKED in store.capabilities

@@ -1,0 +1,40 @@
+"""A process of the kill tests: ``python -m tests.feeds.program publish|consume URL FEED NAME``; it prints a line for each step.
+
+publish: publishes ``NAME-0``, ``NAME-1`` … without end, alternately by itself and within a transaction of its own.
+consume: reads along with the cursor ``NAME`` and copies each message to ``FEED-copy``, in the transaction that acknowledges it.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+
+from queue_db import QueueDB
+
+
+def publish(db: QueueDB, name: str, who: str) -> None:
+    feed = db.feed(name)
+    for number in count():
+        text = f"{who}-{number}"
+        if number % 2:
+            with db.database.begin() as connection:
+                feed.publish("n", text, using=connection)
+        else:
+            feed.publish("n", text)
+        print(text, flush=True)
+
+
+def consume(db: QueueDB, name: str, who: str) -> None:
+    copy = db.feed(f"{name}-copy")
+    with db.feed(name).cursor(who, take_over=True) as cursor:
+        for message in cursor.follow(limit=5):
+            with db.database.begin() as connection:
+                copy.publish("n", message.payload, using=connection)
+                cursor.ack(message, using=connection).require()
+            print(message.payload, flush=True)
+
+
+if __name__ == "__main__":
+    work, url, feed, who = sys.argv[1:]
+    with QueueDB(url) as opened:
+        {"publish": publish, "consume": consume}[work](opened, feed, who)
