@@ -9,8 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from queue_db import QueueDB
 from queue_db.feeds import Feed
 
@@ -39,17 +37,10 @@ def everything(feed: Feed) -> list[tuple[int, str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("kind", "ordering"),
-    [("sqlite", "counter"), ("postgresql", "counter"), ("postgresql", "ranked"), ("mysql", "ranked"), ("mariadb", "ranked")],
-    scope="session",
-)
 def test_what_was_published_stays_and_takes_effect_once(
     ordering: str, url: str, name: str, open_db: Callable[..., QueueDB]
 ) -> None:
     db, rng = open_db(), random.Random(name)
-    db.feeds.set(name, ordering=ordering)
-    db.feeds.set(f"{name}-copy", ordering=ordering)
 
     def publishers(who: int) -> list[str]:
         return [step for life in range(LIVES) for step in live_and_die("publish", url, name, f"{who}.{life}", rng.randint(1, 20))]
