@@ -37,9 +37,7 @@ def everything(feed: Feed) -> list[tuple[int, str]]:
     return found
 
 
-def test_what_was_published_stays_and_takes_effect_once(
-    ordering: str, url: str, name: str, open_db: Callable[..., QueueDB]
-) -> None:
+def test_what_was_published_stays_and_takes_effect_once(url: str, name: str, open_db: Callable[..., QueueDB]) -> None:
     db, rng = open_db(), random.Random(name)
 
     def publishers(who: int) -> list[str]:
