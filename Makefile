@@ -9,6 +9,9 @@ KINDS ?= postgresql mysql mariadb
 WORKERS ?= 4
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1
 
+# The tests start thousands of Pythons: each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Spark needs a Java; the recipes that run Spark begin with this.
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 

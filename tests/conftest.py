@@ -23,6 +23,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_db import Queue, QueueDB
 from queue_db.testing import SettableClock
+from tests import lean_java
 from tests.databases import FILES, KINDS
 from tests.handles import Handles
 from tests.known_differences import DIFFERENCES
@@ -42,25 +43,26 @@ _DATABASE_OF = re.compile(rf"[\[-]({'|'.join(KINDS)})[\]-]")
 #: Each other file runs in one process. The longest go first: otherwise one of them runs alone at the end.
 LONGEST = (
     *_SESSION_OF,
-    "tests/conformance/test_every_combination.py",
     "tests/spark/test_spark_cluster.py",
-    "tests/migrations/test_migrate.py",
-    "tests/plans/test_bounded_plans.py",
-    "tests/races/test_claim_loses.py",
-    "tests/spark/test_spark_demo.py",
     "tests/spark/test_spark_kills.py",
-    "tests/aio/test_conformance_in_greenlets.py",
+    "tests/conformance/test_every_combination.py",
     "tests/compare/test_comparison.py",
-    "tests/properties/test_interleavings.py",
-    "tests/races/test_settle_loses.py",
     "tests/compare/test_laboratory.py",
     "tests/compare/test_benchmarks.py",
-    "tests/docs/test_docs.py",
+    "tests/migrations/test_migrate.py",
     "tests/worker/test_worker_storms.py",
+    "tests/spark/test_spark_demo.py",
+    "tests/negative/test_what_the_checks_notice.py",
+    "tests/plans/test_bounded_plans.py",
+    "tests/races/test_settle_loses.py",
+    "tests/races/test_claim_loses.py",
+    "tests/aio/test_conformance_in_greenlets.py",
+    "tests/migrations/test_jdbc.py",
+    "tests/properties/test_interleavings.py",
+    "tests/crash/test_killed_workers.py",
+    "tests/docs/test_docs.py",
     "tests/conformance/test_third_party_dialect.py",
     "tests/worker/test_worker_supervisor.py",
-    "tests/crash/test_killed_workers.py",
-    "tests/migrations/test_jdbc.py",
     "tests/conformance/test_pop.py",
 )
 
@@ -97,6 +99,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    lean_java.everywhere()
+    config.addinivalue_line("markers", "test_all: a case that others stand for; only make test-all runs it")
     # Started by nohup this process ignores hang-ups, and every program that tests start would inherit that. A handler that does
     # nothing is the same here and is not inherited.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
@@ -131,7 +135,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByUnit(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--grid") == "cut":
+        left_out = [item for item in items if item.get_closest_marker("test_all")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("test_all")]
     rank = {path: number for number, path in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
@@ -226,6 +234,12 @@ def db(open_db: Callable[..., QueueDB]) -> QueueDB:
 def queue(db: QueueDB, name: str) -> Queue:
     """An empty queue."""
     return db.queue(name)
+
+
+@pytest.fixture
+def whole_grid(pytestconfig: pytest.Config) -> bool:
+    """Whether ``make test-all`` runs."""
+    return bool(pytestconfig.getoption("--grid") == "full")
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from benchmarks.sqlite_peers import BulkDelete
 from benchmarks.steady import steady
 from queue_db.compare.laboratory import contestants
 from queue_db.compare.scratch import PREFIX
+from tests.patience import PATIENCE
 
 #: Two consumers and a producer are the largest pool.
 WORKERS = 2
@@ -58,7 +59,7 @@ def pools() -> Iterator[Pools]:
 @pytest.fixture
 def lab(kind: str, fresh_url: str, pools: Pools) -> Iterator[Lab]:
     before = places(kind, fresh_url)
-    with lab_at(fresh_url, repeat=1, scale=0.001, workers=WORKERS, limit=30.0, pools=pools) as lab:
+    with lab_at(fresh_url, repeat=1, scale=0.001, workers=WORKERS, limit=PATIENCE, pools=pools) as lab:
         yield lab
     # Other tests may run on the same server: only what is new since then, and still there, is ours.
     mine = lab.target.schema or make_url(lab.target.url).database
@@ -242,7 +243,7 @@ def test_a_signal_leaves_nothing_behind(number: int, tmp_path: Path):
         try:
             until(lambda: bool(places("sqlite", url)), run)
             os.kill(run.pid, number)
-            _, errors = run.communicate(timeout=30)
+            _, errors = run.communicate(timeout=PATIENCE)
         finally:
             run.kill()
     assert run.returncode == 130, errors
@@ -252,7 +253,7 @@ def test_a_signal_leaves_nothing_behind(number: int, tmp_path: Path):
 
 def until(condition: Callable[[], bool], run: subprocess.Popen[str]) -> None:
     """Wait for it, and for no longer than the program lives."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert run.poll() is None
         assert time.monotonic() < end

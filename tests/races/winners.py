@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
+import pytest
 from sqlalchemy import Connection
 
 from queue_db import LeasedJob, Queue
@@ -92,3 +93,6 @@ WINNERS: dict[str, Winner] = {
     "bury": _bury,
     "replace": _replace,
 }
+
+#: After a rollback the job is as it was, whatever the winner did. One that changed the row and one that deleted it stand for all.
+ROLLED_BACK = [name if name in {"extend", "complete"} else pytest.param(name, marks=pytest.mark.test_all) for name in WINNERS]
