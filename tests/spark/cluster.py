@@ -28,6 +28,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from tests.lean_java import LEAN
 from tests.servers import ServerFailed, folders
 
 START_LIMIT = 60.0
@@ -35,8 +36,6 @@ END_LIMIT = 20.0
 MARK = "QUEUE_DB_SPARK"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 SPARK_HOME = Path(pyspark.__file__).parent
-# Short-lived JVMs: half the processor time, and nothing left behind outside the folder when they are killed.
-LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 class Cluster:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark import preloaded
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 
@@ -37,7 +39,8 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(java_home: str, event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    python = str(preloaded.python_in(tmp_path_factory.mktemp("python")))
+    os.environ |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     session = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.driver.host", "127.0.0.1")
@@ -49,7 +52,6 @@ def spark(java_home: str, event_log: Path, tmp_path_factory: pytest.TempPathFact
         .config("spark.eventLog.dir", event_log.as_uri())
         .config("spark.log.level", "OFF")  # these tests kill tasks
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # half the processor time
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .getOrCreate()
     )

@@ -37,8 +37,6 @@ MODES = {
         "spark.speculation.task.duration.threshold": "1s",
     },
 }
-# Java that does not verify Spark's classes starts in three quarters of the time, and most of a round is starting.
-_QUICK = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 # Nothing of these programs is large, and the log is read when something is wrong.
 _ALWAYS = {
@@ -222,7 +220,6 @@ class World:
     def _environment(self, mode: str) -> dict[str, str]:
         ours = ("spark.driver.", "spark.ui.") if mode == "local" else ("spark.",)
         options = {name: value for name, value in self.cluster.options.items() if name.startswith(ours)}
-        options |= {name: f"{value} {_QUICK}" for name, value in options.items() if name.endswith(".extraJavaOptions")}
         options |= _ALWAYS | MODES[mode] | {f"spark.executorEnv.{hook.VARIABLE}": str(self.traps)}
         settings = [word for option in options.items() for word in ("--conf", "=".join(option))]
         return self.cluster.environment | {
