@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queue_db import Adaptive, ArgumentError, Optimistic
@@ -133,6 +133,7 @@ def drawn_from(pick: Any, window: int, limit: int, rng: random.Random) -> Candid
     st.integers(1, 1000),
     st.integers(0, 2**32),
 )
+@example("uniform", 1, 5, 0)
 def test_a_draw_stays_within_its_window(pick: Any, window: int, limit: int, seed: int) -> None:
     drawn = drawn_from(pick, window, limit, random.Random(seed))
     assert limit <= drawn.read <= window * limit
