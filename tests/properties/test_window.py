@@ -122,6 +122,20 @@ def test_the_controller_finds_the_optimum_from_what_it_sees(workers: int) -> Non
     assert mean <= 1.05 * cost(workers, optimum(workers))
 
 
+def at_rest_with_half_missed(limit: int) -> float:
+    """The window, in batches, when half of all candidates are missed whatever it is."""
+    strategy = Adaptive(cost_ratio=1500.0, max_window=10_000)
+    for _ in range(2000):
+        strategy.observe(claim_of(5, 5, limit))
+    return strategy.window("q")
+
+
+def test_the_window_of_batches_follows_what_a_batch_costs() -> None:
+    """A claim of ten costs its round trips and nine more rows, 300 each, and one more batch in the window is ten candidates."""
+    single, ten = 1500.0, (1500.0 + 9 * 300.0) / 10
+    assert at_rest_with_half_missed(1) / at_rest_with_half_missed(10) == pytest.approx(single / ten, rel=0.01)
+
+
 def drawn_from(pick: Any, window: int, limit: int, rng: random.Random) -> CandidateWindow:
     request = ClaimRequest(queue="q", limit=limit, lease=1, worker="w", token="t", ranges=())
     return candidate_window(pick, window, request, rng, Slots(rng))
