@@ -100,6 +100,7 @@ _NAMES: Values = {
     "lone surrogate": ("a\ud800", "control character"),
     "number": (7, "=7: must be a string"),
     "bytes": (b"mail", "=b'mail': must be a string"),
+    "list": (["mail"], "=['mail']: must be a string"),
 }
 
 _SPANS: Values = {
@@ -148,6 +149,7 @@ def _names() -> Iterator[Case]:
     verbs: dict[str, Callable[[World, Any], object]] = {
         "queue": lambda world, value: world.db.queue(value),
         "kind": lambda world, value: world.queue.enqueue(value),
+        "kind of a pair": lambda world, value: world.queue.enqueue_many([(value, 1)]),
         "unique_key": lambda world, value: world.queue.enqueue("k", unique_key=value),
         "group": lambda world, value: world.queue.enqueue("k", group=value),
         "worker": lambda world, value: world.open(worker=value),

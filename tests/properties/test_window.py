@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queue_db import Adaptive, ArgumentError, Optimistic
-from queue_db.model import ClaimRequest, ClaimResult
+from queue_db.model import Capability, ClaimRequest, ClaimResult
+from queue_db.store import lease
 from queue_db.store.lease import CandidateWindow, Order
 from queue_db.strategies.adaptive import best_window
 from queue_db.strategies.optimistic import Slots, candidate_window
@@ -160,6 +162,19 @@ def test_a_draw_stays_within_its_window(pick: Any, window: int, limit: int, seed
         assert (drawn.order, drawn.read) == (Order.SLICE, drawn.start + limit)
     if pick in ("geometric", "slot"):
         assert drawn.start % limit == 0
+
+
+@pytest.mark.parametrize("strategy", [Optimistic(10, "uniform"), Adaptive(rng=random.Random(1))], ids=lambda one: one.name)
+def test_every_sixteenth_claim_takes_the_head(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(500):
+        strategy.observe(claim_of(0, 1))  # the adaptive window is wide then
+    windows: list[CandidateWindow] = []
+    monkeypatch.setattr(lease, "claim", lambda connection, store, request, window: windows.append(window))
+    store: Any = SimpleNamespace(capabilities={Capability.CONCURRENT_WRITERS})
+    request = ClaimRequest(queue="q", limit=1, lease=1, worker="w", token="t", ranges=())
+    for _ in range(50):
+        strategy.claim(None, store, request)
+    assert [number for number, window in enumerate(windows, 1) if window.order is Order.HEAD] == [16, 32, 48]
 
 
 def test_a_slot_is_kept_until_much_is_lost_there() -> None:
