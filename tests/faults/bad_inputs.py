@@ -100,7 +100,7 @@ _NAMES: Values = {
     "lone surrogate": ("a\ud800", "control character"),
     "number": (7, "=7: must be a string"),
     "bytes": (b"mail", "=b'mail': must be a string"),
-    "list": (["mail"], "=['mail']: must be a string"),
+    "list": (["mail"], r"=\['mail'\]: must be a string"),
 }
 
 _SPANS: Values = {
