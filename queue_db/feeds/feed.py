@@ -116,9 +116,15 @@ class Feed:
         if len(new) > MOST:
             raise ArgumentError(f"{len(new):,} messages: at most {MOST:,} can be published at once")
         if using is not None:
-            row = self.row()
             with self.core.joined(using, "publish") as connection:
-                first = _publish(connection, self.core.store, row, new)
+                # In the same transaction: another connection could wait for it, as on SQLite.
+                row = self._known() or rows.create(connection, self.core.store, self.name, defaults(self.core))
+                try:
+                    first = _publish(connection, self.core.store, row, new)
+                except LookupError:
+                    self._row = None
+                    row = rows.create(connection, self.core.store, self.name, defaults(self.core))
+                    first = _publish(connection, self.core.store, row, new)
         else:
             row, first = self._publish(new)
             self._after_publish(row)
@@ -271,6 +277,9 @@ class Feed:
                     row, found = self.core.read(_page, known.id, after, limit)
         if row is None:
             self._row = None
+            if position is None:
+                # From the beginning of what has the name now.
+                return self._read(None, limit)
             raise FeedError(f"feed {self.name!r} was deleted")
         if position is not None:
             check(position, row)
@@ -331,10 +340,13 @@ class Feed:
 
     def row(self, *, fresh: bool = False) -> FeedRow:
         """The feed's row, at most a second old; the feed is created if there is none."""
-        row = self._row
-        if row is not None and not fresh and time.monotonic() < self._row_until:
-            return row
+        known = None if fresh else self._known()
+        if known is not None:
+            return known
         return self._remember(self.core.read(rows.find, self.name) or self.core.write(rows.create, self.name, defaults(self.core)))
+
+    def _known(self) -> FeedRow | None:
+        return self._row if time.monotonic() < self._row_until else None
 
     def _remember(self, row: FeedRow) -> FeedRow:
         with self._lock:

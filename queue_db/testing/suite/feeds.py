@@ -106,6 +106,18 @@ class TestFeeds:
         assert payloads(feed.read()) == ["committed"]
         assert notes.read() == ["yes"]
 
+    def test_a_transaction_that_has_written_can_create_a_feed(self, feed: Feed, db: QueueDB, notes: Notes) -> None:
+        other = db.feed(f"{feed.name}-other")
+        with notes.engine.connect() as connection:
+            notes.write(connection, "no")
+            other.publish("n", "rolled back", using=connection)
+            connection.rollback()
+        assert other.name not in [info.name for info in db.feeds.list()]
+        with notes.engine.begin() as connection:
+            notes.write(connection, "yes")
+            other.publish("n", "committed", using=connection)
+        assert payloads(other.read()) == ["committed"]
+
     def test_messages_are_published_all_or_none(self, feed: Feed) -> None:
         with pytest.raises(PayloadError):
             feed.publish_many([("n", 1), ("n", object())])
@@ -113,6 +125,22 @@ class TestFeeds:
             feed.publish_many([("n", 1), ("n", 2, {"keys": "k"})])
         assert feed.publish_many([]) == []
         assert feed.read().messages == []
+
+    def test_a_publisher_that_knows_a_deleted_feed_publishes_to_a_new_one(
+        self, name: str, db: QueueDB, rival: QueueDB, notes: Notes
+    ) -> None:
+        db.feeds.set(name, ordering="counter")
+        feed = db.feed(name)
+        for using in (False, True):
+            feed.publish("n", "old")
+            rival.feeds.delete(name)
+            if using:
+                with notes.engine.begin() as connection:
+                    feed.publish("n", "new", using=connection)
+            else:
+                feed.publish("n", "new")
+            assert payloads(rival.feed(name).read()) == ["new"]
+        db.feeds.delete(name)
 
     def test_feeds_are_apart(self, feed: Feed, db: QueueDB) -> None:
         other = db.feed(f"{feed.name}-other")
