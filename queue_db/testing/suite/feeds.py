@@ -129,18 +129,15 @@ class TestFeeds:
     def test_a_publisher_that_knows_a_deleted_feed_publishes_to_a_new_one(
         self, name: str, db: QueueDB, rival: QueueDB, notes: Notes
     ) -> None:
-        db.feeds.set(name, ordering="counter")
-        feed = db.feed(name)
-        for using in (False, True):
+        for suffix in ("-own", "-using"):
+            db.feeds.set(name + suffix, ordering="counter")
+            feed, theirs = db.feed(name + suffix), rival.feed(name + suffix)
             feed.publish("n", "old")
-            rival.feeds.delete(name)
-            if using:
-                with notes.engine.begin() as connection:
-                    feed.publish("n", "new", using=connection)
-            else:
-                feed.publish("n", "new")
-            assert payloads(rival.feed(name).read()) == ["new"]
-        db.feeds.delete(name)
+            rival.feeds.delete(feed.name)
+            with notes.engine.begin() as connection:
+                feed.publish("n", "new", using=connection if suffix == "-using" else None)
+            assert payloads(theirs.read()) == ["new"]
+            db.feeds.delete(feed.name)
 
     def test_feeds_are_apart(self, feed: Feed, db: QueueDB) -> None:
         other = db.feed(f"{feed.name}-other")
