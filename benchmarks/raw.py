@@ -134,6 +134,9 @@ class _Loop:
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _send(self, template: Template, pairs: Sequence[tuple[int, int]]) -> None:
+        if template.repeated:
+            self.cursor.executemany(template.text, pairs)
+            return
         text, values = template.filled(self.fill, pairs)
         self.cursor.execute(text, values)
 

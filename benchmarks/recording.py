@@ -43,6 +43,7 @@ class Spot(Enum):
     VERSION_ARRAY = "version array"
     IDS = "ids"  #: one value for each job
     PAIRS = "pairs"  #: two values for each job
+    EACH = "each"  #: the statement runs once for each job, with its id and version
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Template:
     text: str
     values: tuple[Any, ...]
     each: str = ""  #: the driver's notation of a placeholder
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it runs once for each job."""
+        return self.values == (Spot.EACH,)
 
     def filled(self, fill: Mapping[Spot, Any], pairs: Sequence[tuple[int, int]]) -> tuple[str, list[Any]]:
         """Return text and values for these jobs."""
@@ -209,6 +215,8 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
     ids, flat = [job_id for job_id, _ in pairs], [part for pair in pairs for part in pair]
     # In the first statement of a claim a time is the low-water mark, in the second the end of the lease.
     time = Spot.UNTIL if pairs else Spot.FLOOR
+    if pairs and all(isinstance(value, tuple) for value in values) and sorted(values) == list(pairs):
+        return Template(text, (Spot.EACH,), each)
     places: list[Any] = []
     at = 0
     while at < len(values):

@@ -135,23 +135,24 @@ def change(connection: Connection, text: str, arguments: tuple[Any, ...]) -> int
     return touched
 
 
-def load(connection: Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Run an INSERT for many rows and return the driver's ``lastrowid``.
+def load(connection: Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> tuple[int, int]:
+    """Run a statement for each of ``rows``; return how many rows it matched altogether, and the driver's ``lastrowid``.
 
     :raises DBAPIError: as SQLAlchemy would.
     """
     if observed(connection):
-        return int(connection.exec_driver_sql(text, list(rows)).lastrowid or 0)
+        result = connection.exec_driver_sql(text, list(rows))
+        return result.rowcount, result.lastrowid or 0
     cursor: Any = None
     try:
         cursor = connection.connection.cursor()
         cursor.executemany(text, rows)
-        last: int = cursor.lastrowid or 0
+        done: tuple[int, int] = cursor.rowcount, cursor.lastrowid or 0
         cursor.close()
     except BaseException as error:
         _failed(connection, text, cursor, error)
         raise
-    return last
+    return done
 
 
 def copy(connection: Connection, text: str, file: IO[Any]) -> int:

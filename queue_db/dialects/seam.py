@@ -116,6 +116,19 @@ class ClaimSeam:
         text, arguments = self.render(connection, statement, values)
         return direct.change(connection, text, arguments)
 
+    def execute_many(
+        self, connection: Connection, statement: Executable, names: Sequence[str], rows: Sequence[tuple[Any, ...]]
+    ) -> tuple[int, int]:
+        """:meth:`execute` for each of ``rows``, the values of ``names``; return also the driver's ``lastrowid``."""
+        transaction = transactions.own(connection)
+        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
+            named = [dict(zip(names, row, strict=True)) for row in rows]
+            result = connection.execute(statement, named)
+            return result.rowcount, result.lastrowid or 0
+        transaction.sent += 1
+        written = direct.written(statement, connection.dialect)
+        return direct.load(connection, written.text, [*map(itemgetter(*map(names.index, written.order)), rows)])
+
     def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
         """Whether kept statements go to this driver's cursor directly. Default: if it takes values by position."""
         return sql.paramstyle in direct.PARAMSTYLES
@@ -304,11 +317,5 @@ class ClaimSeam:
 
     def load(self, connection: Connection, jobs: Table, columns: Columns, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows of these columns by the driver's fastest way; return its ``lastrowid``."""
-        statement, names = insert_into(jobs, columns), new(columns)
-        transaction = transactions.own(connection)
-        if transaction is None or not self.bypasses_sqlalchemy(connection.dialect):
-            named = [dict(zip(names, row, strict=True)) for row in rows]
-            return int(connection.execute(statement, named).lastrowid or 0)
-        transaction.sent += 1
-        written = direct.written(statement, connection.dialect)
-        return direct.load(connection, written.text, [*map(itemgetter(*map(names.index, written.order)), rows)])
+        _, last = self.execute_many(connection, insert_into(jobs, columns), new(columns), rows)
+        return last

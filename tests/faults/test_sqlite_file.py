@@ -92,7 +92,7 @@ def test_a_writer_that_leaves_in_time_is_waited_for(file: Path, writer: sqlite3.
 
         @event.listens_for(db.database.engine, "before_cursor_execute")
         def leave(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-            if statement.startswith("UPDATE"):
+            if statement.startswith("INSERT"):
                 refusals.append(connection)
             if len(refusals) == 3:
                 writer.execute("COMMIT")

@@ -84,6 +84,8 @@ def stale_crowd(make_table: Callable[[], Crowd]) -> Crowd:
     with crowd.open() as db:
         # A few jobs of another queue: of a table with no row at all some servers keep no statistics.
         fill(db, "other", 20, due_in=DAY)
+        # Without an entry in an index SQLite before 3.46 takes the table for larger than it was.
+        db.queue("other").enqueue("k", unique_key="other", group="other", delay=DAY)
         planner.analyse(db)
     return crowded(crowd)
 

@@ -56,7 +56,8 @@ def test_a_million_delayed_jobs_ahead_of_ten_ready_ones_cost_nothing(crowd: Crow
     alone = f"{state} {strategy}"
     with crowd.open(strategy=Optimistic(pick="head") if strategy == "optimistic" else strategy) as db:
         seen: list[Touched] = []
-        for name in (alone, "crowd"):
+        # The first round prepares the statements, and SQLite from 3.41 on counts those steps too.
+        for name in (f"{alone} first", alone, "crowd"):
             # Due by the database's own clock: ten for the claim itself, ten more for the second look at its statements.
             fill(db, name, 20, due_in=-60)
             queue = db.queue(name)
@@ -68,7 +69,7 @@ def test_a_million_delayed_jobs_ahead_of_ten_ready_ones_cost_nothing(crowd: Crow
             # And then there is none.
             seen.append(watch(db, lambda queue=queue: queue.claim(10)))
             check(crowd, seen[-1], claim=True)
-        ready_alone, none_alone, ready_in_crowd, none_in_crowd = seen
+        ready_alone, none_alone, ready_in_crowd, none_in_crowd = seen[2:]
         assert same(kind, ready_in_crowd, ready_alone)
         assert 0 < ready_in_crowd.rows <= MOST[kind]
         assert none_in_crowd.rows <= none_alone.rows + MOST[kind] // 100

@@ -52,7 +52,8 @@ def captured(engine: Engine, table: str) -> Iterator[list[tuple[str, Any]]]:
         # A prepared statement does not name its table any more; PREPARE itself, once for a connection, touches nothing.
         named = table in statement and not statement.startswith(("EXPLAIN", "PREPARE", "DEALLOCATE"))
         if named or statement.startswith("EXECUTE"):
-            seen.append((statement, parameters))
+            # One row of many shows the plan of all.
+            seen.append((statement, parameters[0] if executemany else parameters))
 
     event.listen(engine, "before_cursor_execute", note)
     try:

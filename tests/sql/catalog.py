@@ -68,11 +68,11 @@ def _slice(limit: int) -> CandidateWindow:
 _TAKE = {
     "SELECT UPDATE": ("_candidates", "_take"),
     "SELECT UPDATE SELECT": ("_candidates", "_take", "_read_back"),
-    "UPDATE SELECT": ("", "_unseen_priorities"),
+    "INSERT SELECT": ("", "_unseen_priorities"),
 }
 _POP = {
     "WITH DELETE": ("_claim", "_delete"),
-    "UPDATE DELETE": ("_claim", "_delete"),
+    "INSERT DELETE": ("_claim", "_delete"),
     "SELECT UPDATE DELETE": ("_candidates", "_take", "_delete"),
     "SELECT UPDATE SELECT DELETE": ("_candidates", "_take", "_lock", "_delete"),
 }

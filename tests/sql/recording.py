@@ -37,7 +37,7 @@ _CONTROL = re.compile(r"\s*(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|DEALLOCATE)\
 _PREPARE = re.compile(r"(?:DEALLOCATE \w+; )?PREPARE (\w+) \(.*?\) AS ", re.DOTALL)
 
 # Frames that hand statements on.
-_CARRIERS = frozenset({"fetch", "execute", "load", "render", "begin", "_run", "change"})
+_CARRIERS = frozenset({"fetch", "execute", "execute_many", "load", "render", "begin", "_run", "change"})
 
 #: What columns answer, unless a scenario says otherwise. A callable gets the number of the row.
 ANSWERS: Mapping[str, Any] = {

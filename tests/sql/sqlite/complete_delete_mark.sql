@@ -1,6 +1,7 @@
 -- complete_delete_mark: LeasedJob.complete, removal="delete_mark"
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.settle.mark > dialects.base.ReturningDialect.update_returning
+-- Sent by: store.settle.mark > dialects.sqlite.SQLite.update_returning >
+--   dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET queue = :queue,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,

@@ -1,8 +1,11 @@
 -- complete_lock_then_delete_many_lock: Queue.complete_many, removal="lock_then_delete"
--- Also: bury_select_jobs, bury_many_select_jobs, bury_exhausted_select_jobs
+-- Also: bury_select_json_each, bury_many_select_json_each, bury_exhausted_select_json_each
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.settle.lock > dialects.sqlite.SQLite.hold
-SELECT jobs.id, jobs.version
-FROM jobs
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs));
+SELECT CAST(given . "key" AS BIGINT) AS id, given.value AS version
+FROM json_each(:of_pairs) AS given
+WHERE (
+    SELECT found.version
+    FROM jobs AS found
+    WHERE found.id = CAST(given . "key" AS BIGINT)
+) = given.value;

@@ -2,9 +2,8 @@
 -- Also: complete_lock_then_delete_many_delete, complete_grouped_delete_jobs, bury_delete_jobs, bury_many_delete_jobs,
 --   bury_exhausted_delete_jobs, pop_fast_path_many_delete, pop_fast_path_slice_many_delete,
 --   pop_fast_path_skip_locked_many_delete
--- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
--- Sent by: store.settle.delete > dialects.base.ReturningDialect.delete_returning
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.settle.delete > dialects.sqlite.SQLite.delete_returning
 DELETE FROM jobs
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs))
-RETURNING id;
+WHERE jobs.id = :of_id
+  AND jobs.version = :of_version;

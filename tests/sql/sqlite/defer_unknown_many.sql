@@ -1,12 +1,18 @@
 -- defer_unknown_many: Queue.defer_unknown_many, several jobs: no handler for the kind
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
-UPDATE jobs
+-- Sent by: store.settle.free > dialects.sqlite.SQLite.update_returning
+INSERT INTO jobs(id, queue, payload)
+SELECT CAST(given . "key" AS BIGINT) AS id, '', ''
+FROM json_each(:of_pairs) AS given
+WHERE (
+    SELECT found.version
+    FROM jobs AS found
+    WHERE found.id = CAST(given . "key" AS BIGINT)
+) = given.value
+ON CONFLICT (id) DO UPDATE
 SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + CASE jobs.id WHEN :param_1 THEN :param_2 WHEN :param_3 THEN :param_4 END),
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
     attempts = CASE WHEN (jobs.attempts > :attempts_1) THEN jobs.attempts - :attempts_2 ELSE :param_5 END,
-    claim_token = :claim_token, worker = :worker, last_error = :last_error, progress = :progress,
-    progress_note = :progress_note, unknown_since = :unknown_since
-WHERE jobs.id IN (:of_ids)
-  AND (jobs.id, jobs.version) IN (VALUES (:of_pairs))
+    claim_token = :param_6, worker = :param_7, last_error = :param_8, progress = :param_9, progress_note = :param_10,
+    unknown_since = :param_11
 RETURNING id;

@@ -1,6 +1,7 @@
 -- fail: LeasedJob.fail, another attempt follows
 -- Transaction: within BEGIN … COMMIT
--- Sent by: store.settle.free > dialects.base.ReturningDialect.update_returning
+-- Sent by: store.settle.free > dialects.sqlite.SQLite.update_returning >
+--   dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET available_at = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :param_1),
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,

@@ -1,7 +1,7 @@
 -- stream_release_update_jobs: the held jobs go back to the queue
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.releases.release > store.streams.releases.release_row >
---   dialects.base.ReturningDialect.update_returning
+--   dialects.sqlite.SQLite.update_returning > dialects.base.ReturningDialect.update_returning
 UPDATE jobs
 SET available_at = jobs.due_at,
     version = CASE WHEN (jobs.version < :version_1) THEN jobs.version + :version_2 ELSE jobs.version END,
