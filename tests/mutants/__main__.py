@@ -52,6 +52,7 @@ def _asked() -> argparse.Namespace:
             one.add_argument(
                 "--reached", type=Path, default=Path("reached.json"), help="which tests reach which lines (reached.json)"
             )
+            one.add_argument("--survivors", action="store_true", help="only mutants that survived the steps that they have had")
             one.add_argument("--tests", nargs="+", default=[], help="files of the step 'new'")
         else:
             one.add_argument("--rest", action="store_true", help="then run the rest of the grid on what the cut does not detect")
@@ -80,9 +81,8 @@ def _score(bench: Bench, asked: argparse.Namespace) -> int:
     one = score.Score(bench, Reached(asked.reached, ROOT), asked.budget, asked.tests)
     for mutant, area in _in_time(asked):
         before = read(asked.results).get(mutant.name, {"area": area})
-        if "seconds" not in before or (
-            before["detected"] is None and ("new" in asked.steps or set(asked.steps) - set(before["steps"]))
-        ):
+        known = "seconds" in before
+        if score.wanted(before, asked.steps) if known else not asked.survivors:
             append(asked.results, one.try_out(mutant, asked.steps, before))
     return score.report(asked.results)
 

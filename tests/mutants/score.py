@@ -76,6 +76,7 @@ BESIDE = {
     "queue_db/spark/writer.py": ["tests/spark/test_spark_enqueue.py", "tests/spark/test_spark_source.py"],
     "queue_db/spark/batch_reader.py": ["tests/spark/test_spark_source.py"],
     "queue_db/spark/stream_reader.py": ["tests/spark/test_spark_streams.py", "tests/spark/test_spark_stream_ends.py"],
+    "queue_db/verbs/claim.py": ["tests/aio/test_cancelled.py"],
     "queue_db/store/schema/": [
         "tests/migrations/test_tables.py",
         "tests/migrations/test_view.py",
@@ -164,6 +165,11 @@ def _check_golden_files() -> int:
     from tests.sql.__main__ import main  # in the child: with the changed code
 
     return main(["check"])
+
+
+def wanted(record: Record, steps: Sequence[str]) -> bool:
+    """Whether the mutant of this record has survived and has not had all of the steps."""
+    return record["detected"] is None and ("new" in steps or bool(set(steps) - set(record["steps"])))
 
 
 def record_reached(bench: Bench, to: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -382,6 +383,11 @@ class TestStreamWriter:
             one.commit([Staged(staged.attempt, staged.chunks, staged.jobs, name, staged.brought)], batch)
         assert db.queue(name).stats().available == 4
         assert count(db, "published", lambda c: c.app == f"query:{name}", lambda c: c.kept == 1) == 2
+
+    def test_a_task_sends_the_id_of_its_query(self, stream_writer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": "the query"}.get)
+        monkeypatch.setattr("queue_db.spark.writer.TaskContext", SimpleNamespace(get=lambda: context))
+        assert [stream_writer().write(rows(*some)).query for some in ((), (1,), much())] == ["the query"] * 3
 
     def test_its_query_must_be_known(self, stream_writer: Make, db: QueueDB, name: str) -> None:
         one = stream_writer()
