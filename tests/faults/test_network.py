@@ -203,6 +203,18 @@ def test_a_lease_lost_while_a_change_was_in_doubt_is_lost(kind: str, db: QueueDB
     assert far.db.counters.dead == 0, "it is not dead"
 
 
+def test_of_several_in_doubt_the_one_that_was_lost_before_stays_lost(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    far.enqueue_many([("k", number) for number in range(3)])
+    lost, *others = far.claim(3, lease=60)
+    with db.database.engine.begin() as connection:
+        connection.execute(text("DELETE FROM jobs WHERE id = :id"), {"id": lost.id})  # as its next worker completes it
+    proxy.swallow("COMMIT")
+    assert far.bury_many([lost, *others], "no use") == [Verdict.LOST, Verdict.APPLIED, Verdict.APPLIED]
+    assert proxy.wait_swallowed()
+    assert [job.id for job in db.dead.list(far.name)] == [job.id for job in others]
+    assert far.db.counters.dead == 2
+
+
 def test_a_death_at_claim_is_counted_although_the_reply_was_lost(kind: str, db: QueueDB, far: Queue, proxy: Proxy) -> None:
     if kind != "postgresql":
         return  # elsewhere the claim has a COMMIT too, whose answer would be cut off; the burial is the same
