@@ -73,7 +73,7 @@ SERVERS = [
 
 #: Beginning of a path → the files of tests that are about it beside those of the record.
 BESIDE = {
-    "queue_db/spark/writer.py": ["tests/spark/test_spark_enqueue.py", "tests/spark/test_spark_source.py"],
+    "queue_db/spark/writer.py": ["tests/spark/test_spark_source.py", "tests/spark/test_spark_streams.py"],
     "queue_db/spark/batch_reader.py": ["tests/spark/test_spark_source.py"],
     "queue_db/spark/stream_reader.py": ["tests/spark/test_spark_streams.py", "tests/spark/test_spark_stream_ends.py"],
     "queue_db/verbs/claim.py": ["tests/aio/test_cancelled.py"],

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from sqlalchemy import text
 
-from queue_db import LeasedJob
+from queue_db import LeasedJob, Queue, QueueDB
 from queue_db.store import LowWaterMarks
 from queue_db.store.low_water_marks import BEGINNING, LONGEST_RESCAN_INTERVAL, MOST_RANGES, REMEMBERED
+from queue_db.verbs import next_due
 from tests.plans.conftest import FEW, Crowd
 from tests.plans.filling import MILLION, fill
 from tests.plans.touched import watch
@@ -74,3 +75,10 @@ def test_priorities_that_have_gone_do_not_slow_claims_down(kind: str, make_table
     fresh, after = touched
     assert after <= 1.1 * fresh + 10
     assert after < FEW / 10 or kind == "sqlite"
+
+
+def test_a_worker_that_finds_nothing_due_begins_there_next_time(kind: str, queue: Queue, db: QueueDB) -> None:
+    queue.enqueue("k", delay=1000)
+    assert 0 < (next_due.upcoming(db.core, [queue.name])[queue.name] or 0) <= 1000
+    # What is deleted on SQLite leaves no entries to step over.
+    assert db.core.marks[queue.name].raised is (kind != "sqlite")

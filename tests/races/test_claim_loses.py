@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from queue_db import LeasedJob, Optimistic, Queue, QueueDB
-from queue_db.model import Capability
+from queue_db.model import Capability, ClaimResult
 from queue_db.strategies import known_strategies, strategy_for
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, between, open_transaction
@@ -150,3 +150,18 @@ def test_slice_claims_lose_single_jobs_and_not_the_batch(
         won = theirs.claim(limit=10)
     assert sorted([*taken, *(job.id for job in won)]) == ids
     assert (theirs.db.counters.missed, theirs.db.counters.claimed) == (3, 7)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_claim_that_loses_every_candidate_pauses_before_each_further_round(
+    db: QueueDB, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(
+        db.strategy, "claim", lambda connection, store, request: ClaimResult(request.queue, request.limit, missed=1)
+    )
+    monkeypatch.setattr(db.database, "pause", pauses.append)
+    assert queue.claim() == []
+    assert len(pauses) == 4
+    assert all(0 <= seconds <= 0.002 * 2**round_ for round_, seconds in enumerate(pauses, 1))
+    assert (db.counters.attempts, db.counters.contended) == (5, 1)
