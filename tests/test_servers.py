@@ -112,7 +112,8 @@ def test_only_on_request_a_server_does_not_wait_for_its_disk(kind: str) -> None:
 
 
 def test_a_server_that_cannot_start_shows_its_log() -> None:
-    with pytest.raises(ServerMissing, match="no_such_setting"):
+    # A release or a folder that the environment names is the only source; otherwise all sources have failed.
+    with pytest.raises((ServerMissing, ServerFailed), match="no_such_setting"):
         provide("postgresql", options=["-c", "no_such_setting=1"])
 
 

@@ -10,7 +10,7 @@ from textwrap import wrap
 
 from tests.sql.catalog import SCENARIOS, Scenario
 from tests.sql.layout import fingerprint, laid_out
-from tests.sql.recording import DATABASES, Recorder, Sent, place
+from tests.sql.recording import DATABASES, OLDER, Recorder, Sent, place
 
 FOLDER = Path(__file__).parent
 DOCS = FOLDER.parents[1] / "docs"
@@ -74,6 +74,15 @@ def recorded(database: str) -> dict[str, Golden]:
     return found
 
 
+def files(folder: str) -> dict[str, Golden]:
+    """The golden files of a folder: of an older server only those of statements that a newer one does not get."""
+    found = recorded(folder)
+    if folder not in OLDER:
+        return found
+    newer = {one.sent.text for one in recorded(OLDER[folder][0]).values()}
+    return {name: one for name, one in found.items() if one.sent.text not in newer}
+
+
 def _names(scenario: Scenario, sent: Sequence[Sent]) -> list[str]:
     roles = scenario.roles.get(" ".join(one.text.split(maxsplit=1)[0] for one in sent))
     if roles is None:
@@ -102,14 +111,14 @@ def _free(name: str, taken: dict[str, Golden]) -> str:
 def write() -> list[Path]:
     """Write all files, remove those of statements that are not sent any more; return what has changed."""
     changed = []
-    for database in DATABASES:
+    for database in (*DATABASES, *OLDER):
         folder = FOLDER / database
         folder.mkdir(exist_ok=True)
-        files = {folder / f"{name}.sql": one.text for name, one in recorded(database).items()}
-        for path in sorted(set(folder.glob("*.sql")) - set(files)):
+        texts = {folder / f"{name}.sql": one.text for name, one in files(database).items()}
+        for path in sorted(set(folder.glob("*.sql")) - set(texts)):
             path.unlink()
             changed.append(path)
-        for path, text in files.items():
+        for path, text in texts.items():
             if not path.exists() or path.read_text() != text:
                 path.write_text(text)
                 changed.append(path)
@@ -140,9 +149,9 @@ def _bare(path: Path) -> str:
 
 def differences() -> Iterator[str]:
     """What a check has to complain about."""
-    for database in DATABASES:
+    for database in (*DATABASES, *OLDER):
         there = {path.name: path.read_text() for path in (FOLDER / database).glob("*.sql")}
-        sent = {f"{name}.sql": one.text for name, one in recorded(database).items()}
+        sent = {f"{name}.sql": one.text for name, one in files(database).items()}
         for name in sorted(there.keys() | sent.keys()):
             if name not in sent:
                 yield f"tests/sql/{database}/{name}: nothing sends this any more"
@@ -156,6 +165,8 @@ def differences() -> Iterator[str]:
                 yield f"docs/{page.relative_to(DOCS)}: does not show tests/sql/{path} as it is"
 
 
-def known_statements(database: str) -> dict[str, str]:
-    """Fingerprint → name of the file, for all files of a database."""
-    return {fingerprint(path.read_text()): path.stem for path in sorted((FOLDER / database).glob("*.sql"))}
+def known_statements(database: str, version: tuple[int, ...]) -> dict[str, str]:
+    """Fingerprint → name of the file, for all files of a database; on an older server than that of the files also its own."""
+    older = version < DATABASES[database][1]
+    folders = [database, *(folder for folder, (newer, _) in OLDER.items() if older and newer == database)]
+    return {fingerprint(path.read_text()): path.stem for folder in folders for path in sorted((FOLDER / folder).glob("*.sql"))}

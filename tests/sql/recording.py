@@ -31,6 +31,9 @@ DATABASES: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "sqlite": ("sqlite://", (3, 40, 0)),
 }
 
+#: Folder of the statements that only an older server gets → its database and version. It gets the others too.
+OLDER: Mapping[str, tuple[str, tuple[int, ...]]] = {"mariadb_10.11": ("mariadb", (10, 11, 0))}
+
 # Begin and end transactions, and prepare: not statements of a path.
 _CONTROL = re.compile(r"\s*(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|DEALLOCATE)\b")
 
@@ -289,8 +292,10 @@ class Place:
 
 
 def place(name: str) -> Place:
-    """The database of that name."""
+    """The database of that name, or an older server of :data:`OLDER`."""
+    name, older = OLDER.get(name, (name, None))
     url, version = DATABASES[name]
+    version = older or version
     made: list[Place] = []
 
     def current() -> Recorder:
@@ -340,4 +345,4 @@ def _noting(recorder: Recorder, engine: Engine) -> Iterator[None]:
         event.remove(engine, "before_execute", note)
 
 
-__all__ = ["ANSWERS", "DATABASES", "Dialect", "Place", "Recorder", "Sent", "place"]
+__all__ = ["ANSWERS", "DATABASES", "OLDER", "Dialect", "Place", "Recorder", "Sent", "place"]
