@@ -97,6 +97,24 @@ def test_enqueue_with_an_old_snapshot_loses_to_a_key_that_it_cannot_see(
     assert [job.kind for job in ours.peek()] == ["second" if policy == "replace" else "first"]
 
 
+def test_enqueue_with_an_old_snapshot_loses_to_the_time_of_a_key_that_it_cannot_see(
+    ours: Queue, theirs: Queue, caller: Engine
+) -> None:
+    with caller.connect() as connection:
+        connection.execute(text("SELECT count(*) FROM jobs")).all()
+        theirs.enqueue("first", unique_key="k", unique_for=60)
+        (job,) = theirs.claim()
+        assert job.complete()
+        try:
+            assert ours.enqueue("second", unique_key="k", unique_for=60, on_duplicate="skip", using=connection) is None
+        except TransientStorageError:
+            assert refuses_to_lock_what_it_cannot_see(caller)
+            connection.rollback()
+        else:
+            connection.commit()
+    assert ours.peek() == []
+
+
 def test_enqueue_of_megabytes_with_an_old_snapshot_loses_one_key_and_keeps_the_rest(
     ours: Queue, theirs: Queue, caller: Engine
 ) -> None:
