@@ -104,24 +104,32 @@ def test_a_claim_that_does_not_ask_lets_the_lower_queue_go_first(frozen, name, m
     assert seen.between > 30
 
 
-def test_a_prefetched_job_of_a_lower_queue_does_not_pass(db, open_db, name):
+def test_a_prefetched_job_of_a_lower_queue_does_not_pass(db, open_db, name, monkeypatch):
     """Of five in hand, one runs: with room for two more the urgent one is claimed, and begins before those that waited."""
     high, low = f"{name}-high", f"{name}-low"
     other = open_db().queue(high)
-    begun = []
+    begun, in_hand = [], threading.Event()
+    begin = Threads.begin
+
+    def note(threads, assignments):
+        begin(threads, assignments)
+        if any(job.queue == high for job, _ in assignments):
+            in_hand.set()
+
+    monkeypatch.setattr(Threads, "begin", note)
 
     def handler(job):
         begun.append(job.queue)
         if len(begun) == 1:
             other.enqueue("n")
         if len(begun) == 3:
-            wait_until(lambda: other.stats().running)
+            assert in_hand.wait(PATIENCE)
 
     db.queue(low).enqueue_many([("n", None)] * 12)
     worker = Worker(db, [high, low], concurrency=1, prefetch=4)
     worker.handles(None)(handler)
     worker.run(until_empty=True)
-    assert begun.index(high) <= 3, begun  # the third one may begin before the claim is back
+    assert begun.index(high) <= 3, begun  # the third one may begin before the urgent one is in hand
 
 
 def test_what_waits_begins_by_urgency(name):
