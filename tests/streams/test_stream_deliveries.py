@@ -20,6 +20,21 @@ def attempts(reader: Reader, start: Offset, end: Offset) -> set[int]:
     return {row[ATTEMPTS] for part in reader.rows(start, end) for row in part}
 
 
+def test_what_may_be_written_is_counted_for_each_stream(db: QueueDB, name: str) -> None:
+    enqueue(db, name, 5)
+    delivered, claimed = (open_stream(db, name, f"{name}-{which}") for which in ("delivered", "claimed"))
+    for reader, limit in ((delivered, 2), (claimed, 3)):
+        start = reader.initial()
+        end = reader.allocate(start, limit)
+        if reader is delivered:
+            reader.partition(start, end)
+    found = [
+        db.database.run(partial(streams.maybe_written, store=db.store, name=reader.session.name), name="count", write=False)
+        for reader in (delivered, claimed)
+    ]
+    assert found == [stream.maybe_written for stream in reversed(db.streams.list(name))] == [2, 0]
+
+
 def test_each_delivery_is_an_attempt_and_a_second_read_is_not(db: QueueDB, name: str) -> None:
     enqueue(db, name, 3)
     first = open_stream(db, name)
