@@ -72,9 +72,19 @@ def mutants(path: str, source: str) -> list[Mutant]:
             start = begins[first.lineno - 1] + first.col_offset
             end = begins[last.end_lineno - 1] + last.end_col_offset  # type: ignore[operator]
             old = text[start:end].decode()
-            if old != new:
-                found.setdefault((start, end, new), Mutant(path, first.lineno, start, end, old, new))
+            one = Mutant(path, first.lineno, start, end, old, new)
+            if old != new and (":=" not in new or _is_program(one.applied(source))):
+                found.setdefault((start, end, new), one)
     return [found[key] for key in sorted(found)]
+
+
+def _is_program(source: str) -> bool:
+    """An assignment in an expression loses the parentheses around it, which belong to no node."""
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
 
 
 def _annotations(tree: ast.AST) -> set[ast.AST]:

@@ -50,3 +50,10 @@ def test_a_mutant_is_named_by_its_place() -> None:
     names = [one.name for one in mutants("held.py", SOURCE)]
     assert "held.py:6: limit < 1 -> limit <= 1" in names
     assert len(set(names)) == len(names)
+
+
+def test_each_mutant_of_an_assignment_in_an_expression_is_a_program() -> None:
+    found = mutants("held.py", "if (one := first()) is not None:\n    use(one)\n")
+    assert found
+    for one in found:
+        ast.parse(one.applied("if (one := first()) is not None:\n    use(one)\n"))

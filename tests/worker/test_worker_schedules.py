@@ -109,6 +109,7 @@ def test_after_an_outage_it_catches_up_as_it_was_told(ours, clock, catch_up, exp
     assert occurrences(ours, "q") == expected
     assert ours.schedules.tick()[0] == 0
     (schedule,) = ours.schedules.list()
+    assert f"{schedule.last_at:%H:%M:%S}" == expected[-1]
     assert schedule.next_at.second == 0
     assert schedule.next_at > datetime.fromtimestamp(clock() / 1e6, UTC)
     job = ours.queue("q").peek(1)[0]
@@ -120,6 +121,13 @@ def test_an_occurrence_that_was_missed_by_more_than_a_minute_is_left_out_by_none
     clock.advance(2 * 3600 + 120)
     assert ours.schedules.tick() == (0, 3480.0)
     assert occurrences(ours, "q") == []
+    assert ours.schedules.list()[0].last_at is None
+    clock.advance(3480)
+    assert ours.schedules.tick()[0] == 1
+    last = ours.schedules.list()[0].last_at
+    clock.advance(3600 + 120)
+    assert ours.schedules.tick()[0] == 0
+    assert ours.schedules.list()[0].last_at == last
 
 
 def test_all_goes_on_where_one_transaction_ended(ours, clock, monkeypatch):
