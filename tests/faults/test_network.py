@@ -173,6 +173,15 @@ def test_a_verdict_survives_a_lost_reply(kind: str, db: QueueDB, far: Queue, pro
     assert far.db.counters.dead == (expected is State.DEAD)
 
 
+def test_a_mark_survives_a_lost_reply(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> None:
+    with QueueDB(make_url(proxy.url(url)).update_query_dict(WAITS[kind]), removal="delete_mark") as remote:
+        job = claimed(remote.queue(name), "complete")
+        proxy.swallow("UPDATE")
+        assert job.complete() is Verdict.APPLIED
+        assert proxy.wait_swallowed()
+        assert (remote.counters.applied, remote.counters.lost) == (1, 0)
+
+
 @pytest.mark.parametrize("verb", SETTLED)
 def test_a_change_that_never_arrived_is_made_again(kind: str, db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
     settle, expected = SETTLED[verb]
