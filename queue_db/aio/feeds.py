@@ -66,6 +66,8 @@ class AsyncFeed:
     ) -> Page:
         """Up to ``limit`` messages after a position, in order. Nothing at or before ``page.position`` is ever published later.
 
+        With ``kinds`` or ``echo=False`` a page may be empty and others follow: go on while ``page.behind`` is not 0.
+
         :param after: a position; None: from the first message that is there.
         :param kinds: only messages of these kinds.
         :param client: the reader's own name, for ``echo=False``: leave out the messages that it published.
@@ -161,7 +163,7 @@ class AsyncFeeds:
         return await run(self._sync.cursors)
 
     async def purge(self, name: str) -> int:
-        """Delete all messages of a feed; return how many. Cursors go on after them; other positions are refused from then on.
+        """Delete all messages of a feed; return how many. Cursors go on after them, their holders lose them; other positions are refused.
 
         :raises FeedError: there is no such feed.
         """
@@ -175,7 +177,7 @@ class AsyncFeeds:
         return await run(self._sync.delete, name)
 
     async def restored(self) -> int:
-        """Call this once after the database was restored from a backup: positions handed out before are refused, with an error.
+        """Call this once after the database was restored from a backup: holders lose their cursors, earlier positions are refused.
 
         Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
         Return the number of feeds.

@@ -9,7 +9,7 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.feeds import FeedArgument
+from queue_db.cli.feeds import FeedArgument, existing
 from queue_db.cli.options import CommonOptions
 
 CursorArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
@@ -53,7 +53,7 @@ def seek(
 ) -> None:
     """Move a cursor forwards or back. A process that holds it loses it."""
     with common.open() as db:
-        db.feed(feed).seek(cursor, position)
+        existing(db, feed).seek(cursor, position)
     common.print({"feed": feed, "cursor": cursor, "position": position}, f"{feed} {cursor}: at {position}")
 
 
@@ -61,6 +61,6 @@ def seek(
 def remove(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions) -> None:
     """Delete a cursor, so that retention does not wait for it."""
     with common.open() as db:
-        removed = db.feed(feed).remove_cursor(cursor)
+        removed = existing(db, feed).remove_cursor(cursor)
     state = "removed" if removed else "not found"
     common.print({"feed": feed, "cursor": cursor, "state": state}, f"{feed} {cursor}: {state}")

@@ -98,7 +98,7 @@ def read(
     Each line begins with the position after the message: --after continues there.
     """
     with common.open() as db:
-        page = _existing(db, feed).read(after, limit)
+        page = existing(db, feed).read(after, limit)
         for message in page.messages:
             _print(message, common)
     if page.behind and not common.as_json:
@@ -114,7 +114,7 @@ def tail(
 ) -> None:
     """Print new messages as they come, until Ctrl-C. With --after, first those after a position."""
     with common.open() as db, _until_interrupted():
-        reader = _existing(db, feed)
+        reader = existing(db, feed)
         position = after or reader.end()
         while True:
             page = reader.read(position)
@@ -129,7 +129,7 @@ def tail(
 def trim(feed: FeedArgument, *, common: CommonOptions) -> None:
     """Delete the messages that the feed's retention does not keep, at once. Publishers do so once a minute."""
     with common.open() as db:
-        gone = _existing(db, feed).trim()
+        gone = existing(db, feed).trim()
     common.print({"feed": feed, "trimmed": gone}, f"{feed}: {gone:,} messages trimmed")
 
 
@@ -167,13 +167,13 @@ def set_feed(
 def purge(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
     """Delete all messages of a feed. Cursors go on after them; positions kept elsewhere are refused from then on."""
     with common.open() as db:
-        _existing(db, feed)
+        existing(db, feed)
         output.confirm(f"All messages of feed {feed} in {db.url} will be deleted.", yes=yes)
         gone = db.feeds.purge(feed)
     common.print({"feed": feed, "purged": gone}, f"{feed}: {gone:,} messages deleted")
 
 
-def _existing(db: QueueDB, name: str) -> Feed:
+def existing(db: QueueDB, name: str) -> Feed:
     """The feed, if there is one: a mistyped name creates none."""
     known = [info.name for info in db.feeds.list()]
     if name not in known:

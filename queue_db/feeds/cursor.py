@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Self
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError, CursorHeldError, LeaseLostError
+from queue_db.errors import ArgumentError, CursorHeldError, LeaseLostError, PositionError
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs
 from queue_db.model import Verdict, from_micros
 from queue_db.store.feeds import cursors
+from queue_db.store.feeds.rows import FeedRow
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -34,18 +35,20 @@ class Cursor:
     """
 
     def __init__(
-        self, feed: Feed, feed_id: int, name: str, start: int, lease: int, *, take_over: bool, on_trimmed: str = "raise"
+        self, feed: Feed, of: FeedRow, name: str, start: int, lease: int, *, take_over: bool, on_trimmed: str = "raise"
     ) -> None:
         self.feed = feed
         self.name = name
         #: Messages that were trimmed before this cursor read them (``on_trimmed="skip"``).
         self.skipped = 0
         self._core = feed.core
-        self._feed_id = feed_id
+        # The feed as it was opened: after a purge, a restore or a delete its numbers are other messages.
+        self._of = of
+        self._feed_id = of.id
         self._lease = lease
         self._on_trimmed = on_trimmed
         holder = self._core.worker
-        row, taken = self._core.write(cursors.take, feed_id, name, holder=holder, lease=lease, start=start, force=take_over)
+        row, taken = self._core.write(cursors.take, of.id, name, holder=holder, lease=lease, start=start, force=take_over)
         if not taken:
             raise CursorHeldError(
                 f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "
@@ -69,7 +72,11 @@ class Cursor:
         """
         if time.monotonic() >= self._extend_at:
             self.extend()
-        page = self.feed.read(self._text(self._read), limit, on_trimmed=self._on_trimmed)
+        try:
+            page = self.feed.read(self._text(self._read), limit, on_trimmed=self._on_trimmed)
+        except PositionError:
+            self.extend()  # says so if the cursor was moved: a purge moves it
+            raise
         self.skipped += page.skipped
         self._read = Position.parse(page.position).seq
         return page.messages
@@ -143,8 +150,7 @@ class Cursor:
         return f"<Cursor {self.name!r} of {self.feed!r}>"
 
     def _text(self, seq: int) -> str:
-        row = self.feed.row()
-        return str(Position(row.token, row.epoch, seq))
+        return str(Position(self._of.token, self._of.epoch, seq))
 
     def _number(self, upto: Message | str) -> int:
         if isinstance(upto, Message):
@@ -152,5 +158,5 @@ class Cursor:
                 raise ArgumentError(f"{upto!r} is a message of feed {upto.feed!r}, not of {self.feed.name!r}")
             upto = upto.position
         position = Position.parse(upto)
-        belongs(position, self.feed.row())
+        belongs(position, self._of)
         return position.seq

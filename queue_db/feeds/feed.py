@@ -20,7 +20,7 @@ from queue_db.feeds.position import Position, check
 from queue_db.model import from_micros
 from queue_db.store import Store
 from queue_db.store.feeds import cursors, messages, rows
-from queue_db.store.feeds.messages import MessageRow, NewMessage
+from queue_db.store.feeds.messages import First, MessageRow, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import CLIENT_LENGTH, CURSOR_LENGTH, KEY_LENGTH, KIND_LENGTH
@@ -130,9 +130,9 @@ class Feed:
             self._after_publish(row)
         if first is None:
             return [None] * len(new)
-        return [str(Position(row.token, row.epoch, first + at)) for at in range(len(new))]
+        return [str(Position(row.token, first.epoch, first.seq + at)) for at in range(len(new))]
 
-    def _publish(self, new: Sequence[NewMessage]) -> tuple[FeedRow, int | None]:
+    def _publish(self, new: Sequence[NewMessage]) -> tuple[FeedRow, First | None]:
         row = self.row()
         try:
             return row, self.core.write(_publish, row, new)
@@ -194,6 +194,8 @@ class Feed:
     ) -> Page:
         """Up to ``limit`` messages after a position, in order. Nothing at or before ``page.position`` is ever published later.
 
+        With ``kinds`` or ``echo=False`` a page may be empty and others follow: go on while ``page.behind`` is not 0.
+
         :param after: a position; None: from the first message that is there.
         :param kinds: only messages of these kinds.
         :param client: the reader's own name, for ``echo=False``: leave out the messages that it published.
@@ -206,17 +208,11 @@ class Feed:
         if on_trimmed not in {"raise", "skip"}:
             raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
         position = None if after is None else Position.parse(after)
-        skipped = 0
-        try:
-            row, found = self._read(position, limit)
-        except TrimmedError as error:
-            if on_trimmed == "raise":
-                raise
-            skipped, position = error.skipped, Position.parse(error.first)
-            row, found = self._read(position, limit)
-        start = row.first_seq - 1 if position is None else position.seq
+        row, found, skipped = self._read_on(position, limit, on_trimmed)
+        # Without a position all before the first message counts as read.
+        last = row.first_seq - 1 if position is None or skipped else position.seq
         kept: list[Message] = []
-        last, scanned = start, 0
+        scanned = 0
         while True:
             for one in found:
                 last = one.seq
@@ -227,8 +223,11 @@ class Feed:
             scanned += len(found)
             if len(kept) == limit or len(found) < limit or scanned >= _SCANNED * limit:
                 break
-            row, found = self._read(Position(row.token, row.epoch, last), limit)
-        here = Position(row.token, row.epoch, max(last, start))
+            try:
+                row, found = self._read(Position(row.token, row.epoch, last), limit)
+            except TrimmedError:
+                break  # the page ends here, and the next one reports it
+        here = Position(row.token, row.epoch, last)
         return Page(kept, str(here), max(0, row.next_seq - 1 - here.seq), skipped)
 
     def start(self) -> str:
@@ -257,6 +256,18 @@ class Feed:
         while some := self.core.write(messages.trim, row):
             gone += some
         return gone
+
+    def _read_on(self, position: Position | None, limit: int, on_trimmed: str) -> tuple[FeedRow, list[MessageRow], int]:
+        """The feed, some messages after the position, and how many trimmed ones were skipped before them."""
+        skipped = 0
+        while True:
+            try:
+                return *self._read(position, limit), skipped
+            except TrimmedError as error:
+                if on_trimmed == "raise":
+                    raise
+                # More may be trimmed before the next read.
+                skipped, position = skipped + error.skipped, Position.parse(error.first)
 
     def _read(self, position: Position | None, limit: int) -> tuple[FeedRow, list[MessageRow]]:
         """The feed, and some messages after the position.
@@ -304,9 +315,9 @@ class Feed:
         """
         arguments.name("name", name, CURSOR_LENGTH)
         micros = arguments.seconds("lease", lease, zero=False)
-        row = self.row()
+        row = self.row(fresh=True)
         begin = self._begin(start)
-        return Cursor(self, row.id, name, begin, micros, take_over=take_over, on_trimmed=on_trimmed)
+        return Cursor(self, row, name, begin, micros, take_over=take_over, on_trimmed=on_trimmed)
 
     def cursors(self) -> list[CursorInfo]:
         """The cursors of this feed, by name."""
@@ -320,7 +331,7 @@ class Feed:
         :raises PositionError: the feed cannot be read from there.
         """
         arguments.name("name", name, CURSOR_LENGTH)
-        row, target = self.row(), self._begin(position)
+        row, target = self.row(fresh=True), self._begin(position)
         if not self.core.write(cursors.seek, row.id, name, target):
             raise FeedError(f"feed {self.name!r} has no cursor {name!r}")
 
@@ -400,7 +411,7 @@ def _ordering(row: FeedRow) -> Ordering:
     return ordering
 
 
-def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> int | None:
+def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
     return _ordering(row).append(connection, store, row.id, new)
 
 

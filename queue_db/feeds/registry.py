@@ -90,7 +90,7 @@ class Feeds:
         return infos(self._core, None)
 
     def purge(self, name: str) -> int:
-        """Delete all messages of a feed; return how many. Cursors go on after them; other positions are refused from then on.
+        """Delete all messages of a feed; return how many. Cursors go on after them, their holders lose them; other positions are refused.
 
         :raises FeedError: there is no such feed.
         """
@@ -109,7 +109,7 @@ class Feeds:
         return self._core.write(rows.remove, name)
 
     def restored(self) -> int:
-        """Call this once after the database was restored from a backup: positions handed out before are refused, with an error.
+        """Call this once after the database was restored from a backup: holders lose their cursors, earlier positions are refused.
 
         Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
         Return the number of feeds.

@@ -42,6 +42,8 @@ def test_a_mistyped_name_creates_nothing(ask, db, name):
     before = db.feeds.list()
     for command in (("feeds", "read"), ("feeds", "tail"), ("feeds", "trim"), ("feeds", "purge", "--yes")):
         assert "there is no feed" in ask(*command, name, status=1).err
+    for verb in (("seek", name, "billing", "start"), ("remove", name, "billing")):
+        assert "there is no feed" in ask("cursors", *verb, status=1).err
     assert db.feeds.list() == before
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, insert, update
 
 from queue_db.store import Store
-from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.feeds.messages import First, NewMessage
 
 
 class Naive:
@@ -16,7 +16,7 @@ class Naive:
     name = "naive"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> int | None:
+    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> First | None:
         tables, first = store.tables.feeds, None
         for message in new:
             row = {"feed": feed, **message._asdict()}
@@ -24,7 +24,7 @@ class Naive:
             connection.execute(insert(tables.messages).values(seq=seq, **row))
             connection.execute(tables.inbox.delete().where(tables.inbox.c.id == seq))
             first = first or seq
-        return first
+        return None if first is None else First(first, 1)
 
     def rank(self, connection: Connection, store: Store, feed: int) -> int:
         # So that no position is taken for one ahead of the feed. In a transaction of its own: publishers do not wait for it.

@@ -26,6 +26,13 @@ class NewMessage(NamedTuple):
     client: str | None
 
 
+class First(NamedTuple):
+    """The number of the first of some new messages."""
+
+    seq: int
+    epoch: int  #: of the feed at that time
+
+
 class MessageRow(NamedTuple):
     """A message of a feed."""
 
@@ -53,12 +60,11 @@ def _take_numbers(feeds: Table) -> Update:
 
 @lru_cache(maxsize=64)
 def _numbers(feeds: Table) -> Select[Any]:
-    return select(feeds.c.next_seq, feeds.c.first_seq, feeds.c.keep_rows, feeds.c.keep_unread).where(
-        feeds.c.id == bindparam("feed")
-    )
+    columns = (feeds.c.next_seq, feeds.c.first_seq, feeds.c.keep_rows, feeds.c.keep_unread, feeds.c.epoch)
+    return select(*columns).where(feeds.c.id == bindparam("feed"))
 
 
-def append(connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> int:
+def append(connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> First:
     """Give the next numbers to ``messages`` and insert them; return the first.
 
     Publishers of the same feed wait here until this transaction ends.
@@ -69,13 +75,14 @@ def append(connection: Connection, store: Store, feed: int, messages: Sequence[N
     store.dialect.begin(connection)
     if not store.dialect.execute(connection, _take_numbers(tables.feeds), {"feed": feed, "count": len(messages)}):
         raise LookupError(feed)
-    ((next_seq, first_seq, keep_rows, keep_unread),) = store.dialect.fetch(connection, _numbers(tables.feeds), {"feed": feed})
+    found = store.dialect.fetch(connection, _numbers(tables.feeds), {"feed": feed})
+    ((next_seq, first_seq, keep_rows, keep_unread, epoch),) = found
     first = next_seq - len(messages)
     rows = [{"feed": feed, "seq": seq, **message._asdict()} for seq, message in enumerate(messages, first)]
     insert_rows(connection, store, tables.messages, rows)
     if keep_rows is not None and next_seq - first_seq > keep_rows:
         cut(connection, store, feed, spared(connection, store, feed, next_seq - keep_rows, next_seq, keep_unread))
-    return int(first)
+    return First(first, epoch)
 
 
 @lru_cache(maxsize=64)

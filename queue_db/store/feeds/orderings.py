@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from queue_db.store.base import Store
 from queue_db.store.feeds import messages, ranking
-from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.feeds.messages import First, NewMessage
 
 
 class Ordering(Protocol):
@@ -20,7 +20,7 @@ class Ordering(Protocol):
     #: Whether messages may wait without a number, for :meth:`rank`.
     ranks: bool
 
-    def append(self, connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> int | None:
+    def append(self, connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> First | None:
         """Add messages; return the number of the first, None where it has none yet.
 
         :raises LookupError: the feed was deleted.
@@ -38,7 +38,7 @@ class Counter:
     name = "counter"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> int | None:
+    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> First | None:
         return messages.append(connection, store, feed, new)
 
     def rank(self, connection: Connection, store: Store, feed: int) -> int:
@@ -51,7 +51,7 @@ class Ranked:
     name = "ranked"
     ranks = True
 
-    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> int | None:
+    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> First | None:
         ranking.append(connection, store, feed, new)
         return None
 

@@ -11,10 +11,14 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
+from queue_db.errors import TransientStorageError
 from queue_db.store.base import Store
 
 # Most messages of an inbox that are counted.
 _COUNTED = 10_000
+
+# Higher than the number of times that a cursor was opened since any backup.
+_UNSEEN = 1 << 32
 
 
 class FeedRow(NamedTuple):
@@ -63,7 +67,10 @@ def create(connection: Connection, store: Store, name: str, values: Mapping[str,
     except IntegrityError:
         pass  # another transaction has created it; a read of the latest rows shows it, also in an old snapshot
     row = locked(connection, store, name)
-    assert row is not None  # noqa: S101 - it is there, and locked
+    if row is None:
+        raise TransientStorageError(
+            f"feed {name!r} was created after this transaction had begun, and its isolation level hides the feed: run it again"
+        )
     return row
 
 
@@ -95,9 +102,14 @@ def change(connection: Connection, store: Store, name: str, values: Mapping[str,
 
 
 def raise_epochs(connection: Connection, store: Store) -> int:
-    """Raise the epoch of every feed: positions handed out before are refused. Return how many feeds there are."""
-    feeds = store.tables.feeds.feeds
-    return connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
+    """Raise the epoch of every feed: positions handed out before are refused, and cursors have no holder.
+
+    Return how many feeds there are.
+    """
+    feeds, cursors = store.tables.feeds.feeds, store.tables.feeds.cursors
+    raised = connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
+    connection.execute(update(cursors).values(version=cursors.c.version + _UNSEEN, holder=None, until=0))
+    return raised
 
 
 def purge(connection: Connection, store: Store, name: str) -> int | None:
@@ -111,8 +123,9 @@ def purge(connection: Connection, store: Store, name: str) -> int | None:
         connection.execute(delete(table).where(table.c.feed == row.id))
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
     connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
-    behind = tables.cursors.c.acked < row.next_seq - 1
-    connection.execute(update(tables.cursors).where(tables.cursors.c.feed == row.id, behind).values(acked=row.next_seq - 1))
+    # Their holders lose them: what these have read is gone.
+    moved = {"acked": row.next_seq - 1, "version": tables.cursors.c.version + 1, "holder": None, "until": 0}
+    connection.execute(update(tables.cursors).where(tables.cursors.c.feed == row.id).values(moved))
     return row.next_seq - row.first_seq
 
 

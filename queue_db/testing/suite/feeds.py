@@ -198,6 +198,15 @@ class TestPositions:
         with pytest.raises(FeedError, match="there is no feed"):
             db.feeds.purge(f"{feed.name}-other")
 
+    def test_a_publisher_returns_positions_of_the_new_epoch(self, name: str, db: QueueDB, rival: QueueDB) -> None:
+        db.feeds.set(name, ordering="counter")
+        feed = db.feed(name)
+        feed.publish("n", 1)
+        rival.feeds.purge(name)
+        position = feed.publish("n", 2)
+        assert position == rival.feed(name).end()
+        db.feeds.delete(name)
+
     def test_the_end_is_after_all_that_was_published(self, feed: Feed) -> None:
         assert feed.read(feed.end()).messages == []
         feed.publish("n", 1)
@@ -358,6 +367,26 @@ class TestCursors:
             feed.seek("other", "end")
         assert feed.remove_cursor("billing")
         assert not feed.remove_cursor("billing")
+
+    @pytest.mark.parametrize("event", ["purge", "restored", "delete"])
+    def test_the_holder_of_a_cursor_does_not_read_other_messages_as_its_own(self, feed: Feed, rival: QueueDB, event: str) -> None:
+        feed.publish_many([("n", number) for number in range(3)])
+        with feed.cursor("billing") as cursor:
+            (*_, last) = cursor.read()
+            if event == "purge":
+                rival.feeds.purge(feed.name)
+            elif event == "delete":
+                rival.feeds.delete(feed.name)
+            else:
+                rival.feeds.restored()
+            rival.feed(feed.name).publish_many([("n", number) for number in range(3, 8)])
+            feed.row(fresh=True)  # as a second later
+            assert cursor.ack(last) is Verdict.LOST
+            with pytest.raises(LeaseLostError):
+                cursor.read()
+        expected = {"purge": range(3, 8), "restored": range(8), "delete": range(3, 8)}[event]
+        with feed.cursor("billing") as cursor:
+            assert [message.payload for message in cursor.follow(idle=0)] == list(expected)
 
     def test_what_is_seen_of_it(self, feed: Feed, db: QueueDB, clock: SettableClock) -> None:
         feed.publish("n")

@@ -1,0 +1,31 @@
+"""``using=`` in a transaction that sees the database as it was when it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from queue_db import QueueDB
+from queue_db.errors import TransientStorageError
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_feed_that_the_transaction_cannot_see_is_asked_for_again(
+    db: QueueDB, name: str, open_db: Callable[..., QueueDB], level: str
+) -> None:
+    engine = create_engine(db.database.engine.url, isolation_level=level)
+    try:
+        with engine.connect() as connection:
+            connection.execute(text("SELECT count(*) FROM jobs_feeds"))
+            open_db().feed(name).publish("n", "theirs")
+            with pytest.raises(TransientStorageError):
+                db.feed(name).publish("n", "ours", using=connection)
+            connection.rollback()
+            db.feed(name).publish("n", "again", using=connection)
+            connection.commit()
+    finally:
+        engine.dispose()
+    assert [message.payload for message in db.feed(name).read().messages] == ["theirs", "again"]

@@ -1,0 +1,72 @@
+"""Messages are trimmed while a page is read: what the page leaves out is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from queue_db import QueueDB
+from queue_db.errors import TrimmedError
+from queue_db.feeds import Feed
+from queue_db.store.feeds import messages, rows
+
+
+@pytest.fixture
+def feed(db: QueueDB, make_feed: Callable[[str], str]) -> Feed:
+    feed = db.feed(make_feed("counter"))
+    feed.publish_many([("a", 0), ("b", 1), ("b", 2), ("a", 3), ("a", 4), ("a", 5)])
+    return feed
+
+
+def payloads(page: Any) -> list[Any]:
+    return [message.payload for message in page.messages]
+
+
+def test_a_reader_that_skips_goes_on_skipping(feed: Feed, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    db.feeds.set(feed.name, keep_rows=1, keep_unread=0)
+    start, read, left = feed.start(), feed._read, iter(range(3))
+
+    def after_a_publish(*args: Any) -> Any:
+        if next(left, None) is not None:
+            feed.publish_many([("n", "old"), ("n", "new")])
+        return read(*args)
+
+    monkeypatch.setattr(feed, "_read", after_a_publish)
+    page = feed.read(start, on_trimmed="skip")
+    assert (payloads(page), page.skipped) == (["new"], 11)
+
+
+@pytest.mark.parametrize("on_trimmed", ["raise", "skip"])
+def test_a_filtered_page_ends_where_messages_were_trimmed(
+    feed: Feed, db: QueueDB, monkeypatch: pytest.MonkeyPatch, on_trimmed: str
+) -> None:
+    db.feeds.set(feed.name, keep_rows=1, keep_unread=0)
+    read, trims = feed._read, iter([False, True])
+
+    def after_a_trim(*args: Any) -> Any:
+        if next(trims, False):
+            feed.trim()
+        return read(*args)
+
+    monkeypatch.setattr(feed, "_read", after_a_trim)
+    page = feed.read(limit=2, kinds=["a"], on_trimmed=on_trimmed)
+    assert payloads(page) == [0]
+    with pytest.raises(TrimmedError, match="3 messages"):
+        feed.read(page.position)
+
+
+def test_a_first_page_ends_at_its_last_message(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_id = rows.by_id
+
+    def after_a_trim(connection: Any, store: Any, of: int) -> Any:
+        messages.cut(connection, store, of, 6)
+        return by_id(connection, store, of)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "by_id", after_a_trim)
+        page = feed.read(limit=2)
+    assert payloads(page) == [0, 1]
+    with pytest.raises(TrimmedError, match="3 messages"):
+        feed.read(page.position)
