@@ -90,7 +90,7 @@ class Feeds:
         return infos(self._core, None)
 
     def purge(self, name: str) -> int:
-        """Delete all messages of a feed; return how many. Cursors go on after them, their holders lose them; other positions are refused.
+        """Delete all messages of a feed; return how many. Cursors go on after them and lose their holders; positions are refused.
 
         :raises FeedError: there is no such feed.
         """
