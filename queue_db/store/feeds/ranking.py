@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, func, insert, select, update
 
 from queue_db.model import Capability
 from queue_db.store.base import Store
@@ -18,6 +19,9 @@ from queue_db.store.feeds.messages import NewMessage, cut, insert_rows, spared
 
 #: Most messages ranked in one transaction.
 RANKED_AT_ONCE = 1000
+
+#: Characters of payloads ranked in one transaction, unless it is one message: they go through this process's memory, several times.
+CHARACTERS_AT_ONCE = 16 << 20
 
 _CONTENT = (*NewMessage._fields, "created_at")
 
@@ -47,8 +51,9 @@ def rank(connection: Connection, store: Store, feed: int) -> int:
     if row is None:
         return 0
     inbox, messages = tables.inbox, tables.messages
-    waiting = select(inbox.c.id).where(inbox.c.feed == feed).order_by(inbox.c.id).limit(RANKED_AT_ONCE)
-    ids = list(connection.execute(waiting).scalars())
+    size = func.length(inbox.c.payload)
+    waiting = select(inbox.c.id, size).where(inbox.c.feed == feed).order_by(inbox.c.id).limit(RANKED_AT_ONCE)
+    ids = _first_few([(one, length) for one, length in connection.execute(waiting)])
     if not ids:
         return 0
     # By primary key: InnoDB would wait for the rows of open publishers that a range passes.
@@ -62,3 +67,9 @@ def rank(connection: Connection, store: Store, feed: int) -> int:
     if row.keep_rows is not None and next_seq - row.first_seq > row.keep_rows:
         cut(connection, store, feed, spared(connection, store, feed, next_seq - row.keep_rows, next_seq, row.keep_unread))
     return len(ids)
+
+
+def _first_few(waiting: Sequence[tuple[int, int]]) -> list[int]:
+    """The ids of the first messages that together are short enough; at least one."""
+    upto = accumulate(length for _, length in waiting)
+    return [one for at, ((one, _), total) in enumerate(zip(waiting, upto, strict=True)) if not at or total <= CHARACTERS_AT_ONCE]
