@@ -9,7 +9,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
@@ -168,7 +168,8 @@ class Core:
 
         :raises StorageError: the database refuses it, or still asks to try again after the last attempt.
         """
-        self.ready()
+        if not self._schema_fits or self.database.closed:
+            self.ready()
         work: Callable[..., _T] = partial(function, **kwargs) if kwargs else function
         return self.database.run(
             work,
@@ -210,8 +211,13 @@ def _clock(connection: Connection, store: Store) -> int:
 
 def name_of(function: Callable[..., object]) -> str:
     """How errors name ``function``: with its module if it belongs to the store (``groups.repair``), otherwise alone (``claim``)."""
-    _, _, room = function.__module__.partition("queue_db.store.")
-    name = function.__name__.strip("_")
+    return _name_in(function.__module__, function.__name__)
+
+
+@lru_cache(maxsize=1024)
+def _name_in(module: str, function: str) -> str:
+    _, _, room = module.partition("queue_db.store.")
+    name = function.strip("_")
     return f"{room.partition('.')[0]}.{name}" if room else name
 
 

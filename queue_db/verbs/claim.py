@@ -43,6 +43,7 @@ class _Rounds:
 
     limit: int
     lease: int
+    marks: LowWaterMarks
     delete: bool
     unless_due: Sequence[str]
     #: The next round starts from the beginning of the queue.
@@ -77,10 +78,6 @@ class ClaimLoop:
         # Tokens of claims whose answer may have been lost, and the jobs that were received: the others are leased, but in no hands.
         self._unanswered: list[tuple[str, set[int]]] = []
 
-    @property
-    def _marks(self) -> LowWaterMarks:
-        return self._core.marks[self._queue]
-
     def claim(self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = ()) -> list[Won]:
         """Take up to ``limit`` due jobs for ``lease`` microseconds, or with ``delete`` out of the table.
 
@@ -88,8 +85,9 @@ class ClaimLoop:
         :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
         """
         arguments.whole("limit", limit, 1, MAX_CLAIM)
-        rescan = self._marks.rescan_due()
-        rounds = _Rounds(limit, lease, delete, tuple(unless_due), rescan=rescan, fast_path=self._winning and not rescan)
+        marks = self._core.marks[self._queue]
+        rescan = marks.rescan_due()
+        rounds = _Rounds(limit, lease, marks, delete, tuple(unless_due), rescan=rescan, fast_path=self._winning and not rescan)
         try:
             for _ in range(_MOST_ROUNDS):
                 claim, buried = self._round(rounds)
@@ -124,7 +122,7 @@ class ClaimLoop:
             if rounds.lost < _ROUNDS:
                 self._core.database.pause(_PAUSE * 2**rounds.lost * random.random())
             return rounds.lost < _ROUNDS
-        rescan = not rounds.rescan and self._marks.raised and self._marks.rescan_due()
+        rescan = not rounds.rescan and rounds.marks.raised and rounds.marks.rescan_due()
         rounds.rescan = rounds.rescan or rescan
         return rescan
 
@@ -168,7 +166,7 @@ class ClaimLoop:
             lease=rounds.lease,
             worker=self._core.worker,
             token=secrets.token_hex(16),
-            ranges=self._marks.ranges(rescan=rounds.rescan),
+            ranges=rounds.marks.ranges(rescan=rounds.rescan),
             now=store.clock() if store.clock else None,
             fast_path=rounds.fast_path,
             delete_on_claim=rounds.delete and rounds.fast_path and store.dialect.deletes_on_claim,
@@ -181,7 +179,7 @@ class ClaimLoop:
         self._winning = len(rows) >= rounds.open
         if claim.heads or claim.unseen or rounds.rescan:
             now = rows[0].available_at - rounds.lease if rows else None
-            self._marks.learn(claim, now=now, rescanned=rounds.rescan, seconds=seconds)
+            rounds.marks.learn(claim, now=now, rescanned=rounds.rescan, seconds=seconds)
         if claim.conclusive or rows:
             self._core.strategy.observe(claim)
 
