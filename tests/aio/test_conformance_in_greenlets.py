@@ -12,8 +12,10 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.aio.queue import InGreenlets
+from queue_db.feeds import Feed
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import Notes, OpenDB, Statements, fixtures
+from queue_db.testing.suite import feeds as fixtures_of_feeds
 from tests.aio.loop import for_asyncio, spawned
 from tests.conformance import grid
 from tests.conformance.combinations import Combination
@@ -68,6 +70,13 @@ def open_db(combination: Combination, pools: Callable[[str], QueueDB]) -> OpenDB
 def name(db: QueueDB) -> Iterator[str]:
     within = fixtures.name.__wrapped__(db)
     yield next(within)
+    spawned(lambda: next(within, None))
+
+
+@pytest.fixture
+def feed(db: QueueDB, name: str, ordering: str) -> Iterator[Feed]:
+    within = fixtures_of_feeds.feed.__wrapped__(db, name, ordering)
+    yield spawned(lambda: next(within))
     spawned(lambda: next(within, None))
 
 
