@@ -116,9 +116,9 @@ class QueueDB:
         self.dead = DeadJobs(self.core)
         self.streams = Streams(self.core)
         self.schedules = Schedules(self.core)
-        self.feeds = Feeds(self.core)
-        self._queues: dict[str, Queue] = {}
         self._feeds: dict[str, Feed] = {}
+        self.feeds = Feeds(self.core, self._feeds)
+        self._queues: dict[str, Queue] = {}
         self._swept_everywhere = False
 
     # --- the database -----------------------------------------------------------------------------------------------

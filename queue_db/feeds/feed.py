@@ -356,6 +356,10 @@ class Feed:
             return known
         return self._remember(self.core.read(rows.find, self.name) or self.core.write(rows.create, self.name, defaults(self.core)))
 
+    def forget(self) -> None:
+        """The feed was deleted here: the next verb looks for it, or creates it."""
+        self._row = None
+
     def _known(self) -> FeedRow | None:
         return self._row if time.monotonic() < self._row_until else None
 

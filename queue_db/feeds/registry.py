@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, FeedError
-from queue_db.feeds.feed import defaults, infos
+from queue_db.feeds.feed import Feed, defaults, infos
 from queue_db.feeds.message import CursorInfo, FeedInfo
 from queue_db.feeds.position import Position
 from queue_db.model import from_micros
@@ -24,8 +25,9 @@ Infos = list[CursorInfo]
 class Feeds:
     """The feeds of one database. They are created by their first use; :meth:`set` creates one with other settings."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, known: Mapping[str, Feed]) -> None:
         self._core = core
+        self._known = known
 
     def list(self) -> list[FeedInfo]:
         """All feeds by name."""
@@ -106,7 +108,10 @@ class Feeds:
         Messages that other processes publish within the next second may be lost with it.
         """
         arguments.name("feed", name, FEED_LENGTH)
-        return self._core.write(rows.remove, name)
+        removed = self._core.write(rows.remove, name)
+        if name in self._known:
+            self._known[name].forget()
+        return removed
 
     def restored(self) -> int:
         """Call this once after the database was restored from a backup: holders lose their cursors, earlier positions are refused.

@@ -146,11 +146,23 @@ class TestFeeds:
         assert payloads(feed.read()) == ["here"]
         assert payloads(other.read()) == ["there"]
 
-    def test_a_deleted_feed_begins_anew(self, feed: Feed, db: QueueDB, rival: QueueDB, clock: SettableClock) -> None:
+    def test_a_program_that_deletes_a_feed_publishes_to_a_new_one(
+        self, feed: Feed, db: QueueDB, notes: Notes, rival: QueueDB
+    ) -> None:
+        feed.publish("n", "old")
+        db.feeds.delete(feed.name)
+        with notes.engine.begin() as connection:
+            feed.publish("n", "new", using=connection)
+        assert payloads(rival.feed(feed.name).read()) == ["new"]
+        db.feeds.delete(feed.name)
+        feed.publish("n", "newer")
+        assert payloads(db.feed(feed.name).read()) == ["newer"]
+
+    def test_a_deleted_feed_begins_anew(self, feed: Feed, rival: QueueDB) -> None:
         feed.publish("n", 1)
         position = feed.read().position
-        assert db.feeds.delete(feed.name)
-        assert not db.feeds.delete(feed.name)
+        assert rival.feeds.delete(feed.name)
+        assert not rival.feeds.delete(feed.name)
         with pytest.raises(FeedError, match="was deleted"):
             feed.read(position)
         rival.feed(feed.name).publish("n", 2)
