@@ -118,7 +118,21 @@ def test_the_promised_names_are_there() -> None:
 
 def test_every_exception_and_what_the_verbs_return_can_be_imported_from_the_package() -> None:
     exceptions = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.QueueDBError)}
-    returned = {"Batch", "Controls", "Counters", "Finished", "Job", "JobError", "LeasedJob", "QueueStats", "Verdict", "WorkerInfo"}
+    returned = {
+        "Batch",
+        "Controls",
+        "Counters",
+        "Finished",
+        "Job",
+        "JobError",
+        "LeasedJob",
+        "QueueStats",
+        "Verdict",
+        "WorkerInfo",
+        "Feed",
+        "Cursor",
+        "Message",
+    }
     assert exceptions | returned <= set(queue_db.__all__)
     assert sorted(queue_db.__all__) == list(queue_db.__all__)
 
