@@ -108,6 +108,39 @@ class AsyncFeed:
         options: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
         return AsyncCursor(await run(self._sync.cursor, name, **options))
 
+    async def forward(
+        self,
+        cursor: str,
+        queue: str,
+        *,
+        kind: str | None = None,
+        group: bool | str = False,
+        limit: int = 100,
+        idle: float | None = 0.0,
+        start: str = "start",
+        lease: float = 30.0,
+        take_over: bool = False,
+        on_trimmed: str = "raise",
+    ) -> int:
+        """Enqueue a job for each message after the position of a cursor, each once; return how many.
+
+        The jobs and the position are committed together, ``limit`` messages at a time.
+
+        :param cursor: its name; one process at a time forwards by it. ``start``, ``lease``, ``take_over`` and ``on_trimmed`` are
+            those of :meth:`cursor`.
+        :param queue: where the jobs go, with the payloads and headers of the messages.
+        :param kind: of the jobs; None: that of each message.
+        :param group: True: messages with the same key become one group of jobs, which run in the order of the feed. A text: all
+            jobs are of this group.
+        :param limit: most messages in one transaction.
+        :param idle: seconds to wait for another message; 0: end when none is left; None: never end.
+        :raises CursorHeldError: another process holds the cursor.
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted. What was committed stays.
+        :raises TrimmedError: messages were trimmed before they were forwarded.
+        """
+        opening: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
+        return await run(self._sync.forward, cursor, queue, kind=kind, group=group, limit=limit, idle=idle, **opening)
+
     async def cursors(self) -> list[CursorInfo]:
         """The cursors of this feed, by name."""
         return await run(self._sync.cursors)

@@ -125,6 +125,29 @@ def tail(
                 time.sleep(_LOOK)
 
 
+@command(
+    app, "forward", "queue-db feeds forward orders invoicing invoices", "queue-db feeds forward orders invoicing invoices --follow"
+)
+def forward(
+    feed: FeedArgument,
+    cursor: Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor. One process at a time uses it.")],
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Where the jobs go.")],
+    *,
+    kind: Annotated[str | None, typer.Option("--kind", help="Kind of the jobs, if not the message's.", show_default=False)] = None,
+    group: Annotated[bool, typer.Option("--group", help="Messages with the same key become one group of jobs.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new messages until Ctrl-C.")] = False,
+    common: CommonOptions,
+) -> None:
+    """Enqueue a job for each message after the cursor's position, each once."""
+    count = 0
+    with common.open() as db, _until_interrupted():
+        count = existing(db, feed).forward(cursor, queue, kind=kind, group=group, idle=None if follow else 0.0)
+    if not follow:
+        common.print(
+            {"feed": feed, "cursor": cursor, "forwarded": count}, f"{feed} {cursor}: {count:,} messages forwarded to {queue}"
+        )
+
+
 @command(app, "trim", "queue-db feeds trim orders")
 def trim(feed: FeedArgument, *, common: CommonOptions) -> None:
     """Delete the messages that the feed's retention does not keep, at once. Publishers do so once a minute."""

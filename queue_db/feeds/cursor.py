@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from sqlalchemy import Connection
 
@@ -14,6 +14,7 @@ from queue_db.errors import ArgumentError, CursorHeldError, LeaseLostError, Posi
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs
 from queue_db.model import Verdict, from_micros
+from queue_db.store import Store
 from queue_db.store.feeds import cursors
 from queue_db.store.feeds.rows import FeedRow
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from queue_db.feeds.feed import Feed
+
+_T = TypeVar("_T")
 
 # Seconds between two looks at a feed without new messages: first, longest.
 _FIRST_LOOK = 0.01
@@ -88,13 +91,18 @@ class Cursor:
         :param idle: seconds without a new message after which it ends.
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
         """
+        for page in self.pages(limit, idle):
+            yield from page
+
+    def pages(self, limit: int, idle: float | None) -> Iterator[list[Message]]:
+        """As :meth:`follow`, but all messages of a read at once."""
         arguments.whole("limit", limit, 1)
         most = None if idle is None else arguments.seconds("idle", idle) / 1_000_000
         pause, since = _FIRST_LOOK, time.monotonic()
         while True:
             found = self.read(limit)
-            yield from found
             if found:
+                yield found
                 pause, since = _FIRST_LOOK, time.monotonic()
                 continue
             left = pause if most is None else since + most - time.monotonic()
@@ -124,16 +132,33 @@ class Cursor:
             self._extend_at = time.monotonic() + self._lease / 3_000_000
         return Verdict.APPLIED
 
+    def transfer(self, messages: Sequence[Message], change: Callable[[Connection, Store], _T]) -> _T:
+        """Run ``change`` and acknowledge ``messages`` in one transaction; return the answer of ``change``.
+
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted: nothing was changed.
+        """
+        last = messages[-1].seq
+
+        def transfer(connection: Connection, store: Store) -> _T:
+            store.dialect.begin(connection)
+            answer = change(connection, store)
+            # Last: whoever adds jobs or messages locks stripes and feeds first, and a purge locks a feed before its cursors.
+            if not cursors.acknowledge(connection, store, self._feed_id, self.name, self._version, last, self._lease):
+                raise self._lost()
+            return answer
+
+        answer = self._core.write(transfer)
+        self._acked = max(self._acked, last)
+        self._extend_at = time.monotonic() + self._lease / 3_000_000
+        return answer
+
     def extend(self) -> None:
         """Extend the hold by the lease, as reading does by itself.
 
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
         """
         if not self._core.write(cursors.extend, self._feed_id, self.name, self._version, self._lease):
-            raise LeaseLostError(
-                message=f"cursor {self.name!r} of feed {self.feed.name!r} was lost: another process has opened it, or it was moved "
-                "or deleted; what was acknowledged stays, and the next holder goes on from there"
-            )
+            raise self._lost()
         self._extend_at = time.monotonic() + self._lease / 3_000_000
 
     def close(self) -> None:
@@ -148,6 +173,12 @@ class Cursor:
 
     def __repr__(self) -> str:
         return f"<Cursor {self.name!r} of {self.feed!r}>"
+
+    def _lost(self) -> LeaseLostError:
+        return LeaseLostError(
+            message=f"cursor {self.name!r} of feed {self.feed.name!r} was lost: another process has opened it, or it was moved "
+            "or deleted; what was acknowledged stays, and the next holder goes on from there"
+        )
 
     def _text(self, seq: int) -> str:
         return str(Position(self._of.token, self._of.epoch, seq))

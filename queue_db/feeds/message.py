@@ -23,6 +23,7 @@ class Message:
     :ivar seq: its number within the feed and epoch; the numbers have no gaps.
     :ivar key: what it is about, such as ``order-7``; None: it has none.
     :ivar client: who published it, if the publisher named itself.
+    :ivar row: its columns as they are stored.
     """
 
     def __init__(self, feed: str, position: str, row: MessageRow, codec: Codec) -> None:
@@ -32,7 +33,7 @@ class Message:
         self.kind = row.kind
         self.key = row.message_key
         self.client = row.client
-        self._row = row
+        self.row = row
         self._codec = codec
 
     @cached_property
@@ -42,24 +43,24 @@ class Message:
         :raises PayloadError: the codec cannot decode the stored text; ``payload_text`` has it as it is.
         """
         try:
-            return self._codec.decode(self._row.payload)
+            return self._codec.decode(self.row.payload)
         except Exception as error:
             raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}") from error
 
     @property
     def payload_text(self) -> str:
         """The payload as it is stored."""
-        return self._row.payload
+        return self.row.payload
 
     @cached_property
     def headers(self) -> Mapping[str, Any]:
         """The headers; empty if it has none."""
-        return {} if self._row.headers is None else json.loads(self._row.headers)
+        return {} if self.row.headers is None else json.loads(self.row.headers)
 
     @property
     def published_at(self) -> datetime:
         """When it was inserted, by the database's clock. The order of a feed is that of its numbers, not of these times."""
-        return from_micros(self._row.created_at)
+        return from_micros(self.row.created_at)
 
     def __repr__(self) -> str:
         return f"<Message {self.feed!r} {self.seq} {self.kind!r}>"

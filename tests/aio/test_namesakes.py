@@ -64,6 +64,8 @@ WITHOUT = {
     "Queue.recount": "for the worker, which is synchronous",
     "Feed.row": "for the package's own use",
     "Feed.forget": "for the package's own use",
+    "Cursor.pages": "for the package's own use",
+    "Cursor.transfer": "for the package's own use",
     "LeasedJob.links": "for the package's own use",
     "LeasedJob.report_progress_to": "for the worker, which is synchronous",
     "LeasedJob.leased_for": "for the worker, which is synchronous",

@@ -38,6 +38,12 @@ def test_feeds_are_listed_with_their_settings(ask, feed):
     assert any(feed.name in line for line in ask("feeds", "list").out.splitlines())
 
 
+def test_messages_become_jobs(ask, db, feed):
+    assert ask("feeds", "forward", feed.name, "billing", feed.name, "--group", "--json").record["forwarded"] == 3
+    assert "0 messages forwarded" in ask("feeds", "forward", feed.name, "billing", feed.name, "--kind", "other").out
+    assert [(job.kind, job.group) for job in db.queue(feed.name).claim(limit=5)] == [("n", f"order-{at}") for at in range(3)]
+
+
 def test_a_mistyped_name_creates_nothing(ask, db, name):
     before = db.feeds.list()
     for command in (("feeds", "read"), ("feeds", "tail"), ("feeds", "trim"), ("feeds", "purge", "--yes")):

@@ -35,6 +35,7 @@ DEPENDS: dict[str, Axes] = {
     "TestEnqueueMany": Axes.DATABASE,
     "TestEnqueueUsing": Axes.DATABASE,
     "TestFeeds": Axes.DATABASE,
+    "TestForward": Axes.DATABASE,
     "TestPositions": Axes.DATABASE,
     "TestRetention": Axes.DATABASE,
     "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep

@@ -42,6 +42,7 @@ from queue_db.testing.suite.fixtures import (
     rival,
     rival_queue,
 )
+from queue_db.testing.suite.forwarding import TestForward
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
@@ -68,6 +69,7 @@ __all__ = [
     "TestFail",
     "TestFeeds",
     "TestFence",
+    "TestForward",
     "TestGiveBack",
     "TestGroups",
     "TestGroupsAndKeys",

@@ -1,0 +1,71 @@
+"""From a feed to a queue: the jobs of messages, inserted in the transaction that moves the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from queue_db import arguments
+from queue_db.core import Core
+from queue_db.errors import ArgumentError
+from queue_db.feeds.cursor import Cursor
+from queue_db.feeds.message import Message
+from queue_db.model import NewJob
+from queue_db.store import Store, enqueue
+from queue_db.store.enqueue import OnDuplicate
+from queue_db.store.feeds.messages import MessageRow, NewMessage
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class JobTemplate:
+    """How a message becomes a job: with its payload and headers.
+
+    :param queue: of the job.
+    :param kind: of the job; None: the message's.
+    :param group: True: the message's key is the job's group; a text: all jobs are of this group; False: of none.
+    """
+
+    queue: str
+    kind: str | None = None
+    group: bool | str = False
+
+    def __post_init__(self) -> None:
+        arguments.name("queue", self.queue, QUEUE_LENGTH)
+        if self.kind is not None:
+            arguments.name("kind", self.kind, KIND_LENGTH)
+        if isinstance(self.group, str):
+            arguments.name("group", self.group, KEY_LENGTH)
+        elif not isinstance(self.group, bool):
+            raise ArgumentError(f"group={arguments.shown(self.group)}: must be True (the key of each message), a text, or False")
+
+    def job(self, message: MessageRow | NewMessage) -> NewJob:
+        """The job of a message."""
+        return NewJob(
+            queue=self.queue,
+            kind=self.kind or message.kind,
+            payload=message.payload,
+            headers=message.headers,
+            priority=0,
+            max_attempts=DEFAULT_MAX_ATTEMPTS,
+            unique_key=None,
+            group_key=self.group if isinstance(self.group, str) else message.message_key if self.group else None,
+            callback_id=None,
+            unique_for=0,
+            after=0,
+            not_before=0,
+        )
+
+
+def forward(core: Core, cursor: Cursor, messages: Sequence[Message], template: JobTemplate) -> None:
+    """Enqueue a job for each message and acknowledge them, in one transaction."""
+    jobs = [template.job(message.row) for message in messages]
+
+    def enqueue_all(connection: Connection, store: Store) -> None:
+        enqueue.insert_jobs(connection, store, jobs, OnDuplicate.RAISE)
+        core.notifications.notify(connection, template.queue)
+
+    cursor.transfer(messages, enqueue_all)
+    core.notifications.wake(template.queue)
