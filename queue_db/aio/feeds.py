@@ -90,7 +90,7 @@ class AsyncFeed:
         return await run(self._sync.rank)
 
     async def trim(self) -> int:
-        """Delete the messages that retention does not keep; return how many. Publishers do so once a minute."""
+        """Delete the messages that retention does not keep; return how many. Publishers and workers do so once a minute."""
         return await run(self._sync.trim)
 
     async def cursor(
@@ -205,7 +205,7 @@ class AsyncFeeds:
     async def delete(self, name: str) -> bool:
         """Delete a feed with its messages and cursors; False: there is none.
 
-        Messages that other processes publish within the next second may be lost with it.
+        It waits for open transactions that have published to it; those that publish later publish to a new feed with this name.
         """
         return await run(self._sync.delete, name)
 
@@ -264,7 +264,7 @@ class AsyncCursor:
         :param using: a connection or session with a transaction: the cursor moves when it commits, together with the effect.
         :return: LOST if another process has opened the cursor, or it was moved or deleted: nothing changed. Within a transaction,
             ``.require()`` rolls the effect back.
-        :raises PositionError: it is a position of another feed.
+        :raises PositionError: it is a position of another feed, or ahead of the feed.
         """
         return await run(self._sync.ack, upto, using=joined(using))
 

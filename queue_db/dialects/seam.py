@@ -158,9 +158,21 @@ class ClaimSeam:
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def lock_rows(self, rows: Select[Any], *, skip: bool) -> Select[Any]:
-        """Lock the rows until the transaction ends; ``skip``: step over rows that other transactions have locked."""
-        return rows.with_for_update(skip_locked=skip)
+    def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
+        """Lock the rows until the transaction ends; ``skip``: step over rows that other transactions have locked.
+
+        :param pinned: lock them although others have pinned them (:meth:`pin_rows`). Only for rows that are not deleted, and found
+            by another index than the one by which they are pinned.
+        """
+        return rows.with_for_update(skip_locked=skip, key_share=pinned)
+
+    def pin_rows(self, keys: Select[Any]) -> Select[Any]:
+        """Read the latest rows and keep others from deleting them until the transaction ends; any number may pin a row.
+
+        :param keys: selects columns of one index, and finds the rows by it: InnoDB then locks the entry in this index and not the
+            row, which others can go on changing. PostgreSQL has a lock for that.
+        """
+        return keys.with_for_update(read=True, key_share=True)
 
     def match(self, jobs: Table, pairs: Pairs) -> ColumnElement[bool]:
         """Rows whose ``(id, version)`` is one of ``pairs``, found by primary key."""

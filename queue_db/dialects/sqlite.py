@@ -161,8 +161,11 @@ class SQLite(ReturningDialect):
     def random(self) -> ColumnElement[float]:
         return type_coerce(func.random() / 18446744073709551616.0 + 0.5, Double())
 
-    def lock_rows(self, rows: Select[Any], *, skip: bool) -> Select[Any]:
+    def lock_rows(self, rows: Select[Any], *, skip: bool, pinned: bool = False) -> Select[Any]:
         return rows  # the writer has locked the whole database
+
+    def pin_rows(self, keys: Select[Any]) -> Select[Any]:
+        return keys
 
     def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
         # Nothing to lock, so no order.

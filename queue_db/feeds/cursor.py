@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.errors import ArgumentError, CursorHeldError, LeaseLostError, PositionError
 from queue_db.feeds.message import Message
-from queue_db.feeds.position import Position, belongs
+from queue_db.feeds.position import Position, belongs, not_ahead
 from queue_db.model import Verdict, from_micros
 from queue_db.store import Store
-from queue_db.store.feeds import cursors
+from queue_db.store.feeds import cursors, rows
 from queue_db.store.feeds.rows import FeedRow
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Cursor:
         self._version = row.version
         self._acked = row.acked
         self._read = row.acked
+        # The highest number that the feed is known to have given.
+        self._given = of.next_seq - 1
         self._extend_at = time.monotonic() + lease / 3_000_000
 
     @property
@@ -82,6 +84,7 @@ class Cursor:
             raise
         self.skipped += page.skipped
         self._read = Position.parse(page.position).seq
+        self._given = max(self._given, self._read)
         return page.messages
 
     def follow(self, *, limit: int = 100, idle: float | None = None) -> Iterator[Message]:
@@ -117,13 +120,16 @@ class Cursor:
         :param using: a connection or session with a transaction: the cursor moves when it commits, together with the effect.
         :return: LOST if another process has opened the cursor, or it was moved or deleted: nothing changed. Within a transaction,
             ``.require()`` rolls the effect back.
-        :raises PositionError: it is a position of another feed.
+        :raises PositionError: it is a position of another feed, or ahead of the feed.
         """
-        seq = self._number(upto)
+        position = self._position(upto)
+        seq = position.seq
         if using is None:
+            self._check_given(position)
             held = self._core.write(cursors.acknowledge, self._feed_id, self.name, self._version, seq, self._lease)
         else:
             with self._core.joined(using, "ack") as connection:
+                self._check_given(position, connection)
                 held = cursors.acknowledge(connection, self._core.store, self._feed_id, self.name, self._version, seq, self._lease)
         if not held:
             return Verdict.LOST
@@ -183,11 +189,26 @@ class Cursor:
     def _text(self, seq: int) -> str:
         return str(Position(self._of.token, self._of.epoch, seq))
 
-    def _number(self, upto: Message | str) -> int:
+    def _check_given(self, position: Position, connection: Connection | None = None) -> None:
+        """Refuse a position that the feed has not reached: acknowledged, it would leave out messages that are published later."""
+        if position.seq <= self._given:
+            return
+        if connection is not None:
+            # The caller's transaction may have published it itself.
+            row = rows.by_id(connection, self._core.store, self._feed_id)
+            if row is not None and position.seq < row.next_seq:
+                return
+        # And it may be too old to see the number.
+        row = self._core.read(rows.by_id, self._feed_id)
+        if row is not None:  # otherwise the feed was deleted, and the cursor with it
+            not_ahead(position, row)
+            self._given = row.next_seq - 1
+
+    def _position(self, upto: Message | str) -> Position:
         if isinstance(upto, Message):
             if upto.feed != self.feed.name:
                 raise ArgumentError(f"{upto!r} is a message of feed {upto.feed!r}, not of {self.feed.name!r}")
             upto = upto.position
         position = Position.parse(upto)
         belongs(position, self._of)
-        return position.seq
+        return position

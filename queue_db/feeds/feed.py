@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.core import ONCE, Core, Run
+from queue_db.core import Core, Run
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.forwarding import JobTemplate, forward
 from queue_db.feeds.message import CursorInfo, Message, Page
 from queue_db.feeds.position import Position, check
+from queue_db.feeds.retention import RANK, trim_once
 from queue_db.model import from_micros
 from queue_db.store import Store
 from queue_db.store.feeds import cursors, messages, rows
@@ -41,11 +42,11 @@ KEEP_FOR = 7 * 86_400 * 1_000_000
 #: Most messages that retention keeps for cursors that have not acknowledged them, unless it is set.
 KEEP_UNREAD = 1_000_000
 
-# One try: another reader or publisher ranks next. A look at the inbox comes before a transaction begins.
-_RANK = Run(attempts=1, direct=True)
-
 # Seconds for which a feed's row is used without a look at the database.
 _FRESH = 1.0
+
+# How many feeds of one name a publisher tries that are deleted before it publishes to them.
+_NAMESAKES = 5
 
 # Seconds between two trims of a feed by its publishers.
 _TRIM_EVERY = 60.0
@@ -118,14 +119,7 @@ class Feed:
             raise ArgumentError(f"{len(new):,} messages: at most {MOST:,} can be published at once")
         if using is not None:
             with self.core.joined(using, "publish") as connection:
-                # In the same transaction: another connection could wait for it, as on SQLite.
-                row = self._known() or rows.create(connection, self.core.store, self.name, defaults(self.core))
-                try:
-                    first = _publish(connection, self.core.store, row, new)
-                except LookupError:
-                    self._row = None
-                    row = rows.create(connection, self.core.store, self.name, defaults(self.core))
-                    first = _publish(connection, self.core.store, row, new)
+                row, first = self._publish_within(connection, new)
         else:
             row, first = self._publish(new)
             self._after_publish(row)
@@ -134,14 +128,27 @@ class Feed:
         return [str(Position(row.token, first.epoch, first.seq + at)) for at in range(len(new))]
 
     def _publish(self, new: Sequence[NewMessage]) -> tuple[FeedRow, First | None]:
-        row = self.row()
-        try:
-            return row, self.core.write(_publish, row, new)
-        except LookupError:
-            # It was deleted: the name stands for a new feed now.
-            self._row = None
+        for _ in range(_NAMESAKES):
             row = self.row()
-            return row, self.core.write(_publish, row, new)
+            try:
+                return row, self.core.write(_publish, row, new)
+            except LookupError:
+                # It was deleted: the name stands for a new feed now.
+                self._row = None
+        raise TransientStorageError(f"feed {self.name!r} is deleted again and again: nothing was published")
+
+    def _publish_within(self, connection: Connection, new: Sequence[NewMessage]) -> tuple[FeedRow, First | None]:
+        # In the same transaction: another connection could wait for it, as on SQLite.
+        store = self.core.store
+        for known in (self._known(), None):
+            row = known or rows.create(connection, store, self.name, defaults(self.core))
+            try:
+                return row, _publish(connection, store, row, new)
+            except LookupError:
+                self._row = None
+        raise TransientStorageError(
+            f"feed {self.name!r} was deleted after this transaction had begun, and its isolation level still shows it: run it again"
+        )
 
     def _after_publish(self, row: FeedRow) -> None:
         """Number the messages, and trim now and then. The messages are committed: an error is logged and not raised."""
@@ -150,7 +157,7 @@ class Feed:
             now = time.monotonic()
             if now >= self._trim_at:
                 self._trim_at = now + _TRIM_EVERY
-                self.core.run(ONCE, messages.trim, row)
+                trim_once(self.core, row)
         except StorageError as error:
             log.warning(
                 "feed %r: messages were published, but not numbered or trimmed; the next reader or publisher does it: %s",
@@ -160,7 +167,7 @@ class Feed:
 
     def _rank_once(self, row: FeedRow) -> int:
         ordering = _ordering(row)
-        return self.core.run(_RANK, ordering.rank, row.id) if ordering.ranks else 0
+        return self.core.run(RANK, ordering.rank, row.id) if ordering.ranks else 0
 
     def _new(self, at: int, item: Any, client: str | None, stamp: Mapping[str, Any] | None) -> NewMessage:
         if not isinstance(item, tuple | list) or not 1 <= len(item) <= _TRIPLE:
@@ -252,9 +259,9 @@ class Feed:
         return ranked
 
     def trim(self) -> int:
-        """Delete the messages that retention does not keep; return how many. Publishers do so once a minute."""
+        """Delete the messages that retention does not keep; return how many. Publishers and workers do so once a minute."""
         row, gone = self.row(fresh=True), 0
-        while some := self.core.write(messages.trim, row):
+        while some := trim_once(self.core, row, Run()):
             gone += some
         return gone
 
@@ -455,7 +462,7 @@ def _ordering(row: FeedRow) -> Ordering:
 
 
 def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
-    return _ordering(row).append(connection, store, row.id, new)
+    return _ordering(row).append(connection, store, row, new)
 
 
 def _page(connection: Connection, store: Store, feed: int, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:

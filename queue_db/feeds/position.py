@@ -57,6 +57,19 @@ def belongs(position: Position, row: FeedRow) -> None:
         )
 
 
+def not_ahead(position: Position, row: FeedRow) -> None:
+    """Refuse a position that the feed has not reached.
+
+    :raises PositionError: it is one.
+    """
+    if position.seq >= row.next_seq:
+        name = f"feed {row.name!r}"
+        raise PositionError(
+            f"position {position} is ahead of {name}, whose last message has number {row.next_seq - 1}: its database was restored "
+            "from a backup. Call db.feeds.restored() once, then start again at feed.start() or feed.end()"
+        )
+
+
 def check(position: Position, row: FeedRow) -> None:
     """Refuse a position from which this feed cannot be read without a gap or a repetition.
 
@@ -65,13 +78,9 @@ def check(position: Position, row: FeedRow) -> None:
     :raises PositionError: :func:`belongs`, or a restored database does not have the position.
     """
     belongs(position, row)
-    name = f"feed {row.name!r}"
-    if position.seq >= row.next_seq:
-        raise PositionError(
-            f"position {position} is ahead of {name}, whose last message has number {row.next_seq - 1}: its database was restored "
-            "from a backup. Call db.feeds.restored() once, then start again at feed.start() or feed.end()"
-        )
+    not_ahead(position, row)
     if position.seq < row.first_seq - 1:
+        name = f"feed {row.name!r}"
         first = str(position._replace(seq=row.first_seq - 1))
         skipped = row.first_seq - 1 - position.seq
         raise TrimmedError(

@@ -85,7 +85,7 @@ class Feeds:
         if ordering is not None and row.ordering != ordering:
             raise FeedError(f"feed {name!r} has the ordering {row.ordering!r}, which cannot be changed: use a feed of another name")
         if values:
-            self._core.write(rows.change, name, values)
+            self._core.write(rows.change, row.id, values)
 
     def cursors(self) -> Infos:
         """The cursors of all feeds, by feed and name."""
@@ -105,7 +105,7 @@ class Feeds:
     def delete(self, name: str) -> bool:
         """Delete a feed with its messages and cursors; False: there is none.
 
-        Messages that other processes publish within the next second may be lost with it.
+        It waits for open transactions that have published to it; those that publish later publish to a new feed with this name.
         """
         arguments.name("feed", name, FEED_LENGTH)
         removed = self._core.write(rows.remove, name)

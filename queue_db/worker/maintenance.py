@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
+from queue_db.feeds.retention import trim_all
 from queue_db.worker.outages import Activity
 from queue_db.worker.pauses import Pause
 
@@ -31,9 +32,11 @@ PRUNE_EVERY = 60.0
 SWEEP_EVERY = 5.0
 SWEEP_LIMIT = 10_000
 
-#: The most dead jobs of a queue deleted at a time, and seconds until the next run if there are more, so that other tasks run too.
+#: The most dead jobs of a queue deleted at a time.
 PRUNE_DEAD_LIMIT = 1000
-PRUNE_DEAD_AGAIN = 0.1
+
+#: Seconds until the next run of a task that has deleted a part only, so that other tasks run too.
+AGAIN = 0.1
 
 
 def run_periodically(tasks: Sequence[tuple[float, PeriodicTask]], stopped: threading.Event) -> None:
@@ -121,9 +124,26 @@ def prune_dead(
         except Exception as error:  # noqa: BLE001 - the next run finds the same rows
             (outage or Activity()).failed_rarely("deleting dead jobs", error)
             more = False
-        return PRUNE_DEAD_AGAIN if more else _spread(PRUNE_EVERY)
+        return AGAIN if more else _spread(PRUNE_EVERY)
 
     return prune
+
+
+def trim_feeds(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
+    """Deletes the messages of feeds that their retention does not keep."""
+
+    def trim() -> float:
+        more = False
+        try:
+            trimmed, more = trim_all(db.core)
+        except Exception as error:  # noqa: BLE001 - the next run finds the same rows
+            (outage or Activity()).failed_rarely("trimming feeds", error)
+        else:
+            for name, gone in trimmed.items():
+                log.info("trimmed %d messages of feed %r", gone, name)
+        return AGAIN if more else _spread(PRUNE_EVERY)
+
+    return trim
 
 
 def sweep_completed(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:

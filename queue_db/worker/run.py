@@ -31,6 +31,7 @@ from queue_db.worker.maintenance import (
     repair_groups,
     run_periodically,
     sweep_completed,
+    trim_feeds,
 )
 from queue_db.worker.outages import Activity, outages_of
 from queue_db.worker.progress import WRITE_EVERY, Progress
@@ -152,6 +153,7 @@ class Run:
         tasks: list[tuple[float, PeriodicTask]] = [
             (0.0, rescue_dead(self._registration)),
             (PRUNE_EVERY * random.random(), prune_expired(db, self._activity())),
+            (PRUNE_EVERY * random.random(), trim_feeds(db, self._activity())),
             (PRUNE_EVERY * random.random(), repair_groups(db, queues, self._activity())),
         ]
         if options.dead_for is not None or options.dead_at_most is not None:

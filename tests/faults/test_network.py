@@ -264,6 +264,20 @@ def test_many_jobs_whose_commit_is_in_doubt_are_all_there_or_none(db: QueueDB, f
     assert db.queue(far.name).stats().available == 2500
 
 
+@pytest.mark.parametrize("ordering", ["counter", "ranked"])
+def test_a_publish_whose_commit_is_in_doubt_is_not_made_again(db: QueueDB, far: Queue, proxy: Proxy, ordering: str) -> None:
+    db.feeds.set(far.name, ordering=ordering)
+    feed = far.db.feed(far.name)
+    feed.publish("n", 1)
+    proxy.swallow("COMMIT")
+    with pytest.raises(TransientStorageError, match="it is unknown whether it took effect") as doubt:
+        feed.publish("n", 2)
+    assert doubt.value.outcome_unknown
+    assert proxy.wait_swallowed()
+    feed.publish("n", 3)
+    assert [message.payload for message in db.feed(far.name).read().messages] == [1, 2, 3]
+
+
 def test_a_claim_whose_reply_is_lost_loses_no_job(kind: str, db: QueueDB, far: Queue, proxy: Proxy, open_db: Any) -> None:
     job_id = far.enqueue("k")
     proxy.swallow("EXECUTE" if kind == "postgresql" else "UPDATE")

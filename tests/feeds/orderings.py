@@ -8,6 +8,7 @@ from sqlalchemy import Connection, insert, update
 
 from queue_db.store import Store
 from queue_db.store.feeds.messages import First, NewMessage
+from queue_db.store.feeds.rows import FeedRow
 
 
 class Naive:
@@ -16,10 +17,10 @@ class Naive:
     name = "naive"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> First | None:
+    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables, first = store.tables.feeds, None
         for message in new:
-            row = {"feed": feed, **message._asdict()}
+            row = {"feed": feed.id, **message._asdict()}
             seq = connection.execute(insert(tables.inbox).values(row)).inserted_primary_key[0]
             connection.execute(insert(tables.messages).values(seq=seq, **row))
             connection.execute(tables.inbox.delete().where(tables.inbox.c.id == seq))

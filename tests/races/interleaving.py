@@ -114,7 +114,11 @@ class Loser:
                 return bool(connection.execute(text(query)).scalar_one())
             status: str = connection.execute(text("SHOW ENGINE INNODB STATUS")).one()[2]
             # The part before it may tell of the last deadlock on this server, whenever that was, and of who waited then.
-            return "LOCK WAIT" in status.partition("\nTRANSACTIONS\n")[2]
+            if "LOCK WAIT" in status.partition("\nTRANSACTIONS\n")[2]:
+                return True
+            # MySQL does not show a transaction there that has only read.
+            query = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+            return bool(connection.execute(text(query)).scalar_one())
 
     def result(self) -> Any:
         """What it came to, once nobody is in its way."""

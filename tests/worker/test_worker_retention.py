@@ -7,7 +7,7 @@ import pytest
 from queue_db import ArgumentError, JobNotFoundError
 from queue_db.testing import drain
 from queue_db.worker import Worker
-from queue_db.worker.maintenance import PRUNE_DEAD_AGAIN, PRUNE_DEAD_LIMIT, prune_dead
+from queue_db.worker.maintenance import AGAIN, PRUNE_DEAD_LIMIT, prune_dead, trim_feeds
 from tests.patience import PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -85,9 +85,9 @@ def test_many_dead_jobs_are_deleted_a_part_at_a_time(queue):
     queue.enqueue_many([("n", None)] * (PRUNE_DEAD_LIMIT + 1))
     assert all(queue.bury_many(queue.claim(PRUNE_DEAD_LIMIT + 1), "no"))
     task = prune_dead(queue.db, [queue.name], None, 0)
-    assert task() == PRUNE_DEAD_AGAIN, "so that leases are extended in between"
+    assert task() == AGAIN, "so that leases are extended in between"
     assert len(left(queue)) == 1
-    assert task() > PRUNE_DEAD_AGAIN
+    assert task() > AGAIN
     assert left(queue) == []
 
 
@@ -193,3 +193,21 @@ def test_what_is_kept_is_listed_page_by_page(timed, clock):
     for wrong in ({"limit": 0}, {"queue": ""}, {"kind": " "}):
         with pytest.raises(ArgumentError):
             db.finished_jobs(**wrong)
+
+
+@pytest.mark.parametrize("ordering", ["counter", "ranked"])
+def test_a_worker_trims_feeds_a_part_at_a_time(open_db, clock, name, log, ordering):
+    db = open_db(clock=clock)
+    db.feeds.set(name, ordering=ordering, keep_for=60)
+    feed = db.feed(name)
+    with db.database.begin() as connection:
+        feed.publish_many([("n", number) for number in range(1500)], using=connection)
+    clock.advance(61)
+    task = trim_feeds(db)
+    waits = []
+    while name in {info.name for info in db.feeds.list() if info.messages or info.waiting}:
+        waits.append(task())
+    assert AGAIN in waits, "so that other tasks run in between"
+    assert log.has(f"trimmed 1000 messages of feed {name!r}")
+    assert log.has(f"trimmed 500 messages of feed {name!r}")
+    assert db.counters.trimmed >= 1500

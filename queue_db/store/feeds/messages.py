@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Integer, Select, Table, Update, bindparam, ca
 
 from queue_db.dialects.clock import moment
 from queue_db.store.base import Store
-from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.feeds.rows import FeedRow, locked
 
 #: Most messages that one call of :func:`trim` deletes.
 TRIMMED_AT_ONCE = 1000
@@ -31,6 +31,15 @@ class First(NamedTuple):
 
     seq: int
     epoch: int  #: of the feed at that time
+
+
+class Extent(NamedTuple):
+    """Which messages a feed has, and how many of them it keeps."""
+
+    next_seq: int
+    first_seq: int
+    keep_rows: int | None
+    keep_unread: int
 
 
 class MessageRow(NamedTuple):
@@ -80,8 +89,7 @@ def append(connection: Connection, store: Store, feed: int, messages: Sequence[N
     first = next_seq - len(messages)
     rows = [{"feed": feed, "seq": seq, **message._asdict()} for seq, message in enumerate(messages, first)]
     insert_rows(connection, store, tables.messages, rows)
-    if keep_rows is not None and next_seq - first_seq > keep_rows:
-        cut(connection, store, feed, spared(connection, store, feed, next_seq - keep_rows, next_seq, keep_unread))
+    keep(connection, store, feed, Extent(next_seq, first_seq, keep_rows, keep_unread), len(messages))
     return First(first, epoch)
 
 
@@ -103,15 +111,14 @@ def read(connection: Connection, store: Store, feed: int, after: int, limit: int
 
 def trim(connection: Connection, store: Store, row: FeedRow) -> int:
     """Delete the oldest messages that the feed's retention does not keep, at most :data:`TRIMMED_AT_ONCE`; return how many."""
-    feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
+    messages = store.tables.feeds.messages
     if row.keep_rows is None and row.keep_for is None:
         return 0
     store.dialect.begin(connection)
-    query = select(*(feeds.c[name] for name in FeedRow._fields)).where(feeds.c.id == row.id)
-    found = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    found = locked(connection, store, row.id)
     if found is None:
         return 0
-    row = FeedRow(*found)
+    row = found
     end = row.first_seq
     if row.keep_rows is not None:
         end = max(end, row.next_seq - row.keep_rows)
@@ -132,6 +139,18 @@ def trim(connection: Connection, store: Store, row: FeedRow) -> int:
         end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
     end = min(end, row.first_seq + TRIMMED_AT_ONCE)
     return cut(connection, store, row.id, spared(connection, store, row.id, end, row.next_seq, row.keep_unread))
+
+
+def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int) -> None:
+    """After ``new`` messages were added: delete those above ``keep_rows``. The caller holds the feed's row.
+
+    At most :data:`TRIMMED_AT_ONCE` more than were added: after ``keep_rows`` was lowered there may be a million, too many for a
+    publisher's transaction.
+    """
+    if extent.keep_rows is None or extent.next_seq - extent.first_seq <= extent.keep_rows:
+        return
+    end = min(extent.next_seq - extent.keep_rows, extent.first_seq + new + TRIMMED_AT_ONCE)
+    cut(connection, store, feed, spared(connection, store, feed, end, extent.next_seq, extent.keep_unread))
 
 
 def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: int, keep_unread: int) -> int:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from queue_db.store.base import Store
 from queue_db.store.feeds import messages, ranking
 from queue_db.store.feeds.messages import First, NewMessage
+from queue_db.store.feeds.rows import FeedRow
 
 
 class Ordering(Protocol):
@@ -20,7 +21,7 @@ class Ordering(Protocol):
     #: Whether messages may wait without a number, for :meth:`rank`.
     ranks: bool
 
-    def append(self, connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> First | None:
+    def append(self, connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> First | None:
         """Add messages; return the number of the first, None where it has none yet.
 
         :raises LookupError: the feed was deleted.
@@ -38,8 +39,8 @@ class Counter:
     name = "counter"
     ranks = False
 
-    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> First | None:
-        return messages.append(connection, store, feed, new)
+    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        return messages.append(connection, store, feed.id, new)
 
     def rank(self, connection: Connection, store: Store, feed: int) -> int:
         return 0
@@ -51,7 +52,7 @@ class Ranked:
     name = "ranked"
     ranks = True
 
-    def append(self, connection: Connection, store: Store, feed: int, new: Sequence[NewMessage]) -> First | None:
+    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         ranking.append(connection, store, feed, new)
         return None
 

@@ -15,7 +15,8 @@ from sqlalchemy import Connection, Select, Table, bindparam, delete, func, inser
 
 from queue_db.model import Capability
 from queue_db.store.base import Store
-from queue_db.store.feeds.messages import NewMessage, cut, insert_rows, spared
+from queue_db.store.feeds.messages import Extent, NewMessage, insert_rows, keep
+from queue_db.store.feeds.rows import FeedRow, pin
 
 #: Most messages ranked in one transaction.
 RANKED_AT_ONCE = 1000
@@ -26,9 +27,14 @@ CHARACTERS_AT_ONCE = 16 << 20
 _CONTENT = (*NewMessage._fields, "created_at")
 
 
-def append(connection: Connection, store: Store, feed: int, messages: Sequence[NewMessage]) -> None:
-    """Insert ``messages`` into the inbox. Their order is the order of their numbers later."""
-    insert_rows(connection, store, store.tables.feeds.inbox, [{"feed": feed, **message._asdict()} for message in messages])
+def append(connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
+    """Insert ``messages`` into the inbox. Their order is the order of their numbers later.
+
+    :raises LookupError: the feed was deleted.
+    """
+    store.dialect.begin(connection)
+    pin(connection, store, feed)
+    insert_rows(connection, store, store.tables.feeds.inbox, [{"feed": feed.id, **message._asdict()} for message in messages])
 
 
 @lru_cache(maxsize=64)
@@ -47,7 +53,7 @@ def rank(connection: Connection, store: Store, feed: int) -> int:
     store.dialect.begin(connection)
     query = select(tables.feeds.c.next_seq, tables.feeds.c.first_seq, tables.feeds.c.keep_rows, tables.feeds.c.keep_unread)
     skip = Capability.SKIP_LOCKED in store.capabilities
-    row = connection.execute(store.dialect.lock_rows(query.where(tables.feeds.c.id == feed), skip=skip)).first()
+    row = connection.execute(store.dialect.lock_rows(query.where(tables.feeds.c.id == feed), skip=skip, pinned=True)).first()
     if row is None:
         return 0
     inbox, messages = tables.inbox, tables.messages
@@ -64,8 +70,7 @@ def rank(connection: Connection, store: Store, feed: int) -> int:
     connection.execute(delete(inbox).where(inbox.c.id.in_(ids)))
     next_seq = row.next_seq + len(ids)
     connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
-    if row.keep_rows is not None and next_seq - row.first_seq > row.keep_rows:
-        cut(connection, store, feed, spared(connection, store, feed, next_seq - row.keep_rows, next_seq, row.keep_unread))
+    keep(connection, store, feed, Extent(next_seq, row.first_seq, row.keep_rows, row.keep_unread), len(ids))
     return len(ids)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from queue_db.dialects import Dialect
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
@@ -66,7 +67,7 @@ def create(connection: Connection, store: Store, name: str, values: Mapping[str,
             connection.execute(insert(store.tables.feeds.feeds).values(new), store.time())
     except IntegrityError:
         pass  # another transaction has created it; a read of the latest rows shows it, also in an old snapshot
-    row = locked(connection, store, name)
+    row = _latest(connection, store, name)
     if row is None:
         raise TransientStorageError(
             f"feed {name!r} was created after this transaction had begun, and its isolation level hides the feed: run it again"
@@ -74,20 +75,49 @@ def create(connection: Connection, store: Store, name: str, values: Mapping[str,
     return row
 
 
-def locked(connection: Connection, store: Store, name: str) -> FeedRow | None:
-    """The row of a feed, locked until the transaction ends."""
+def _latest(connection: Connection, store: Store, name: str) -> FeedRow | None:
+    """The row of a feed as it is now, also in an old snapshot."""
     feeds = store.tables.feeds.feeds
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.name == name)
-    row = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    row = connection.execute(store.dialect.pin_rows(query)).first()
     return None if row is None else FeedRow(*row)
+
+
+@lru_cache(maxsize=64)
+def _pin(feeds: Table, dialect: Dialect) -> Select[Any]:
+    return dialect.pin_rows(select(feeds.c.id).where(feeds.c.name == bindparam("name")))
+
+
+def pin(connection: Connection, store: Store, feed: FeedRow) -> None:
+    """Keep others from deleting the feed until this transaction ends. Publishers and rankers do not wait for each other here.
+
+    :raises LookupError: the feed was deleted.
+    """
+    found = store.dialect.fetch(connection, _pin(store.tables.feeds.feeds, store.dialect), {"name": feed.name})
+    if [tuple(row) for row in found] != [(feed.id,)]:
+        raise LookupError(feed.id)
+
+
+def locked(connection: Connection, store: Store, feed: int) -> FeedRow | None:
+    """The row of a feed, locked until the transaction ends against all but :func:`pin`."""
+    feeds = store.tables.feeds.feeds
+    query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
+    row = connection.execute(store.dialect.lock_rows(query, skip=False, pinned=True)).first()
+    return None if row is None else FeedRow(*row)
+
+
+def by_name(connection: Connection, store: Store) -> list[FeedRow]:
+    """All feeds by name."""
+    feeds = store.tables.feeds.feeds
+    return [
+        FeedRow(*row) for row in connection.execute(select(*(feeds.c[name] for name in FeedRow._fields)).order_by(feeds.c.name))
+    ]
 
 
 def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int]]:
     """All feeds by name, each with the number of messages in its inbox, counted up to 10,000."""
-    feeds, inbox = store.tables.feeds.feeds, store.tables.feeds.inbox
-    found = [
-        FeedRow(*row) for row in connection.execute(select(*(feeds.c[name] for name in FeedRow._fields)).order_by(feeds.c.name))
-    ]
+    inbox = store.tables.feeds.inbox
+    found = by_name(connection, store)
     waiting = {}
     for row in found:
         some = select(inbox.c.id).where(inbox.c.feed == row.id).limit(_COUNTED).subquery()
@@ -95,10 +125,10 @@ def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int]]:
     return [(row, waiting[row.id]) for row in found]
 
 
-def change(connection: Connection, store: Store, name: str, values: Mapping[str, Any]) -> bool:
+def change(connection: Connection, store: Store, feed: int, values: Mapping[str, Any]) -> bool:
     """Change some columns; False: there is no such feed."""
     feeds = store.tables.feeds.feeds
-    return bool(connection.execute(update(feeds).where(feeds.c.name == name).values(values)).rowcount)
+    return bool(connection.execute(update(feeds).where(feeds.c.id == feed).values(values)).rowcount)
 
 
 def raise_epochs(connection: Connection, store: Store) -> int:
@@ -115,7 +145,8 @@ def raise_epochs(connection: Connection, store: Store) -> int:
 def purge(connection: Connection, store: Store, name: str) -> int | None:
     """Delete all messages of a feed and raise its epoch; return how many had a number. None: there is no such feed."""
     store.dialect.begin(connection)
-    row = locked(connection, store, name)
+    found = find(connection, store, name)
+    row = locked(connection, store, found.id) if found is not None else None
     if row is None:
         return None
     tables = store.tables.feeds
@@ -130,13 +161,18 @@ def purge(connection: Connection, store: Store, name: str) -> int | None:
 
 
 def remove(connection: Connection, store: Store, name: str) -> bool:
-    """Delete a feed with its messages and cursors; False: there is none."""
+    """Delete a feed with its messages and cursors; False: there is none.
+
+    Waits for open transactions that have published to it: a message that they insert meanwhile would stay in the inbox for good.
+    """
     store.dialect.begin(connection)
-    row = locked(connection, store, name)
-    if row is None:
-        return False
     tables = store.tables.feeds
+    # By name and for a deletion: this lock waits for those who have pinned the row.
+    query = select(tables.feeds.c.id).where(tables.feeds.c.name == name)
+    feed = connection.execute(store.dialect.lock_rows(query, skip=False)).scalar()
+    if feed is None:
+        return False
     for table in (tables.cursors, tables.inbox, tables.messages):
-        connection.execute(delete(table).where(table.c.feed == row.id))
-    connection.execute(delete(tables.feeds).where(tables.feeds.c.id == row.id))
+        connection.execute(delete(table).where(table.c.feed == feed))
+    connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed))
     return True

@@ -127,10 +127,10 @@ class TestFeeds:
         assert feed.read().messages == []
 
     def test_a_publisher_that_knows_a_deleted_feed_publishes_to_a_new_one(
-        self, name: str, db: QueueDB, rival: QueueDB, notes: Notes
+        self, name: str, ordering: str, db: QueueDB, rival: QueueDB, notes: Notes
     ) -> None:
         for suffix in ("-own", "-using"):
-            db.feeds.set(name + suffix, ordering="counter")
+            db.feeds.set(name + suffix, ordering=ordering)
             feed, theirs = db.feed(name + suffix), rival.feed(name + suffix)
             feed.publish("n", "old")
             rival.feeds.delete(feed.name)
@@ -280,6 +280,19 @@ class TestRetention:
         feed.remove_cursor("slow")
         assert feed.trim() == 3
 
+    def test_a_lowered_limit_is_reached_in_bounded_steps(self, feed: Feed, db: QueueDB) -> None:
+        feed.publish_many([("n", number) for number in range(2500)])
+        while feed.rank():
+            pass
+        db.feeds.set(feed.name, keep_rows=10, keep_unread=0)
+        there = []
+        for number in range(4):
+            feed.publish_many([("n", number)] * 5)
+            feed.rank()
+            (info,) = [info for info in db.feeds.list() if info.name == feed.name]
+            there.append(info.messages)
+        assert there == [1500, 500, 10, 10]
+
     @pytest.mark.parametrize("bad", [{"keep_for": -1}, {"keep_rows": 1.5}, {"keep_unread": -1}, {"ordering": "naive"}])
     def test_impossible_settings_are_refused(self, feed: Feed, db: QueueDB, bad: dict[str, Any]) -> None:
         (before,) = [info for info in db.feeds.list() if info.name == feed.name]
@@ -411,6 +424,28 @@ class TestCursors:
             assert (info.feed, info.name, info.holder, info.behind) == (feed.name, "billing", "first", 0)
             assert (info.created_at, info.seen_at) == (began, began + timedelta(seconds=5))
         assert [one.name for one in db.feeds.cursors() if one.feed == feed.name] == ["billing"]
+
+    def test_a_position_ahead_of_the_feed_is_not_acknowledged(self, feed: Feed, notes: Notes) -> None:
+        feed.publish_many([("n", number) for number in range(3)])
+        feed.rank()
+        with feed.cursor("billing") as cursor:
+            token, epoch, last = feed.end().split(".")
+            forged = f"{token}.{epoch}.{int(last) + 1}"
+            with pytest.raises(PositionError, match="is ahead of"):
+                cursor.ack(forged)
+            with notes.engine.begin() as connection, pytest.raises(PositionError, match="is ahead of"):
+                cursor.ack(forged, using=connection)
+            feed.publish("n", 3)
+            feed.rank()
+            assert cursor.ack(forged)
+            with notes.engine.connect() as connection:
+                position = feed.publish("n", "never committed", using=connection)
+                if position is not None:
+                    assert cursor.ack(position, using=connection)
+                connection.rollback()
+            with pytest.raises(PositionError, match="is ahead of"):
+                cursor.ack(f"{token}.{epoch}.{int(last) + 2}")
+        assert feed.cursors()[0].position == forged
 
     def test_a_message_of_another_feed_is_not_acknowledged(self, feed: Feed, db: QueueDB) -> None:
         other = db.feed(f"{feed.name}-other")

@@ -1,0 +1,42 @@
+"""Retention: trims of feeds, as publishers, ``feed.trim()`` and workers make them."""
+
+from __future__ import annotations
+
+from queue_db.core import ONCE, Core, Run
+from queue_db.store.feeds import messages, rows
+from queue_db.store.feeds.orderings import ORDERINGS
+from queue_db.store.feeds.ranking import RANKED_AT_ONCE
+from queue_db.store.feeds.rows import FeedRow
+
+#: One try: another process ranks or trims next. A look at the inbox comes before a transaction begins.
+RANK = Run(attempts=1, direct=True)
+
+
+def trim_once(core: Core, row: FeedRow, how: Run = ONCE) -> int:
+    """Delete the oldest messages of a feed that its retention does not keep, a bounded number; return how many."""
+    gone = core.run(how, messages.trim, row)
+    if gone:
+        with core.database.counting as counters:
+            counters.trimmed += gone
+    return gone
+
+
+def trim_all(core: Core) -> tuple[dict[str, int], bool]:
+    """In each feed number what waits and trim, a bounded number of messages of each.
+
+    Without it nothing would trim a feed whose publishers all publish within transactions of their own, and which is not read.
+
+    :return: how many messages of each feed were deleted, without those that have none, and whether there are more.
+    """
+    trimmed: dict[str, int] = {}
+    more = False
+    for row in core.read(rows.by_name):
+        ordering = ORDERINGS.get(row.ordering)
+        if ordering is None:
+            continue  # of a later version
+        ranked = core.run(RANK, ordering.rank, row.id) if ordering.ranks else 0
+        gone = trim_once(core, row)
+        if gone:
+            trimmed[row.name] = gone
+        more = more or gone == messages.TRIMMED_AT_ONCE or ranked == RANKED_AT_ONCE
+    return trimmed, more
