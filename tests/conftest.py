@@ -31,7 +31,7 @@ from tests.servers import Server, provide
 
 #: A session of Spark takes long to start and to warm up: the files of each line share one, in one process.
 SPARK_SESSIONS = (
-    ("streams", "stream_ends", "drain", "jobs"),
+    ("streams", "stream_ends", "drain", "jobs", "feeds"),
     ("source", "enqueue", "python", "drain_elsewhere", "docs"),
 )
 _SESSION_OF = {f"tests/spark/test_spark_{name}.py": number for number, names in enumerate(SPARK_SESSIONS) for name in names}

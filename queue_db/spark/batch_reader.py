@@ -66,7 +66,7 @@ class BatchReader(DataSourceReader):
             rows = db.core.read(ranges.jobs, self._queue, after=after, high=part.high, limit=size, **self._query)
             if not rows:
                 return
-            batch, ids = self._shape.batch(rows, self._queue)
+            batch, ids = self._shape.batch(rows, {"queue": self._queue})
             yield batch
             after = pc.max(ids).as_py()
             size = fitting(rows, batch.num_rows)
@@ -80,6 +80,6 @@ class BatchReader(DataSourceReader):
             rows = db.core.read(ranges.jobs_of, self._queue, some, **self._query)
             start += len(some)
             if rows:
-                batch, _ = self._shape.batch(rows, self._queue)
+                batch, _ = self._shape.batch(rows, {"queue": self._queue})
                 yield batch
                 size = fitting(rows, batch.num_rows)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
+from queue_db.feeds.position import Position
 from queue_db.store.schema import APP_LENGTH
 
 # Days; a hundred years.
@@ -38,6 +39,28 @@ def whole(lowest: int, highest: int) -> Callable[[str, str], int]:
 def name_of(longest: int) -> Callable[[str, str], str]:
     """A name of up to ``longest`` characters."""
     return lambda name, value: arguments.name(name, value, longest)
+
+
+def names(longest: int) -> Callable[[str, str], tuple[str, ...]]:
+    """Names of up to ``longest`` characters, separated by commas."""
+    return lambda name, value: tuple(sorted({arguments.name(name, one.strip(), longest) for one in value.split(",")}))
+
+
+def position(*words: str) -> Callable[[str, str], Position | str]:
+    """A position, or one of some words, in any case."""
+
+    def parse(name: str, value: str) -> Position | str:
+        if value.lower() in words:
+            return value.lower()
+        try:
+            return Position.parse(value)
+        except ArgumentError:
+            known = ", ".join(words)
+            raise ArgumentError(
+                f"{name}={value!r}: must be {known} or a position, as in the column 'position' or page.position"
+            ) from None
+
+    return parse
 
 
 def one_of(*known: str) -> Callable[[str, str], str]:

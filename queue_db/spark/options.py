@@ -10,12 +10,12 @@ from typing import Any
 
 from queue_db.errors import ConfigurationError
 from queue_db.spark.filters import conditions
-from queue_db.spark.option_values import app, days, flag, name_of, one_of, text, whole
-from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, STREAM_LENGTH
+from queue_db.spark.option_values import app, days, flag, name_of, names, one_of, position, text, whole
+from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, STREAM_LENGTH
 
 
 class Use(Flag):
-    """What a DataFrame does with the queue."""
+    """What a DataFrame does with the queue or feed."""
 
     READ = auto()
     WRITE = auto()
@@ -29,6 +29,19 @@ class Use(Flag):
         return {Use.READ: "read", Use.WRITE: "write", Use.READ_STREAM: "readStream", Use.WRITE_STREAM: "writeStream"}[self]
 
 
+class Of(Flag):
+    """What a DataFrame reads or writes."""
+
+    QUEUE = auto()
+    FEED = auto()
+    BOTH = QUEUE | FEED
+
+    @property
+    def words(self) -> str:
+        """Its name in errors, and the option that names it."""
+        return {Of.QUEUE: "queue", Of.FEED: "feed"}[self]
+
+
 @dataclass(frozen=True)
 class Option:
     """One option of the data source."""
@@ -40,8 +53,12 @@ class Option:
     default: Any
     help: str
     required: bool = False
+    of: Of = Of.QUEUE
+    #: For an option that queues or feeds do not have: what they have instead.
+    instead: str = ""
 
 
+_READS = Use.READ | Use.READ_STREAM
 _WRITES = Use.WRITE | Use.WRITE_STREAM
 
 OPTIONS = (
@@ -53,10 +70,12 @@ OPTIONS = (
         "the database, as a SQLAlchemy URL; `env:NAME` reads it from an environment variable of the driver, `file:/path` from a "
         "file on the driver, so that no password is in an option",
         required=True,
+        of=Of.BOTH,
     ),
     Option("queue", Use.ALL, name_of(QUEUE_LENGTH), None, "name of the queue", required=True),
-    Option("table", Use.ALL, text, "jobs", "name of the jobs table"),
-    Option("tableSchema", Use.ALL, text, None, "schema prefix of the tables"),
+    Option("feed", _READS, name_of(FEED_LENGTH), None, "name of the feed", required=True, of=Of.FEED),
+    Option("table", Use.ALL, text, "jobs", "name of the jobs table", of=Of.BOTH),
+    Option("tableSchema", Use.ALL, text, None, "schema prefix of the tables", of=Of.BOTH),
     Option(
         "guarantee",
         Use.WRITE,
@@ -64,22 +83,32 @@ OPTIONS = (
         "exactly_once",
         "`exactly_once`: all rows or none, however often tasks are retried; `at_least_once`: rows are not staged, and a retried "
         "task repeats its rows unless they have a unique_key",
+        of=Of.BOTH,
     ),
     Option(
         "txnAppId",
         Use.WRITE,
         app,
         None,
-        "with txnVersion: a load of this name and version is published into each queue once, permanently",
+        "with txnVersion: a load of this name and version is published into each queue or feed once, permanently",
+        of=Of.BOTH,
     ),
-    Option("txnVersion", Use.WRITE, whole(0, 2**63 - 1), None, "version of the load, such as the batch id of foreachBatch"),
-    Option("kind", _WRITES, name_of(KIND_LENGTH), "default", "kind of the jobs whose rows have none"),
+    Option(
+        "txnVersion",
+        Use.WRITE,
+        whole(0, 2**63 - 1),
+        None,
+        "version of the load, such as the batch id of foreachBatch",
+        of=Of.BOTH,
+    ),
+    Option("kind", _WRITES, name_of(KIND_LENGTH), "default", "kind of the jobs or messages whose rows have none", of=Of.BOTH),
     Option(
         "onDuplicate",
         _WRITES,
         one_of("skip", "raise", "replace"),
         "skip",
         "what happens to a row whose unique_key a live job has",
+        instead="a message has no unique_key",
     ),
     Option(
         "payloadFormat",
@@ -88,6 +117,7 @@ OPTIONS = (
         "json",
         "of string payloads: `json`: JSON text, checked; `text`: any text, stored as a JSON string; `raw`: stored unchanged, for "
         "queues with a codec of their own",
+        of=Of.BOTH,
     ),
     Option(
         "localInfile",
@@ -95,8 +125,9 @@ OPTIONS = (
         flag,
         True,
         "MySQL, MariaDB: use LOAD DATA LOCAL where the server allows it; `false` for a server that is not trusted with that",
+        of=Of.BOTH,
     ),
-    Option("partitions", Use.READ | Use.READ_STREAM, whole(1, 100_000), 8, "most partitions of a read, or of a micro-batch"),
+    Option("partitions", _READS, whole(1, 100_000), 8, "most partitions of a read, or of a micro-batch", of=Of.BOTH),
     Option(
         "filter",
         Use.READ,
@@ -104,9 +135,25 @@ OPTIONS = (
         [],
         "read only these jobs: comparisons of id, kind, priority, attempts and enqueued_at, joined by AND, as in "
         "`kind = 'mail' AND attempts > 3`",
+        instead="use kinds",
     ),
-    Option("stream", Use.READ_STREAM, name_of(STREAM_LENGTH), None, "name of the stream; one running query each", required=True),
-    Option("maxJobsPerTrigger", Use.READ_STREAM, whole(1, 10_000_000), 100_000, "most jobs in a micro-batch"),
+    Option(
+        "stream",
+        Use.READ_STREAM,
+        name_of(STREAM_LENGTH),
+        None,
+        "name of the stream; one running query each",
+        required=True,
+        instead="any number of queries read a feed, each from the position in its checkpoint; cursor names one of them",
+    ),
+    Option(
+        "maxJobsPerTrigger",
+        Use.READ_STREAM,
+        whole(1, 10_000_000),
+        100_000,
+        "most jobs in a micro-batch",
+        instead="use maxMessagesPerTrigger",
+    ),
     Option(
         "maxDeliveries",
         Use.READ_STREAM,
@@ -114,6 +161,7 @@ OPTIONS = (
         None,
         "a micro-batch that was delivered this often without being completed is split, and a part of one job goes to the dead "
         "table; default: it is delivered again without limit",
+        instead="messages are not taken away, and there is no dead table for them",
     ),
     Option(
         "retentionDays",
@@ -121,6 +169,43 @@ OPTIONS = (
         days,
         7.0,
         "after this many days without a reader, claimed jobs return to the queue and the old checkpoint is refused",
+        instead="the feed's own retention is set by db.feeds.set(…, keep_for=…)",
+    ),
+    Option(
+        "startingPosition",
+        _READS,
+        position("earliest", "latest"),
+        "earliest",
+        "where a read begins, or a stream with a new checkpoint: `earliest`, `latest`, or a position",
+        of=Of.FEED,
+    ),
+    Option("endingPosition", Use.READ, position("latest"), "latest", "where a read ends: `latest`, or a position", of=Of.FEED),
+    Option(
+        "failOnDataLoss",
+        _READS,
+        flag,
+        True,
+        "if messages were trimmed before they were read: `true`: an error; `false`: they are skipped, with a warning",
+        of=Of.FEED,
+    ),
+    Option(
+        "maxMessagesPerTrigger",
+        Use.READ_STREAM,
+        whole(1, 10_000_000),
+        100_000,
+        "most messages in a micro-batch, before kinds are chosen",
+        of=Of.FEED,
+        instead="use maxJobsPerTrigger",
+    ),
+    Option("kinds", _READS, names(KIND_LENGTH), None, "read only messages of these kinds, separated by commas", of=Of.FEED),
+    Option(
+        "cursor",
+        Use.READ_STREAM,
+        name_of(CURSOR_LENGTH),
+        None,
+        "a cursor that follows the query: it shows how far the query is behind, and retention waits for it",
+        of=Of.FEED,
+        instead="use stream",
     ),
 )
 
@@ -140,8 +225,19 @@ class Settings:
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
+    @property
+    def of_feed(self) -> bool:
+        """Whether a feed is read or written, and not a queue."""
+        return "feed" in self.values
+
     def __repr__(self) -> str:
-        return f"<Settings for {self.use.words} of queue {self.values['queue']!r}>"
+        of = (Of.FEED if self.of_feed else Of.QUEUE).words
+        return f"<Settings for {self.use.words} of {of} {self.values[of]!r}>"
+
+
+def of_options(given: Mapping[str, str]) -> Of:
+    """Whether the options name a feed; else a queue."""
+    return Of.FEED if any(key.lower() == "feed" for key in given) else Of.QUEUE
 
 
 def parse(given: Mapping[str, str], use: Use) -> Settings:
@@ -154,27 +250,36 @@ def parse(given: Mapping[str, str], use: Use) -> Settings:
             "no options have arrived: after CREATE TABLE … USING queue_db OPTIONS (…) Spark passes none to its Python sources (and "
             "writes the URL into its event log): use CREATE TEMPORARY VIEW … USING queue_db OPTIONS (…) instead"
         )
-    values = {option.name: option.default for option in OPTIONS if use in option.uses}
+    of = of_options(given)
+    if of is Of.FEED and any(key.lower() == "queue" for key in given):
+        raise ConfigurationError("there are both 'queue' and 'feed': leave one out; a DataFrame reads or writes one of them")
+    values = {option.name: option.default for option in OPTIONS if use in option.uses and of in option.of}
     for key, value in given.items():
         if key.lower() not in _SPARKS_OWN:
-            option = _option(key, use)
+            option = _option(key, use, of)
             values[option.name] = option.parse(option.name, value)
     for option in OPTIONS:
-        if option.required and use in option.uses and values[option.name] is None:
-            raise ConfigurationError(f'option {option.name!r} is missing: .option("{option.name}", …): {option.help}')
+        if option.required and option.name in values and values[option.name] is None:
+            other = ", or 'feed' for a feed" if option.name == "queue" else ""
+            raise ConfigurationError(f'option {option.name!r} is missing: .option("{option.name}", …): {option.help}{other}')
     if use is Use.WRITE:
         _check_load(values)
     return Settings(use, values)
 
 
-def _option(key: str, use: Use) -> Option:
-    """The option of that name, in any case, if it belongs to ``use``."""
+def _option(key: str, use: Use, of: Of) -> Option:
+    """The option of that name, in any case, if it belongs to ``use`` and ``of``."""
     option = _BY_NAME.get(key.lower())
     if option is None:
         near = difflib.get_close_matches(key.lower(), _BY_NAME, n=1, cutoff=0.5)
         hint = f"; did you mean {_BY_NAME[near[0]].name!r}?" if near else "."
-        names = ", ".join(option.name for option in OPTIONS if use in option.uses)
-        raise ConfigurationError(f"unknown option {key!r}{hint} Options of {use.words}: {names}")
+        known = ", ".join(option.name for option in OPTIONS if use in option.uses and of in option.of)
+        what = use.words + (" of a feed" if of is Of.FEED else "")
+        raise ConfigurationError(f"unknown option {key!r}{hint} Options of {what}: {known}")
+    if of not in option.of:
+        has = Of.FEED if of is Of.QUEUE else Of.QUEUE
+        fix = f": {option.instead}" if option.instead else ""
+        raise ConfigurationError(f"option {option.name!r} belongs to a {has.words}, and this is a {of.words}{fix}")
     if use not in option.uses:
         uses = ", ".join(one.words for one in Use if one in option.uses)
         raise ConfigurationError(f"option {option.name!r} belongs to {uses}, not to {use.words}")

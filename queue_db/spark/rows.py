@@ -1,9 +1,10 @@
-"""Jobs as rows of a DataFrame: which columns, and how database rows become Arrow record batches."""
+"""Jobs and messages as rows of a DataFrame: which columns, and how database rows become Arrow record batches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ from pyspark.sql.variant_utils import VariantUtils
 from queue_db.errors import ConfigurationError
 from queue_db.store import ranges
 
-#: The columns of a DataFrame that is read.
+#: The columns of a DataFrame of jobs.
 SCHEMA = StructType(
     [
         StructField("id", LongType(), nullable=False),
@@ -30,6 +31,21 @@ SCHEMA = StructType(
     ]
 )
 
+#: The columns of a DataFrame of messages.
+MESSAGES = StructType(
+    [
+        StructField("position", StringType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("feed", StringType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
+        StructField("payload", StringType(), nullable=False),
+        StructField("headers", StringType()),
+        StructField("key", StringType()),
+        StructField("client", StringType()),
+        StructField("published_at", TimestampType(), nullable=False),
+    ]
+)
+
 #: Rows in one statement and one record batch; a LIMIT in Spark closes the reader between two batches. The first batch is small,
 #: since the size of the payloads is not known yet, and each next one may have _GROWTH times as many rows.
 FIRST_ROWS = 8
@@ -38,19 +54,6 @@ _GROWTH = 16
 
 # Characters of payloads in one record batch.
 _LENGTH = 8 << 20
-
-# Column of a DataFrame → columns of the jobs table that it is computed from. The queue is known.
-_SOURCES = {
-    "id": ("id",),
-    "queue": (),
-    "kind": ("kind",),
-    "payload": ("payload",),
-    "headers": ("headers",),
-    "priority": ("priority",),
-    "attempts": ("attempts",),
-    "enqueued_at": ("created_at",),
-    "fence": ("id", "version"),
-}
 
 _JSON = ("payload", "headers")
 
@@ -63,43 +66,143 @@ _TYPES = {
     "attempts": pa.int32(),
     "created_at": pa.int64(),
     "version": pa.int64(),
+    "seq": pa.int64(),
+    "message_key": pa.string(),
+    "client": pa.string(),
 }
+
+_Found = Mapping[str, Any]
+"""Columns of a table that were read → their values."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the columns of a DataFrame come from those of a table.
+
+    :param owner: what has these columns, for errors.
+    :param number: the column by which rows are read.
+    :param sources: column of the DataFrame → columns of the table that it is computed from.
+    :param computed: columns that are more than a column of the table: what was read, and what is the same in all rows → values.
+    """
+
+    owner: str
+    schema: StructType
+    number: str
+    sources: Mapping[str, tuple[str, ...]]
+    computed: Mapping[str, Callable[[_Found, Mapping[str, str]], Any]]
+
+
+def _same(name: str, number: str) -> Callable[[_Found, Mapping[str, str]], Any]:
+    """A column with the same value in all rows."""
+    return lambda found, same: pa.repeat(pa.scalar(same[name], pa.string()), len(found[number]))
+
+
+def _time(found: _Found, same: Mapping[str, str]) -> Any:
+    return found["created_at"].cast(pa.timestamp("us", "UTC"))
+
+
+def _fence(found: _Found, same: Mapping[str, str]) -> Any:
+    return pc.binary_join_element_wise(found["id"].cast(pa.string()), found["version"].cast(pa.string()), ":")
+
+
+def _position(found: _Found, same: Mapping[str, str]) -> Any:
+    return pc.binary_join_element_wise(pa.scalar(same["epoch"]), found["seq"].cast(pa.string()), ".")
+
+
+#: Jobs of a queue; the same in all rows is ``queue``.
+OF_JOBS = Layout(
+    "a queue",
+    SCHEMA,
+    "id",
+    {
+        "id": ("id",),
+        "queue": (),
+        "kind": ("kind",),
+        "payload": ("payload",),
+        "headers": ("headers",),
+        "priority": ("priority",),
+        "attempts": ("attempts",),
+        "enqueued_at": ("created_at",),
+        "fence": ("id", "version"),
+    },
+    {"queue": _same("queue", "id"), "enqueued_at": _time, "fence": _fence},
+)
+
+#: Messages of a feed; the same in all rows are ``feed``, and ``epoch``, the beginning of their positions.
+OF_MESSAGES = Layout(
+    "a feed",
+    MESSAGES,
+    "seq",
+    {
+        "position": ("seq",),
+        "seq": ("seq",),
+        "feed": (),
+        "kind": ("kind",),
+        "payload": ("payload",),
+        "headers": ("headers",),
+        "key": ("message_key",),
+        "client": ("client",),
+        "published_at": ("created_at",),
+    },
+    {
+        "position": _position,
+        "feed": _same("feed", "seq"),
+        "key": lambda found, same: found["message_key"],
+        "published_at": _time,
+    },
+)
 
 _VARIANT = to_arrow_schema(StructType([StructField("v", VariantType())])).field("v").type
 
 
 class RowShape:
-    """The columns that are read: all of :data:`SCHEMA`, or some of them in any order; payload and headers also as VARIANT.
+    """The columns of jobs that are read: all, or some of them in any order; payload and headers also as VARIANT.
 
     :raises ConfigurationError: for an unknown column, or one of another type.
     """
 
+    #: Of the class, and not of an object: that one is pickled into tasks, and the layout's functions are not.
+    layout: ClassVar[Layout] = OF_JOBS
+
     def __init__(self, schema: StructType) -> None:
-        known = {field.name: field.dataType for field in SCHEMA.fields}
+        layout = self.layout
+        known = {field.name: field.dataType for field in layout.schema.fields}
         for field in schema.fields:
             if field.name not in known or not _has_type(field, known[field.name]):
                 raise ConfigurationError(
-                    f"a queue has no column {field.name!r} of type {field.dataType.simpleString()}; leave .schema(…) out, or give "
-                    f"some of its columns: {SCHEMA.simpleString()}; {' and '.join(_JSON)} may be variant"
+                    f"{layout.owner} has no column {field.name!r} of type {field.dataType.simpleString()}; leave .schema(…) out, "
+                    f"or give some of its columns: {layout.schema.simpleString()}; {' and '.join(_JSON)} may be variant"
                 )
         self._fields = [(field.name, isinstance(field.dataType, VariantType)) for field in schema.fields]
         self._arrow = to_arrow_schema(schema, timezone="UTC")
-        #: Columns of the jobs table to select, the id first.
-        self.stored = tuple(dict.fromkeys(["id", *(name for field, _ in self._fields for name in _SOURCES[field])]))
+        #: Columns of the table to select, the number first.
+        self.stored = tuple(dict.fromkeys([layout.number, *(name for field, _ in self._fields for name in layout.sources[field])]))
 
-    def batch(self, rows: ranges.Rows, queue: str, stored: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Any]:
-        """Rows as a record batch with exactly these columns and types, and their ids.
+    def batch(self, rows: ranges.Rows, same: Mapping[str, str], stored: Sequence[str] | None = None) -> tuple[pa.RecordBatch, Any]:
+        """Rows as a record batch with exactly these columns and types, and their numbers.
 
         :param rows: tuples, or CSV.
+        :param same: what the layout says is the same in all rows.
         :param stored: the columns that the rows have; default :attr:`stored`.
         """
         names = self.stored if stored is None else tuple(stored)
         values = _from_csv(rows, names) if isinstance(rows, bytes) else _from_tuples(rows, names)
         found = dict(zip(names, values, strict=True))
-        arrays = [_column(name, found, queue, variant=variant) for name, variant in self._fields]
+        numbers = found[self.layout.number]
+        arrays = []
+        for name, variant in self._fields:
+            compute = self.layout.computed.get(name)
+            values = found[name] if compute is None else compute(found, same)
+            arrays.append(_variants(values) if variant else values)
         if not arrays:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(found["id"]), pa.struct([]))), found["id"]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow), found["id"]
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(numbers), pa.struct([]))), numbers
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow), numbers
+
+
+class MessageShape(RowShape):
+    """The columns of messages that are read."""
+
+    layout = OF_MESSAGES
 
 
 def fitting(rows: ranges.Rows, count: int) -> int:
@@ -110,16 +213,6 @@ def fitting(rows: ranges.Rows, count: int) -> int:
 
 def _has_type(field: StructField, kind: DataType) -> bool:
     return field.dataType == kind or (field.name in _JSON and isinstance(field.dataType, VariantType))
-
-
-def _column(name: str, found: dict[str, Any], queue: str, *, variant: bool) -> Any:
-    if name == "queue":
-        return pa.repeat(pa.scalar(queue, pa.string()), len(found["id"]))
-    if name == "enqueued_at":
-        return found["created_at"].cast(pa.timestamp("us", "UTC"))
-    if name == "fence":
-        return pc.binary_join_element_wise(found["id"].cast(pa.string()), found["version"].cast(pa.string()), ":")
-    return _variants(found[name]) if variant else found[name]
 
 
 def _variants(texts: Any) -> Any:

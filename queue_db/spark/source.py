@@ -15,16 +15,18 @@ from pyspark.sql.types import StructType
 
 from queue_db.errors import ConfigurationError
 from queue_db.spark.batch_reader import BatchReader
+from queue_db.spark.feed_reader import FeedBatchReader
+from queue_db.spark.feed_stream_reader import FeedStreamReader
 from queue_db.spark.masked_errors import masked_errors
-from queue_db.spark.options import Settings, Use, parse
-from queue_db.spark.rows import SCHEMA, RowShape
+from queue_db.spark.options import Of, Settings, Use, of_options, parse
+from queue_db.spark.rows import MESSAGES, SCHEMA, MessageShape, RowShape
 from queue_db.spark.stream_reader import StreamReader
 from queue_db.spark.target import Target, resolve_url, target_of
 from queue_db.spark.writer import BatchWriter, StreamWriter
 
 
 class QueueDataSource(DataSource):
-    """Queues as a source and a sink of DataFrames, in batches and in streams.
+    """Queues and feeds as a source and a sink of DataFrames, in batches and in streams.
 
     ``spark.dataSource.register(QueueDataSource)`` registers ``format("queue_db")`` with a session;
     :func:`queue_db.spark.register` also works where executors or the Connect server do not have the package. The options are in
@@ -40,11 +42,11 @@ class QueueDataSource(DataSource):
         return "queue_db"
 
     def schema(self) -> StructType:
-        return SCHEMA
+        return MESSAGES if of_options(self._options) is Of.FEED else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         target, settings = self._checked(Use.READ, schema)
-        return BatchReader(target, settings, schema)
+        return (FeedBatchReader if settings.of_feed else BatchReader)(target, settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         target, settings = self._checked(Use.WRITE, None, overwrite=overwrite)
@@ -53,7 +55,7 @@ class QueueDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         target, settings = self._checked(Use.READ_STREAM, schema)
-        return StreamReader(target, settings, schema)
+        return (FeedStreamReader if settings.of_feed else StreamReader)(target, settings, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         target, settings = self._checked(Use.WRITE_STREAM, None, overwrite=overwrite)
@@ -71,10 +73,11 @@ class QueueDataSource(DataSource):
                 local_infile=bool(settings.values.get("localInfile")),
             )
             if overwrite:
+                what, purge = ("feed", "db.feeds.purge(…)") if settings.of_feed else ("queue", "db.queue(…).purge()")
                 raise ConfigurationError(
-                    'a queue cannot be overwritten, only added to: .mode("append") or outputMode("append"); '
-                    "db.queue(…).purge() empties a queue"
+                    f'a {what} cannot be overwritten, only added to: .mode("append") or outputMode("append"); '
+                    f"{purge} empties a {what}"
                 )
             if schema is not None:
-                RowShape(schema)
+                (MessageShape if settings.of_feed else RowShape)(schema)
             return target, settings

@@ -169,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows = db.core.run(REPEATABLE_READ, streams.read, partition.stream, part, after=after, limit=size)
                 if not rows:
                     break
-                batch, ids = self._shape.batch(rows, self._queue, COLUMNS)
+                batch, ids = self._shape.batch(rows, {"queue": self._queue}, COLUMNS)
                 found += batch.num_rows
                 after = pc.max(ids).as_py()
                 size = fitting(rows, batch.num_rows)

@@ -43,7 +43,7 @@ def test_rows_are_csv_where_the_database_can_write_it(reader: QueueDB, filled: s
 
 
 def test_rows_from_csv_equal_rows_from_tuples(db: QueueDB, reader: QueueDB, filled: str) -> None:
-    plain, quick = (RowShape(SCHEMA).batch(read(one, filled), filled, ranges.COLUMNS)[0] for one in (db, reader))
+    plain, quick = (RowShape(SCHEMA).batch(read(one, filled), {"queue": filled}, ranges.COLUMNS)[0] for one in (db, reader))
     assert plain.num_rows == len(EVERYTHING)
     assert quick.sort_by("id") == plain
 
@@ -52,7 +52,7 @@ def test_pages_end_where_they_should(reader: QueueDB, db: QueueDB, name: str) ->
     enqueue(db, name, 10)
     ids, after = [], 0
     while page := read(reader, name, 4, after):
-        some = RowShape(SCHEMA).batch(page, name, ranges.COLUMNS)[1].to_pylist()
+        some = RowShape(SCHEMA).batch(page, {"queue": name}, ranges.COLUMNS)[1].to_pylist()
         assert len(some) <= 4
         ids += some
         after = max(some)
@@ -68,4 +68,4 @@ def test_rows_that_csv_would_truncate_are_read_as_tuples(
     work = partial(ranges.jobs, store=reader, queue=filled, after=0, high=2**62, limit=5000)
     rows = db.database.run(work, name="read", write=False)
     assert isinstance(rows, bytes) is url.startswith("postgresql")
-    assert RowShape(SCHEMA).batch(rows, filled, ranges.COLUMNS)[0].num_rows == len(EVERYTHING)
+    assert RowShape(SCHEMA).batch(rows, {"queue": filled}, ranges.COLUMNS)[0].num_rows == len(EVERYTHING)

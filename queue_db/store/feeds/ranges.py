@@ -1,0 +1,70 @@
+"""Messages by ranges of numbers: for readers that share the work of reading all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select
+
+from queue_db.dialects.clock import moment
+from queue_db.store.base import Store
+from queue_db.store.feeds import rows
+from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.ranges import Rows, rows_of
+
+
+class Range(NamedTuple):
+    """The messages of a feed with numbers from ``low`` to ``high``."""
+
+    low: int
+    high: int
+
+    @property
+    def messages(self) -> int:
+        """How many there are: the numbers have no gaps."""
+        return self.high - self.low + 1
+
+
+def cut(low: int, high: int, parts: int, worth: int) -> list[Range]:
+    """The numbers from ``low`` to ``high`` as up to ``parts`` ranges of about equal size, and not smaller than ``worth``."""
+    count = max(0, high - low + 1)
+    parts = max(1, min(parts, count // worth)) if count else 0
+    borders = [low + count * part // parts for part in range(parts)] + [high + 1]
+    return [Range(start, end - 1) for start, end in pairwise(borders)]
+
+
+def page(
+    connection: Connection,
+    store: Store,
+    feed: int,
+    *,
+    after: int,
+    high: int,
+    limit: int,
+    columns: Sequence[str],
+    kinds: Sequence[str] | None = None,
+) -> tuple[FeedRow | None, Rows]:
+    """Up to ``limit`` messages with numbers above ``after`` and up to ``high``, by number; and the feed, None if it was deleted."""
+    messages = store.tables.feeds.messages
+    query = (
+        select(*(messages.c[name] for name in columns))
+        .where(messages.c.feed == feed, messages.c.seq > after, messages.c.seq <= high)
+        .order_by(messages.c.seq)
+        .limit(limit)
+    )
+    if kinds is not None:
+        query = query.where(messages.c.kind.in_(kinds))
+    # In this order: if messages are trimmed between the two statements, the row shows it.
+    found = rows_of(connection, store, query)
+    return rows.by_id(connection, store, feed), found
+
+
+def age(connection: Connection, store: Store, feed: int, after: int) -> int | None:
+    """Microseconds since the first message with a number above ``after`` was inserted; None: there is none."""
+    messages = store.tables.feeds.messages
+    waited = moment(store.clock is not None) - messages.c.created_at
+    query = select(waited).where(messages.c.feed == feed, messages.c.seq > after).order_by(messages.c.seq).limit(1)
+    found: int | None = connection.execute(query, store.time()).scalar()
+    return found
