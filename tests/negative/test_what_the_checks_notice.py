@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import Phase, given, settings
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, text, true
 
 from queue_db import Queue, QueueDB
@@ -36,21 +35,55 @@ def never(_reason: str) -> None:
     """Instead of the fixture ``differs``: the kinds are chosen here."""
 
 
-def machine(pool: QueueDB, examples: int = 500) -> None:
-    """Run the state machine with few examples, the same in each run. With this seed each missing part fails early."""
-    run_state_machine_as_test(
-        seed(5)(lambda: QueueMachine(pool, ["head"])),
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=25,
-            deadline=None,
-            database=None,
-            # That it fails is enough: search neither a shorter example nor another failure.
-            phases=[Phase.generate],
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+class Steps:
+    """The state machine of the property tests, driven by hand: the same steps in each run, and the invariants after each.
+
+    A random search finds these faults too, after 6 to 400 of its examples: too slow for a control, and different with each seed.
+    """
+
+    def __init__(self, pool: QueueDB) -> None:
+        self.machine = QueueMachine(pool, ["head"])
+        self.machine.open(data=Chosen(strategy="head"), removal="delete", per_group=1)
+
+    def take(self, rule: str, **arguments: Any) -> None:
+        getattr(self.machine, rule)(**arguments)
+        self.machine.counts_add_up()
+        self.machine.groups_keep_their_limit_and_go_on()
+        self.machine.nothing_is_lost_and_the_order_holds()
+
+    def enqueue(self) -> None:
+        self.take("enqueue", worker=0, key=None, policy="raise", priority=0, delay=0, max_attempts=25, group=None)
+
+    def settle(self, verb: str, lease: int) -> None:
+        self.take("settle", verb=verb, data=Chosen(leases=[lease], seconds=1))
+
+
+class Chosen:
+    """Gives what was chosen where the machine would draw."""
+
+    def __init__(self, **values: Any) -> None:
+        self._values = values
+
+    def draw(self, _strategy: object, label: str) -> Any:
+        return self._values[label]
+
+
+def snooze_after_a_takeover(pool: QueueDB) -> None:
+    steps = Steps(pool)
+    steps.enqueue()
+    steps.take("claim", worker=0, limit=1, lease=1)
+    steps.take("time_passes", by=2)
+    steps.take("claim", worker=1, limit=1, lease=10)
+    steps.settle("snooze", lease=0)
+    steps.settle("snooze", lease=1)
+
+
+def extend_and_complete(pool: QueueDB) -> None:
+    steps = Steps(pool)
+    steps.enqueue()
+    steps.take("claim", worker=0, limit=1, lease=10)
+    steps.settle("extend", lease=0)
+    steps.settle("complete", lease=0)
 
 
 def match_by_id(_dialect: object, jobs: Table, pairs: Sequence[tuple[int, int]]) -> ColumnElement[bool]:
@@ -92,9 +125,10 @@ class TestWithoutTheVersionCheck:
 
     @pytest.mark.parametrize("kind", ["sqlite"])
     def test_the_machine_notices(self, kind: str, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
+        snooze_after_a_takeover(db)
         monkeypatch.setattr(type(db.database.dialect), "match", match_by_id)
         with pytest.raises(AssertionError):
-            machine(db)
+            snooze_after_a_takeover(db)
 
 
 @dataclass(frozen=True)
@@ -155,9 +189,10 @@ class TestWithoutTheNewVersionOfExtend:
 
     @pytest.mark.parametrize("kind", ["sqlite"])
     def test_the_machine_notices(self, kind: str, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
+        extend_and_complete(db)
         monkeypatch.setattr(settle, "extend", extend_without_a_new_version)
         with pytest.raises(AssertionError):
-            machine(db)
+            extend_and_complete(db)
 
 
 class TestWithoutTheCountAtClaim:
@@ -188,9 +223,10 @@ class TestWithoutTheCountAtClaim:
 
     @pytest.mark.parametrize("kind", ["sqlite"])
     def test_the_machine_notices(self, kind: str, db: QueueDB, uncounted: Callable[[], None]) -> None:
+        extend_and_complete(db)
         uncounted()
         with pytest.raises(AssertionError):
-            machine(db)
+            extend_and_complete(db)
 
 
 class TestWithoutTheUniqueIndex:
@@ -283,12 +319,6 @@ class TestWithoutTheSlackOfTheMarks:
         monkeypatch.setattr(LowWaterMarks, "learn", forgetful)
         with pytest.raises(AssertionError):
             check()
-
-
-def test_the_machine_finds_nothing_in_the_whole_library(tmp_path: Any) -> None:
-    with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
-        db.migrate()
-        machine(db, examples=60)
 
 
 def test_a_stage_is_empty(stage: StageOf, kind: str) -> None:
