@@ -1,4 +1,4 @@
-"""Feeds: ordered messages, the inbox of those that have no number yet, and cursors."""
+"""Feeds: ordered messages, the inbox of those that have no number yet, cursors, and spans."""
 
 import sqlalchemy as sa
 from alembic import context, op
@@ -11,7 +11,7 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 additive = True
-loses = "the tables {jobs}_feeds, {jobs}_inbox, {jobs}_messages and {jobs}_cursors, with what they hold"
+loses = "the tables {jobs}_feeds, {jobs}_inbox, {jobs}_messages, {jobs}_cursors and {jobs}_spans, with what they hold"
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")
@@ -102,11 +102,35 @@ def upgrade() -> None:
         sa.Column("until", sa.BigInteger, nullable=False, server_default=sa.text("0")),
         sa.Column("seen_at", sa.BigInteger, nullable=False, server_default=now_us()),
         sa.Column("created_at", sa.BigInteger, nullable=False, server_default=now_us()),
+        sa.Column("handed", sa.BigInteger),
         **made,
     )
+    op.create_table(
+        f"{jobs}_spans",
+        sa.Column("id", big_id, primary_key=True, autoincrement=True),
+        sa.Column("feed", sa.BigInteger, nullable=False),
+        sa.Column("cursor_name", sa.String(100), nullable=False),
+        sa.Column("low", sa.BigInteger, nullable=False),
+        sa.Column("high", sa.BigInteger, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("attempts", sa.Integer, nullable=False),
+        sa.Column("worker", sa.String(100)),
+        sa.Column("until", sa.BigInteger, nullable=False),
+        sa.Column("done", long_text),
+        sqlite_autoincrement=True,
+        postgresql_with={
+            "autovacuum_vacuum_scale_factor": 0,
+            "autovacuum_vacuum_threshold": 5000,
+            "autovacuum_vacuum_cost_delay": 0,
+        },
+        **made,
+    )
+    # SELECT … FROM jobs_spans WHERE feed = ? AND cursor_name = ? AND until <= ? ORDER BY until LIMIT 1
+    if lacks(f"{jobs}_spans", f"{jobs}_spans_cursor", schema):
+        op.create_index(f"{jobs}_spans_cursor", f"{jobs}_spans", ["feed", "cursor_name", "until"], schema=schema)
 
 
 def downgrade() -> None:
     jobs, schema = names()
-    for table in ("cursors", "messages", "inbox", "feeds"):
+    for table in ("spans", "cursors", "messages", "inbox", "feeds"):
         op.drop_table(f"{jobs}_{table}", schema=schema, if_exists=True)

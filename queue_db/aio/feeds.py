@@ -8,7 +8,7 @@ from typing import Any, Self
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.running import joined, run
-from queue_db.feeds import Cursor, CursorInfo, Feed, FeedInfo, Feeds, Message, Page
+from queue_db.feeds import Cursor, CursorInfo, Feed, FeedInfo, Feeds, Message, Page, SharedCursor, Span, SpanInfo
 from queue_db.feeds.registry import Infos
 from queue_db.model import Verdict
 
@@ -141,12 +141,36 @@ class AsyncFeed:
         opening: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
         return await run(self._sync.forward, cursor, queue, kind=kind, group=group, limit=limit, idle=idle, **opening)
 
+    async def shared(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        max_attempts: int = 3,
+        start: str = "start",
+        on_trimmed: str = "raise",
+    ) -> AsyncSharedCursor:
+        """Open a cursor that any number of consumers share: each claims spans of messages, and each message is for one of them.
+
+        :param queue: where messages that fail become jobs; default: the queue with the cursor's name.
+        :param max_attempts: a span that was claimed this often and not completed becomes single jobs at its next claim.
+        :param start: where a new cursor begins: ``start``, ``end``, or a position.
+        :param on_trimmed: what a claim does where messages were trimmed before: ``raise``, or ``skip`` them.
+        :raises FeedError: the cursor is one for a single holder.
+        """
+        options: dict[str, Any] = {"queue": queue, "max_attempts": max_attempts, "start": start, "on_trimmed": on_trimmed}
+        return AsyncSharedCursor(await run(self._sync.shared, name, **options))
+
     async def cursors(self) -> list[CursorInfo]:
         """The cursors of this feed, by name."""
         return await run(self._sync.cursors)
 
+    async def spans(self, cursor: str) -> list[SpanInfo]:
+        """The open spans of a shared cursor, by number."""
+        return await run(self._sync.spans, cursor)
+
     async def seek(self, name: str, position: str) -> None:
-        """Move a cursor, forwards or back; a process that holds it loses it.
+        """Move a cursor, forwards or back; a process that holds it, or spans of it, loses them.
 
         :param position: ``start``, ``end`` or a position.
         :raises FeedError: there is no such cursor.
@@ -278,3 +302,93 @@ class AsyncCursor:
     async def close(self) -> None:
         """End the hold; the position stays."""
         await run(self._sync.close)
+
+
+class AsyncSharedCursor:
+    """A cursor that consumers share. Safe to share between threads; processes open it by its name.
+
+    A span that is not completed before its lease ends is claimed again by another consumer: each message at least once. With
+    ``complete(using=…)`` the effect of a message and its completion are one transaction.
+    """
+
+    def __init__(self, cursor: SharedCursor) -> None:
+        self._sync = cursor
+
+    @property
+    def skipped(self) -> int:
+        """Messages that were trimmed before a consumer of this object claimed them (``on_trimmed="skip"``)."""
+        return self._sync.skipped
+
+    async def claim(self, limit: int = 100, *, lease: float = 60.0) -> AsyncSpan | None:
+        """Claim the next messages, up to ``limit``, or a span whose lease has ended; None: there is nothing to do now.
+
+        It does not touch the messages: a claim of 10 costs as much as one of 1000. An expired span comes first, whatever its size.
+
+        :param limit: messages, at most 10,000.
+        :param lease: seconds until another consumer may claim the span; :meth:`Span.extend` extends them.
+        :raises TrimmedError: messages were trimmed before they were claimed.
+        :raises FeedError: the cursor or its feed was deleted.
+        """
+        span = await run(self._sync.claim, limit, lease=lease)
+        return None if span is None else AsyncSpan(span)
+
+    async def spans(self) -> list[SpanInfo]:
+        """The open spans, by number."""
+        return await run(self._sync.spans)
+
+
+class AsyncSpan:
+    """A claimed span of messages. Safe to share between threads.
+
+    Its verbs return APPLIED, or LOST if its lease ended and another consumer has claimed it: then nothing was changed.
+
+    :ivar messages: those that were not settled before it was claimed, by number.
+    :ivar attempts: how often it was claimed, from 1.
+    """
+
+    def __init__(self, span: Span) -> None:
+        self._sync = span
+        self.messages = span.messages
+        self.id = span.id
+        self.version = span.version
+        self.attempts = span.attempts
+
+    @property
+    def fence(self) -> str:
+        """``id:version`` for outside systems: refuse a request with a lower version than you have seen for this id."""
+        return self._sync.fence
+
+    async def complete(
+        self, messages: Message | Iterable[Message] | None = None, *, using: AsyncConnection | AsyncSession | None = None
+    ) -> Verdict:
+        """These messages are done; without ``messages`` all that are left, and the span ends.
+
+        :param using: a connection or session with a transaction: they are done when it commits, together with the effect. Then call
+            ``.require()`` on the verdict, so that a lost span rolls back the effect.
+        :return: LOST also if one of the messages was completed, or became a job, before.
+        """
+        return await run(self._sync.complete, messages, using=joined(using))
+
+    async def fail(
+        self,
+        message: Message,
+        error: BaseException | str,
+        retry_in: float | None = None,
+        *,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> Verdict:
+        """The message could not be done: it becomes a job, with its kind, payload and headers, and its key as group.
+
+        This was the first attempt of the job; it is due after ``retry_in`` seconds or the backoff. The others stay in the span.
+
+        :return: LOST also if the message was completed, or became a job, before.
+        """
+        return await run(self._sync.fail, message, error, retry_in, using=joined(using))
+
+    async def extend(self, seconds: float) -> Verdict:
+        """Extend the lease to ``seconds`` from now."""
+        return await run(self._sync.extend, seconds)
+
+    async def release(self) -> Verdict:
+        """Let another consumer have what is left at once; this does not count as an attempt."""
+        return await run(self._sync.release)

@@ -2,7 +2,8 @@
 
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.feed import Feed
-from queue_db.feeds.message import CursorInfo, FeedInfo, Message, Page
+from queue_db.feeds.message import CursorInfo, FeedInfo, Message, Page, SpanInfo
 from queue_db.feeds.registry import Feeds
+from queue_db.feeds.shared import SharedCursor, Span
 
-__all__ = ["Cursor", "CursorInfo", "Feed", "FeedInfo", "Feeds", "Message", "Page"]
+__all__ = ["Cursor", "CursorInfo", "Feed", "FeedInfo", "Feeds", "Message", "Page", "SharedCursor", "Span", "SpanInfo"]

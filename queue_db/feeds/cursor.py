@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError, CursorHeldError, LeaseLostError, PositionError
+from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
 from queue_db.model import Verdict, from_micros
@@ -52,6 +52,8 @@ class Cursor:
         self._on_trimmed = on_trimmed
         holder = self._core.worker
         row, taken = self._core.write(cursors.take, of.id, name, holder=holder, lease=lease, start=start, force=take_over)
+        if row.handed is not None:
+            raise FeedError(f"cursor {name!r} of feed {feed.name!r} is shared: open it with feed.shared, or name another")
         if not taken:
             raise CursorHeldError(
                 f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "

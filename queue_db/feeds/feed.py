@@ -16,16 +16,17 @@ from queue_db.core import Core, Run
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.forwarding import JobTemplate, forward
-from queue_db.feeds.message import CursorInfo, Message, Page
+from queue_db.feeds.message import CursorInfo, Message, Page, SpanInfo
 from queue_db.feeds.position import Position, check
 from queue_db.feeds.retention import RANK, trim_once
+from queue_db.feeds.shared import SharedCursor
 from queue_db.model import from_micros
 from queue_db.store import Store
-from queue_db.store.feeds import cursors, messages, rows
+from queue_db.store.feeds import cursors, messages, rows, spans
 from queue_db.store.feeds.messages import First, MessageRow, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.schema import CLIENT_LENGTH, CURSOR_LENGTH, KEY_LENGTH, KIND_LENGTH
+from queue_db.store.schema import CLIENT_LENGTH, CURSOR_LENGTH, KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.new_jobs import JobBuilder
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class Feed:
     def _after_publish(self, row: FeedRow) -> None:
         """Number the messages, and trim now and then. The messages are committed: an error is logged and not raised."""
         try:
-            self._rank_once(row)
+            self.rank_once(row)
             now = time.monotonic()
             if now >= self._trim_at:
                 self._trim_at = now + _TRIM_EVERY
@@ -165,7 +166,8 @@ class Feed:
                 error,
             )
 
-    def _rank_once(self, row: FeedRow) -> int:
+    def rank_once(self, row: FeedRow) -> int:
+        """Number some messages, if no other process does so now; return how many."""
         ordering = _ordering(row)
         return self.core.run(RANK, ordering.rank, row.id) if ordering.ranks else 0
 
@@ -287,7 +289,7 @@ class Feed:
         row, found = self.core.read(_page, known.id, after, limit)
         if row is not None and len(found) < limit:
             try:
-                ranked = self._rank_once(known)
+                ranked = self.rank_once(known)
             except TransientStorageError as error:
                 # What has a number can be read all the same.
                 log.debug("feed %r: not numbered: %s", self.name, error)
@@ -305,7 +307,11 @@ class Feed:
         return row, found
 
     def _message(self, row: FeedRow, one: MessageRow) -> Message:
-        return Message(self.name, str(Position(row.token, row.epoch, one.seq)), one, self.core.codec)
+        return self.message(row.token, row.epoch, one)
+
+    def message(self, token: str, epoch: int, one: MessageRow) -> Message:
+        """A stored message of this feed."""
+        return Message(self.name, str(Position(token, epoch, one.seq)), one, self.core.codec)
 
     # --- cursors ----------------------------------------------------------------------------------------------------
 
@@ -365,12 +371,60 @@ class Feed:
                 forwarded += len(page)
         return forwarded
 
+    def shared(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        max_attempts: int = 3,
+        start: str = "start",
+        on_trimmed: str = "raise",
+    ) -> SharedCursor:
+        """Open a cursor that any number of consumers share: each claims spans of messages, and each message is for one of them.
+
+        :param queue: where messages that fail become jobs; default: the queue with the cursor's name.
+        :param max_attempts: a span that was claimed this often and not completed becomes single jobs at its next claim.
+        :param start: where a new cursor begins: ``start``, ``end``, or a position.
+        :param on_trimmed: what a claim does where messages were trimmed before: ``raise``, or ``skip`` them.
+        :raises FeedError: the cursor is one for a single holder.
+        """
+        arguments.name("name", name, CURSOR_LENGTH)
+        arguments.name("queue", name if queue is None else queue, QUEUE_LENGTH)
+        arguments.whole("max_attempts", max_attempts, 1)
+        if on_trimmed not in {"raise", "skip"}:
+            raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
+        row = self.row(fresh=True)
+        known = self.core.read(spans.look, row.id, name)
+        shared = known.handed is not None if known else self.core.write(spans.create, row.id, name, self._begin(start))
+        if not shared:
+            raise FeedError(
+                f"cursor {name!r} of feed {self.name!r} has one holder at a time: open it with feed.cursor, or name another"
+            )
+        return SharedCursor(self, row, name, queue=queue or name, max_attempts=max_attempts, skip=on_trimmed == "skip")
+
     def cursors(self) -> list[CursorInfo]:
         """The cursors of this feed, by name."""
         return infos(self.core, self.row().id)
 
+    def spans(self, cursor: str) -> list[SpanInfo]:
+        """The open spans of a shared cursor, by number."""
+        arguments.name("cursor", cursor, CURSOR_LENGTH)
+        return [
+            SpanInfo(
+                feed=self.name,
+                cursor=cursor,
+                id=row.id,
+                low=row.low,
+                high=row.high,
+                attempts=row.attempts,
+                worker=row.worker,
+                expires_at=from_micros(row.until) if row.until > row.now else None,
+            )
+            for row in self.core.read(spans.every, self.row().id, cursor)
+        ]
+
     def seek(self, name: str, position: str) -> None:
-        """Move a cursor, forwards or back; a process that holds it loses it.
+        """Move a cursor, forwards or back; a process that holds it, or spans of it, loses them.
 
         :param position: ``start``, ``end`` or a position.
         :raises FeedError: there is no such cursor.
@@ -431,12 +485,14 @@ def infos(core: Core, feed: int | None) -> list[CursorInfo]:
         CursorInfo(
             feed=row.feed_name,
             name=row.name,
-            position=str(Position(row.token, row.epoch, row.acked)),
-            behind=row.next_seq - 1 - row.acked,
-            trimmed=max(0, row.first_seq - 1 - row.acked),
+            position=str(Position(row.token, row.epoch, row.position)),
+            behind=row.next_seq - 1 - row.position,
+            trimmed=max(0, row.first_seq - 1 - row.position),
             holder=row.holder if row.until > row.now else None,
             seen_at=from_micros(row.seen_at),
             created_at=from_micros(row.created_at),
+            shared=row.handed is not None,
+            spans=row.spans,
         )
         for row in core.read(cursors.every, feed)
     ]

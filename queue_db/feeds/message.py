@@ -99,9 +99,25 @@ class CursorInfo:
 
     feed: str
     name: str
-    position: str
+    position: str  #: of a shared cursor: before the lowest open span
     behind: int  #: numbered messages after its position
     trimmed: int  #: of these, how many are trimmed already
     holder: str | None  #: the process that holds it; None: no process does
-    seen_at: datetime  #: the last time that it was opened, read or acknowledged
+    seen_at: datetime  #: the last time that it was opened, read or acknowledged; of a shared cursor: that new messages were claimed
     created_at: datetime
+    shared: bool = False  #: whether consumers share it
+    spans: int = 0  #: open spans of a shared cursor
+
+
+@dataclass(frozen=True, slots=True)
+class SpanInfo:
+    """An open span of a shared cursor at the time of the call."""
+
+    feed: str
+    cursor: str
+    id: int
+    low: int  #: the number of its first message that is not done
+    high: int  #: the number of its last message
+    attempts: int  #: how often it was claimed
+    worker: str | None  #: the process that claimed it; None: released
+    expires_at: datetime | None  #: the end of its lease; None: any consumer may claim it now

@@ -153,12 +153,7 @@ class Settle:
         return self._settle(jobs, fail, change, lambda job_id: Departure.DEAD if is_last(job_id) else None, death=death)
 
     def _backoff(self, job: LeasedJob) -> int:
-        """Microseconds until the next attempt. If the backoff raises, this job waits as by default."""
-        try:
-            return arguments.seconds("retry_after", self._core.retry_after(job.attempts))
-        except Exception:
-            log.exception("retry_after failed for attempt %d of %r: it waits by the default backoff", job.attempts, job)
-            return arguments.seconds("retry_after", _DEFAULT_BACKOFF(job.attempts))
+        return backoff_of(self._core, job.attempts, job)
 
     def snooze(self, jobs: Sequence[LeasedJob], delay: int) -> list[Verdict]:
         """They come back in ``delay`` microseconds; not an attempt."""
@@ -254,7 +249,7 @@ class Settle:
     def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
         """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
         jobs = list(jobs)
-        text = _error_text(error)
+        text = error_text(error)
         over: set[int] = set()
 
         def defer(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
@@ -288,17 +283,7 @@ class Settle:
         return self._settle(jobs, defer, change, lambda job_id: Departure.DEAD if job_id in over else None, death=death)
 
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
-        raised = isinstance(error, BaseException)
-        trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else None
-        return {
-            "job_id": job.id,
-            "version": job.version,
-            "attempt": job.attempts,
-            "worker": self._core.worker,
-            "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
-            "message": arguments.storable(text_of(error), _MAX_ERROR),
-            "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
-        }
+        return {"job_id": job.id, **failure_row(error, worker=self._core.worker, version=job.version, attempt=job.attempts)}
 
     def _finished(self, job: LeasedJob, retained: RetainedResult) -> dict[str, Any]:
         return {
@@ -398,14 +383,37 @@ def _settled(job: LeasedJob, verb: str, death: Callable[[LeasedJob], Death | Non
 def _error_texts(error: BaseException | str | Sequence[BaseException | str], jobs: int) -> list[str]:
     """One error text for each job."""
     if not isinstance(error, Sequence) or isinstance(error, str):
-        return [_error_text(error)] * jobs
-    texts = [_error_text(one) for one in error]
+        return [error_text(error)] * jobs
+    texts = [error_text(one) for one in error]
     if len(texts) != jobs:
         raise ArgumentError(f"{len(texts)} errors for {jobs} jobs: give one for all, or one for each")
     return texts
 
 
-def _error_text(error: BaseException | str) -> str:
+def backoff_of(core: Core, attempts: int, job: object) -> int:
+    """Microseconds until the next attempt. If the backoff raises, this job waits as by default."""
+    try:
+        return arguments.seconds("retry_after", core.retry_after(attempts))
+    except Exception:
+        log.exception("retry_after failed for attempt %d of %r: it waits by the default backoff", attempts, job)
+        return arguments.seconds("retry_after", _DEFAULT_BACKOFF(attempts))
+
+
+def failure_row(error: BaseException | str, *, worker: str, version: int, attempt: int) -> dict[str, Any]:
+    """A failed attempt as the history shows it, without the job's id."""
+    raised = isinstance(error, BaseException)
+    trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else None
+    return {
+        "version": version,
+        "attempt": attempt,
+        "worker": worker,
+        "error_class": type(error).__name__[:CLASS_LENGTH] if raised else "",
+        "message": arguments.storable(text_of(error), _MAX_ERROR),
+        "trace": None if trace is None else arguments.storable(trace[-_MAX_TRACE:], _MAX_TRACE),
+    }
+
+
+def error_text(error: BaseException | str) -> str:
     """The error as stored: the exception's type and text, cut."""
     if isinstance(error, BaseException):
         error = f"{type(error).__name__}: {text_of(error)}"

@@ -34,8 +34,11 @@ DEPENDS: dict[str, Axes] = {
     "TestEnqueue": Axes.DATABASE,
     "TestEnqueueMany": Axes.DATABASE,
     "TestEnqueueUsing": Axes.DATABASE,
+    "TestFailedMessages": Axes.DATABASE,
     "TestFeeds": Axes.DATABASE,
     "TestForward": Axes.DATABASE,
+    "TestSharedCursors": Axes.DATABASE,
+    "TestSpans": Axes.DATABASE,
     "TestPositions": Axes.DATABASE,
     "TestRetention": Axes.DATABASE,
     "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep

@@ -1,6 +1,9 @@
-"""A process of the kill tests: ``python -m tests.feeds.program publish|consume URL FEED NAME``; it prints a line for each step.
+"""A process of the kill tests; it prints a line for each step.
+
+``python -m tests.feeds.program publish|consume|share URL FEED NAME``
 
 publish: publishes ``NAME-0``, ``NAME-1`` … without end, alternately by itself and within a transaction of its own.
+share: claims spans of the shared cursor ``consumers`` and copies each message likewise, in the transaction that completes it.
 consume: reads along with the cursor ``NAME`` and copies each message to ``FEED-copy``, in the transaction that acknowledges it.
 """
 
@@ -34,7 +37,19 @@ def consume(db: QueueDB, name: str, who: str) -> None:
             print(message.payload, flush=True)
 
 
+def share(db: QueueDB, name: str, who: str) -> None:
+    shared, copy = db.feed(name).shared("consumers", max_attempts=1000), db.feed(f"{name}-copy")
+    while True:
+        span = shared.claim(5, lease=0.5)
+        for message in [] if span is None else span.messages:
+            assert span is not None
+            with db.database.begin() as connection:
+                span.complete(message, using=connection).require()
+                copy.publish("n", message.payload, using=connection)
+            print(message.payload, flush=True)
+
+
 if __name__ == "__main__":
     work, url, feed, who = sys.argv[1:]
     with QueueDB(url) as opened:
-        {"publish": publish, "consume": consume}[work](opened, feed, who)
+        {"publish": publish, "consume": consume, "share": share}[work](opened, feed, who)

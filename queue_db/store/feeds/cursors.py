@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, case, delete, insert, select, update
+from sqlalchemy import Connection, Row, and_, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.store.base import Store
+from queue_db.store.feeds import spans
+from queue_db.store.feeds.rows import moved_to
 
 
 def take(
@@ -17,7 +19,7 @@ def take(
 ) -> tuple[Row[Any], bool]:
     """Open a cursor for ``holder``, for ``lease`` microseconds; a new one begins after ``start``.
 
-    Return its row, and whether it was taken: False: another holder has it.
+    Return its row, and whether it was taken: False: another holder has it, or it is shared.
     """
     cursors = store.tables.feeds.cursors
     store.dialect.begin(connection)
@@ -32,7 +34,7 @@ def take(
         row = _locked(connection, store, feed, name)
         assert row is not None  # noqa: S101 - it is there, and locked
     now = store.read_clock(connection)
-    if row.holder is not None and row.until > now and not force:
+    if row.handed is not None or (row.holder is not None and row.until > now and not force):
         return row, False
     values = {"version": row.version + 1, "holder": holder, "until": now + lease, "seen_at": now}
     connection.execute(update(cursors).where(_is(store, feed, name)).values(values))
@@ -66,21 +68,35 @@ def release(connection: Connection, store: Store, feed: int, name: str, version:
 
 def seek(connection: Connection, store: Store, feed: int, name: str, seq: int) -> bool:
     """Move a cursor to ``seq``, forwards or back; its holder is fenced off. False: there is no such cursor."""
-    cursors = store.tables.feeds.cursors
-    values = {"acked": seq, "version": cursors.c.version + 1, "holder": None, "until": 0}
-    return bool(connection.execute(update(cursors).where(_is(store, feed, name)).values(values)).rowcount)
+    tables = store.tables.feeds
+    store.dialect.begin(connection)
+    values = moved_to(tables.cursors, seq)
+    if not connection.execute(update(tables.cursors).where(_is(store, feed, name)).values(values)).rowcount:
+        return False
+    spans.drop(connection, tables, feed, name)
+    return True
 
 
 def remove(connection: Connection, store: Store, feed: int, name: str) -> bool:
     """Delete a cursor; False: there is none."""
-    return bool(connection.execute(delete(store.tables.feeds.cursors).where(_is(store, feed, name))).rowcount)
+    tables = store.tables.feeds
+    store.dialect.begin(connection)
+    if not connection.execute(delete(tables.cursors).where(_is(store, feed, name))).rowcount:
+        return False
+    spans.drop(connection, tables, feed, name)
+    return True
 
 
 def every(connection: Connection, store: Store, feed: int | None) -> list[Row[Any]]:
     """The cursors of one feed or of all, by feed and name, with the feed's columns and the time."""
-    cursors, feeds = store.tables.feeds.cursors, store.tables.feeds.feeds
+    cursors, feeds, spans = store.tables.feeds.cursors, store.tables.feeds.feeds, store.tables.feeds.spans
+    mine = and_(spans.c.feed == cursors.c.feed, spans.c.cursor_name == cursors.c.name)
+    lowest = select(func.min(spans.c.low)).where(mine).scalar_subquery()
     query = select(
-        *(cursors.c[name] for name in ("feed", "name", "acked", "holder", "until", "seen_at", "created_at")),
+        *(cursors.c[name] for name in ("feed", "name", "holder", "until", "seen_at", "created_at", "handed")),
+        # Of a shared cursor all before the lowest open span is done.
+        func.coalesce(lowest - 1, cursors.c.handed, cursors.c.acked).label("position"),
+        select(func.count()).where(mine).scalar_subquery().label("spans"),
         feeds.c.name.label("feed_name"),
         feeds.c.next_seq,
         feeds.c.first_seq,

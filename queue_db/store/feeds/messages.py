@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Integer, Select, Table, Update, bindparam, ca
 
 from queue_db.dialects.clock import moment
 from queue_db.store.base import Store
+from queue_db.store.feeds import spans
 from queue_db.store.feeds.rows import FeedRow, locked
 
 #: Most messages that one call of :func:`trim` deletes.
@@ -157,8 +158,7 @@ def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: 
     """``end``, lowered so that the last ``keep_unread`` messages stay that a cursor has not acknowledged."""
     if not keep_unread:
         return end
-    cursors = store.tables.feeds.cursors
-    slowest = connection.execute(select(func.min(cursors.c.acked)).where(cursors.c.feed == feed)).scalar()
+    slowest = spans.slowest(connection, store.tables.feeds, feed)
     return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.dialects import Dialect
@@ -139,6 +139,8 @@ def raise_epochs(connection: Connection, store: Store) -> int:
     feeds, cursors = store.tables.feeds.feeds, store.tables.feeds.cursors
     raised = connection.execute(update(feeds).values(epoch=feeds.c.epoch + 1)).rowcount
     connection.execute(update(cursors).values(version=cursors.c.version + _UNSEEN, holder=None, until=0))
+    spans = store.tables.feeds.spans
+    connection.execute(update(spans).values(version=spans.c.version + _UNSEEN, worker=None, until=0))
     return raised
 
 
@@ -155,8 +157,9 @@ def purge(connection: Connection, store: Store, name: str) -> int | None:
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
     connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
     # Their holders lose them: what these have read is gone.
-    moved = {"acked": row.next_seq - 1, "version": tables.cursors.c.version + 1, "holder": None, "until": 0}
+    moved = moved_to(tables.cursors, row.next_seq - 1)
     connection.execute(update(tables.cursors).where(tables.cursors.c.feed == row.id).values(moved))
+    connection.execute(delete(tables.spans).where(tables.spans.c.feed == row.id))
     return row.next_seq - row.first_seq
 
 
@@ -172,7 +175,18 @@ def remove(connection: Connection, store: Store, name: str) -> bool:
     feed = connection.execute(store.dialect.lock_rows(query, skip=False)).scalar()
     if feed is None:
         return False
-    for table in (tables.cursors, tables.inbox, tables.messages):
+    for table in (tables.cursors, tables.spans, tables.inbox, tables.messages):
         connection.execute(delete(table).where(table.c.feed == feed))
     connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed))
     return True
+
+
+def moved_to(cursors: Table, seq: int) -> dict[str, Any]:
+    """What a move of a cursor to ``seq`` changes; its holder loses it."""
+    return {
+        "acked": seq,
+        "handed": case((cursors.c.handed.is_not(None), seq), else_=None),
+        "version": cursors.c.version + 1,
+        "holder": None,
+        "until": 0,
+    }

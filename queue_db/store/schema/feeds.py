@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table, text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
 from queue_db.store.schema.columns import (
@@ -37,11 +37,18 @@ class FeedTables:
     inbox: Table
     messages: Table
     cursors: Table
+    spans: Table
 
 
 def feed_tables(name: str, metadata: MetaData) -> FeedTables:
     """The tables ``name_feeds``, ``name_inbox`` …"""
-    return FeedTables(_feeds(name, metadata), _inbox(name, metadata), _messages(name, metadata), _cursors(name, metadata))
+    return FeedTables(
+        _feeds(name, metadata),
+        _inbox(name, metadata),
+        _messages(name, metadata),
+        _cursors(name, metadata),
+        _spans(name, metadata),
+    )
 
 
 def _feeds(name: str, metadata: MetaData) -> Table:
@@ -131,5 +138,35 @@ def _cursors(name: str, metadata: MetaData) -> Table:
         Column("until", BigInteger, nullable=False, server_default=text("0")),
         Column("seen_at", BigInteger, nullable=False, server_default=now_us()),
         Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        # Of a shared cursor: the number of the last message that a span was claimed for; NULL: one holder reads the feed.
+        Column("handed", BigInteger),
         **MYSQL,
     )
+
+
+def _spans(name: str, metadata: MetaData) -> Table:
+    """Leases on ranges of messages: what consumers of shared cursors have claimed and not completed."""
+    table = Table(
+        f"{name}_spans",
+        metadata,
+        Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        Column("feed", BigInteger, nullable=False),
+        Column("cursor_name", String(CURSOR_LENGTH), nullable=False),
+        # The numbers of the first and the last message.
+        Column("low", BigInteger, nullable=False),
+        Column("high", BigInteger, nullable=False),
+        # Raised by each claim; (id, version) fences off earlier holders.
+        Column("version", BigInteger, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("worker", String(WORKER_LENGTH)),
+        # The end of the lease.
+        Column("until", BigInteger, nullable=False),
+        # Numbers of messages above low that were completed or became jobs before the others, as JSON.
+        Column("done", LONG_TEXT),
+        sqlite_autoincrement=True,  # the id of a completed span is not used again
+        postgresql_with=POSTGRESQL_INBOX,
+        **MYSQL,
+    )
+    # SELECT … FROM jobs_spans WHERE feed = ? AND cursor_name = ? AND until <= ? ORDER BY until LIMIT 1
+    Index(f"{name}_spans_cursor", table.c.feed, table.c.cursor_name, table.c.until)
+    return table

@@ -47,6 +47,7 @@ from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
+from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
 from queue_db.testing.suite.tables import TestTables
 from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing
 from queue_db.testing.suite.uniqueness import TestDebounce, TestUniqueFor, TestUniqueKey, TestUniqueKeysOfMany
@@ -67,6 +68,7 @@ __all__ = [
     "TestEnqueueUsing",
     "TestExtend",
     "TestFail",
+    "TestFailedMessages",
     "TestFeeds",
     "TestFence",
     "TestForward",
@@ -81,6 +83,8 @@ __all__ = [
     "TestRead",
     "TestRetention",
     "TestSettleMany",
+    "TestSharedCursors",
+    "TestSpans",
     "TestStatements",
     "TestSweep",
     "TestTables",

@@ -1,0 +1,320 @@
+"""Shared cursors: consumers claim spans of a feed's messages, each message for one of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from queue_db import arguments
+from queue_db.core import Run, name_of
+from queue_db.dialects.transactions import savepoint
+from queue_db.errors import ArgumentError, FeedError, TransientStorageError, TrimmedError
+from queue_db.feeds.forwarding import JobTemplate
+from queue_db.feeds.message import Message, SpanInfo
+from queue_db.feeds.position import Position
+from queue_db.model import Verdict
+from queue_db.store.feeds import messages, spans
+from queue_db.store.feeds.message_jobs import MessageJob
+from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.feeds.spans import Look, SpanLostError, SpanRow
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
+from queue_db.verbs.claim import MAX_CLAIM
+from queue_db.verbs.settle import backoff_of, error_text, failure_row
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from queue_db.feeds.feed import Feed
+
+log = logging.getLogger("queue_db.feeds")
+
+# One statement, or a function that begins its transaction itself.
+_DIRECT = Run(direct=True)
+_LOOK = Run(write=False, direct=True)
+
+
+class Failure(NamedTuple):
+    """What a message that was not completed becomes: a job."""
+
+    message: Message
+    #: Why; None: nothing has failed.
+    error: BaseException | str | None
+    #: Microseconds until it is due.
+    after: int = 0
+    #: The failed attempt counts, and is the first of the job.
+    attempted: bool = False
+    #: It goes to the dead table.
+    dead: bool = False
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+
+
+class SharedCursor:
+    """A cursor that consumers share. Safe to share between threads; processes open it by its name.
+
+    A span that is not completed before its lease ends is claimed again by another consumer: each message at least once. With
+    ``complete(using=…)`` the effect of a message and its completion are one transaction.
+    """
+
+    def __init__(self, feed: Feed, of: FeedRow, name: str, *, queue: str, max_attempts: int, skip: bool) -> None:
+        self.feed = feed
+        self.name = name
+        #: Where messages that fail become jobs.
+        self.queue = queue
+        self.max_attempts = max_attempts
+        #: Messages that were trimmed before a consumer of this object claimed them (``on_trimmed="skip"``).
+        self.skipped = 0
+        self._core = feed.core
+        self._of = of
+        self._skip = skip
+
+    def __repr__(self) -> str:
+        return f"<SharedCursor {self.name!r} of {self.feed!r}>"
+
+    def claim(self, limit: int = 100, *, lease: float = 60.0) -> Span | None:
+        """Claim the next messages, up to ``limit``, or a span whose lease has ended; None: there is nothing to do now.
+
+        It does not touch the messages: a claim of 10 costs as much as one of 1000. An expired span comes first, whatever its size.
+
+        :param limit: messages, at most 10,000.
+        :param lease: seconds until another consumer may claim the span; :meth:`Span.extend` extends them.
+        :raises TrimmedError: messages were trimmed before they were claimed.
+        :raises FeedError: the cursor or its feed was deleted.
+        """
+        arguments.whole("limit", limit, 1, MAX_CLAIM)
+        micros = arguments.seconds("lease", lease, zero=False)
+        ranked = False
+        while True:
+            look = self._look()
+            if look.expired is not None:
+                row = self._take_over(look, look.expired, micros)
+            else:
+                there = look.next_seq - 1 - (look.handed or 0)
+                if there < limit and not ranked:
+                    ranked = True
+                    if self._rank():
+                        continue
+                if there <= 0:
+                    return None
+                row = self._hand_out(look, limit, micros)
+            if row is not None and (span := self._open(look, row)) is not None:
+                return span
+
+    def spans(self) -> list[SpanInfo]:
+        """The open spans, by number."""
+        return self.feed.spans(self.name)
+
+    def _look(self) -> Look:
+        look = self._core.run(_LOOK, spans.look, self._of.id, self.name)
+        if look is None or look.handed is None:
+            raise FeedError(f"feed {self.feed.name!r} has no shared cursor {self.name!r} any more: open it again with feed.shared")
+        return look
+
+    def _rank(self) -> int:
+        try:
+            return self.feed.rank_once(self._of)
+        except TransientStorageError as error:
+            # What has a number can be claimed all the same.
+            log.debug("feed %r: not numbered: %s", self.feed.name, error)
+            return 0
+
+    def _hand_out(self, look: Look, limit: int, lease: int) -> SpanRow | None:
+        if look.handed is not None and look.handed + 1 < look.first_seq and not self._skip:
+            raise self._trimmed(look.first_seq - 1 - look.handed, look)
+        core = self._core
+        made = core.run(_DIRECT, spans.hand_out, self._of.id, self.name, look, count=limit, worker=core.worker, lease=lease)
+        if made is None:
+            return None
+        row, skipped = made
+        self.skipped += skipped
+        return row
+
+    def _take_over(self, look: Look, expired: SpanRow, lease: int) -> SpanRow | None:
+        if expired.attempts >= self.max_attempts:
+            self._split(look, expired)
+            return None
+        return self._core.run(_DIRECT, spans.take_over, expired, self._core.worker, lease)
+
+    def _split(self, look: Look, expired: SpanRow) -> None:
+        """Make jobs of the messages of a span that nobody has completed."""
+        reason = f"its span was claimed {expired.attempts} times and not completed: each consumer vanished or overran its lease"
+        found = self._read(expired, epoch=look.epoch)
+        missing = _missing(expired, found)
+        if missing and not self._skip:
+            raise self._trimmed(missing, look)
+        jobs = [self.job(Failure(message, reason)) for message in found]
+        try:
+            self._core.run(_DIRECT, _split, self, expired, jobs)
+        except SpanLostError:
+            return
+        self.skipped += missing
+        if jobs:
+            self._core.notifications.wake(self.queue)
+
+    def _open(self, look: Look, row: SpanRow) -> Span | None:
+        """The span with its messages; None: there are none any more."""
+        found = self._read(row, epoch=look.epoch)
+        span = Span(self, row, found)
+        missing = _missing(row, found)
+        if not missing:
+            return span
+        # They were trimmed, or the feed was purged: then the span is lost.
+        if not self._skip:
+            if not span.release():
+                return None
+            raise self._trimmed(missing, look)
+        there = {message.seq for message in found} | spans.settled(row.done)
+        if span.settle([seq for seq in range(row.low, row.high + 1) if seq not in there]):
+            self.skipped += missing
+            return span if found else None
+        return None
+
+    def _trimmed(self, number: int, look: Look) -> TrimmedError:
+        first = str(Position(self._of.token, look.epoch, look.first_seq - 1))
+        return TrimmedError(
+            f"{number:,} messages of feed {self.feed.name!r} were trimmed by its retention before shared cursor {self.name!r} had "
+            f'claimed or completed them (on_trimmed="skip" goes on without them, feed.seek moves the cursor)',
+            skipped=number,
+            first=first,
+        )
+
+    def _read(self, row: SpanRow, *, epoch: int) -> list[Message]:
+        found = self._core.run(_LOOK, messages.read, self._of.id, row.low - 1, row.high - row.low + 1)
+        done = spans.settled(row.done)
+        token, make = self._of.token, self.feed.message
+        return [make(token, epoch, one) for one in found if one.seq <= row.high and one.seq not in done]
+
+    def job(self, failure: Failure) -> MessageJob:
+        """The job that a message becomes."""
+        row, error = failure.message.row, failure.error
+        job = JobTemplate(self.queue, group=True).job(row)._replace(after=failure.after, max_attempts=failure.max_attempts)
+        attempt: Mapping[str, Any] | None = None
+        if failure.attempted and error is not None:
+            attempt = failure_row(error, worker=self._core.worker, version=0, attempt=1)
+        return MessageJob(row.seq, job, None if error is None else error_text(error), attempt, failure.dead)
+
+
+class Span:
+    """A claimed span of messages. Safe to share between threads.
+
+    Its verbs return APPLIED, or LOST if its lease ended and another consumer has claimed it: then nothing was changed.
+
+    :ivar messages: those that were not settled before it was claimed, by number.
+    :ivar attempts: how often it was claimed, from 1.
+    """
+
+    def __init__(self, cursor: SharedCursor, row: SpanRow, found: Sequence[Message]) -> None:
+        self.cursor = cursor
+        self.messages = list(found)
+        self.id = row.id
+        self.version = row.version
+        self.attempts = row.attempts
+        self._core = cursor.feed.core
+
+    @property
+    def fence(self) -> str:
+        """``id:version`` for outside systems: refuse a request with a lower version than you have seen for this id."""
+        return f"{self.id}:{self.version}"
+
+    def __repr__(self) -> str:
+        feed = self.cursor.feed.name
+        return f"<Span {self.fence} of {feed!r} {self.cursor.name!r}, {len(self.messages)} messages, attempt {self.attempts}>"
+
+    def complete(
+        self, messages: Message | Iterable[Message] | None = None, *, using: Connection | Session | None = None
+    ) -> Verdict:
+        """These messages are done; without ``messages`` all that are left, and the span ends.
+
+        :param using: a connection or session with a transaction: they are done when it commits, together with the effect. Then call
+            ``.require()`` on the verdict, so that a lost span rolls back the effect.
+        :return: LOST also if one of the messages was completed, or became a job, before.
+        """
+        seqs = None if messages is None else [self._number(one) for one in _listed(messages)]
+        return self.settle(seqs, using=using)
+
+    def fail(
+        self,
+        message: Message,
+        error: BaseException | str,
+        retry_in: float | None = None,
+        *,
+        using: Connection | Session | None = None,
+    ) -> Verdict:
+        """The message could not be done: it becomes a job, with its kind, payload and headers, and its key as group.
+
+        This was the first attempt of the job; it is due after ``retry_in`` seconds or the backoff. The others stay in the span.
+
+        :return: LOST also if the message was completed, or became a job, before.
+        """
+        self._number(message)
+        wait = backoff_of(self._core, 1, message) if retry_in is None else arguments.seconds("retry_in", retry_in)
+        return self.settle([], [Failure(message, error, wait, attempted=True)], using=using)
+
+    def extend(self, seconds: float) -> Verdict:
+        """Extend the lease to ``seconds`` from now."""
+        micros = arguments.seconds("seconds", seconds, zero=False)
+        return _verdict(self._core.run(_DIRECT, spans.extend, self.id, self.version, micros))
+
+    def release(self) -> Verdict:
+        """Let another consumer have what is left at once; this does not count as an attempt."""
+        return _verdict(self._core.write(spans.release, self.id, self.version))
+
+    def settle(
+        self,
+        seqs: Sequence[int] | None,
+        failures: Sequence[Failure] = (),
+        *,
+        using: Connection | Session | None = None,
+    ) -> Verdict:
+        """The messages with these numbers are done, None: all; those of ``failures`` become jobs. All in one transaction."""
+        jobs = [self.cursor.job(one) for one in failures]
+        due = any(not one.after and not one.dead for one in failures)
+        try:
+            if using is not None:
+                name = name_of(spans.settle)
+                with self._core.joined(using, name) as connection, savepoint(connection) if jobs else nullcontext():
+                    _settle(connection, self._core.store, self, seqs, jobs, due=due)
+                return Verdict.APPLIED
+            self._core.run(_DIRECT, _settle, self, seqs, jobs, due=due)
+        except SpanLostError:
+            return Verdict.LOST
+        if due:
+            self._core.notifications.wake(self.cursor.queue)
+        return Verdict.APPLIED
+
+    def _number(self, message: Message) -> int:
+        if not isinstance(message, Message):
+            raise ArgumentError(f"{arguments.shown(message)} is not a message: settle those of span.messages")
+        if message.feed != self.cursor.feed.name:
+            raise ArgumentError(f"{message!r} is a message of feed {message.feed!r}, not of {self.cursor.feed.name!r}")
+        return message.seq
+
+
+def _missing(row: SpanRow, found: Sequence[Message]) -> int:
+    """How many messages of a span are no longer there."""
+    return row.high - row.low + 1 - len(spans.settled(row.done)) - len(found)
+
+
+def _settle(
+    connection: Connection, store: Any, span: Span, seqs: Sequence[int] | None, jobs: Sequence[MessageJob], *, due: bool
+) -> list[int]:
+    ids = spans.settle(connection, store, span.id, span.version, seqs, jobs)
+    if due:
+        span.cursor.feed.core.notifications.notify(connection, span.cursor.queue)
+    return ids
+
+
+def _split(connection: Connection, store: Any, cursor: SharedCursor, expired: SpanRow, jobs: Sequence[MessageJob]) -> None:
+    spans.split(connection, store, expired, jobs)
+    cursor.feed.core.notifications.notify(connection, cursor.queue)
+
+
+def _listed(messages: Message | Iterable[Message]) -> list[Message]:
+    return [messages] if isinstance(messages, Message) else arguments.members("messages", messages, "messages")
+
+
+def _verdict(applied: bool) -> Verdict:
+    return Verdict.APPLIED if applied else Verdict.LOST

@@ -1,0 +1,60 @@
+"""Messages that become jobs: what their consumer could not do once is tried again, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Text, select, update
+
+from queue_db.model import NewJob
+from queue_db.store import dependents, history, settle
+from queue_db.store.base import Store, each
+from queue_db.store.callbacks import Departure
+from queue_db.store.enqueue import OnDuplicate, insert_jobs
+
+
+class MessageJob(NamedTuple):
+    """A message and the job that it becomes."""
+
+    seq: int
+    job: NewJob
+    error: str | None = None  #: why
+    #: The failed attempt as the history shows it, without the job's id; it counts as the job's first. None: there was none.
+    failure: Mapping[str, Any] | None = None
+    dead: bool = False  #: it goes to the dead table
+
+
+def add(connection: Connection, store: Store, messages: Sequence[MessageJob], *, more: bool = False) -> list[int]:
+    """Insert the jobs; return their ids by position. ``more``: the transaction inserts others later."""
+    inserted = insert_jobs(connection, store, [one.job for one in messages], OnDuplicate.RAISE, more=more)
+    ids = [job_id for job_id in inserted if job_id is not None]
+    by_id = dict(zip(ids, messages, strict=True))
+    _set_errors(connection, store, {job_id: one for job_id, one in by_id.items() if one.error is not None})
+    if failures := [{**one.failure, "job_id": job_id} for job_id, one in by_id.items() if one.failure is not None]:
+        history.record_errors(connection, store, failures)
+    if dead := {job_id: one.error or "" for job_id, one in by_id.items() if one.dead}:
+        _bury(connection, store, dead)
+    return ids
+
+
+def _set_errors(connection: Connection, store: Store, failed: Mapping[int, MessageJob]) -> None:
+    jobs = store.tables.jobs
+    for attempts in (0, 1):
+        ids = [job_id for job_id, one in failed.items() if (one.failure is not None) is bool(attempts)]
+        for start in range(0, len(ids), settle.AT_ONCE):
+            some = ids[start : start + settle.AT_ONCE]
+            texts = each(jobs.c.id, {job_id: failed[job_id].error for job_id in some}, Text())
+            connection.execute(update(jobs).where(jobs.c.id.in_(some)).values(attempts=attempts, last_error=texts))
+
+
+def _bury(connection: Connection, store: Store, errors: Mapping[int, str]) -> None:
+    jobs = store.tables.jobs
+    query = select(jobs.c.id, jobs.c.version).where(jobs.c.id.in_(list(errors))).order_by(jobs.c.id)
+    pairs = [(row.id, row.version) for row in connection.execute(query)]
+    links = dependents.read(connection, store, pairs)
+
+    def leave() -> dict[int, Departure]:
+        return dict.fromkeys(settle.bury(connection, store, pairs, errors), Departure.DEAD)
+
+    dependents.finish(connection, store, links, leave)

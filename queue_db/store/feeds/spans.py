@@ -1,0 +1,320 @@
+"""Spans: leases on ranges of a feed's messages, which consumers of a shared cursor claim.
+
+No row of a message changes. A claim moves ``handed`` of the cursor forward and inserts a span; completing deletes it. Every change
+of a span carries ``(id, version)``: after another consumer took it over, or the cursor was moved, it changes nothing.
+
+Locks in this order: stripes of groups (where messages become jobs), feeds, cursors, spans, jobs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    Delete,
+    Row,
+    Select,
+    Table,
+    Update,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.dialects import Dialect
+from queue_db.dialects.clock import moment
+from queue_db.dialects.transactions import savepoint
+from queue_db.store.base import Store, next_attempt
+from queue_db.store.feeds.message_jobs import MessageJob, add
+from queue_db.store.schema.feeds import FeedTables
+
+# Jobs inserted at once when a span becomes jobs.
+_CHUNK = 1000
+
+
+class SpanLostError(Exception):
+    """Another consumer has the span, or one of the messages was settled before: the transaction must be rolled back."""
+
+
+class SpanRow(NamedTuple):
+    """A span as its holder has claimed it."""
+
+    id: int
+    low: int
+    high: int
+    version: int
+    attempts: int
+    done: str | None
+
+
+class Look(NamedTuple):
+    """The state of a shared cursor before a claim."""
+
+    next_seq: int  #: of the feed
+    first_seq: int
+    epoch: int
+    handed: int | None  #: None: the cursor is not shared
+    expired: SpanRow | None  #: a span whose lease is over
+
+
+# --- claim ----------------------------------------------------------------------------------------------------------
+
+
+def create(connection: Connection, store: Store, feed: int, name: str, start: int) -> bool:
+    """Create a shared cursor whose first message is the one after ``start``, if there is none; False: it is not shared."""
+    cursors = store.tables.feeds.cursors
+    store.dialect.begin(connection)
+    mine = and_(cursors.c.feed == feed, cursors.c.name == name)
+    row = connection.execute(select(cursors.c.handed).where(mine)).first()
+    if row is None:
+        fresh = {"feed": feed, "name": name, "acked": start, "handed": start, "created_at": moment(store.clock is not None)}
+        try:
+            with savepoint(connection):
+                connection.execute(insert(cursors).values(fresh), store.time())
+        except IntegrityError:
+            row = connection.execute(store.dialect.lock_rows(select(cursors.c.handed).where(mine), skip=False)).first()
+        else:
+            return True
+    return row is not None and row.handed is not None
+
+
+@lru_cache(maxsize=64)
+def _look(feeds: Table, cursors: Table, spans: Table, settable: bool) -> Select[Any]:
+    expired = and_(spans.c.feed == cursors.c.feed, spans.c.cursor_name == cursors.c.name, spans.c.until <= moment(settable))
+    return (
+        select(
+            *(feeds.c[name] for name in ("next_seq", "first_seq", "epoch")),
+            cursors.c.handed,
+            *(spans.c[name] for name in SpanRow._fields),
+        )
+        .select_from(cursors.join(feeds, feeds.c.id == cursors.c.feed).outerjoin(spans, expired))
+        .where(cursors.c.feed == bindparam("feed"), cursors.c.name == bindparam("name"))
+        .order_by(spans.c.until)
+        .limit(1)
+    )
+
+
+def look(connection: Connection, store: Store, feed: int, name: str) -> Look | None:
+    """What there is to claim; None: there is no such cursor."""
+    tables = store.tables.feeds
+    query = _look(tables.feeds, tables.cursors, tables.spans, store.clock is not None)
+    found = store.dialect.fetch(connection, query, {"feed": feed, "name": name, **store.time()})
+    if not found:
+        return None
+    next_seq, first_seq, epoch, handed, *span = found[0]
+    return Look(next_seq, first_seq, epoch, handed, None if span[0] is None else SpanRow(*span))
+
+
+@lru_cache(maxsize=64)
+def _take_over(spans: Table, settable: bool) -> Update:
+    now = moment(settable)
+    return (
+        update(spans)
+        # Extended meanwhile, it keeps its version and is not expired any more.
+        .where(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"), spans.c.until <= now)
+        .values(
+            version=spans.c.version + 1,
+            attempts=next_attempt(spans),
+            worker=bindparam("holder"),
+            until=now + bindparam("lease"),
+        )
+    )
+
+
+def take_over(connection: Connection, store: Store, span: SpanRow, worker: str, lease: int) -> SpanRow | None:
+    """Claim an expired span, for ``lease`` microseconds; None: another consumer was faster."""
+    values = {"span": span.id, "held": span.version, "holder": worker, "lease": lease, **store.time()}
+    statement = _take_over(store.tables.feeds.spans, store.clock is not None)
+    if not store.dialect.execute(connection, statement, values):
+        return None
+    return span._replace(version=span.version + 1, attempts=span.attempts + 1)
+
+
+@lru_cache(maxsize=64)
+def _move(cursors: Table, settable: bool) -> Update:
+    mine = and_(cursors.c.feed == bindparam("of"), cursors.c.name == bindparam("called"))
+    return update(cursors).where(mine).values(handed=bindparam("upto"), seen_at=moment(settable))
+
+
+def hand_out(
+    connection: Connection, store: Store, feed: int, name: str, look: Look, *, count: int, worker: str, lease: int
+) -> tuple[SpanRow, int] | None:
+    """Claim the next ``count`` messages, or as many as ``look`` has seen, for ``lease`` microseconds.
+
+    Other claims of this cursor wait here until the commit. Return the span, and how many messages before it were trimmed; None:
+    other consumers have claimed what there was.
+    """
+    tables = store.tables.feeds
+    cursors, spans, settable = tables.cursors, tables.spans, store.clock is not None
+    store.dialect.begin(connection)
+    found = store.dialect.fetch(connection, _locked(store.dialect, cursors), {"feed": feed, "name": name})
+    if not found or found[0][0] is None:
+        return None
+    ((handed, version),) = found
+    low = max(handed + 1, look.first_seq)
+    high = min(low + count - 1, look.next_seq - 1)
+    if high < low:
+        return None
+    moved = {"of": feed, "called": name, "upto": high, **store.time()}
+    store.dialect.execute(connection, _move(cursors, settable), moved)
+    # A restore raises the cursor's version: ids may be given again after it, but not with an earlier version.
+    row = {"feed": feed, "cursor_name": name, "low": low, "high": high, "version": version, "attempts": 1, "worker": worker}
+    made = connection.execute(insert(spans).values(**row, until=moment(settable) + lease), store.time())
+    (span,) = made.inserted_primary_key or (0,)
+    return SpanRow(span, low, high, version, 1, None), low - handed - 1
+
+
+@lru_cache(maxsize=64)
+def _locked(dialect: Dialect, cursors: Table) -> Select[Any]:
+    mine = and_(cursors.c.feed == bindparam("feed"), cursors.c.name == bindparam("name"))
+    return dialect.lock_rows(select(cursors.c.handed, cursors.c.version).where(mine), skip=False)
+
+
+# --- settle ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _delete(spans: Table) -> Delete:
+    return delete(spans).where(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"))
+
+
+def complete(connection: Connection, store: Store, span: int, version: int) -> bool:
+    """All messages of the span are done; False: another consumer has it, or it is gone."""
+    return bool(store.dialect.execute(connection, _delete(store.tables.feeds.spans), {"span": span, "held": version}))
+
+
+def settle(
+    connection: Connection, store: Store, span: int, version: int, seqs: Iterable[int] | None, jobs: Sequence[MessageJob] = ()
+) -> list[int]:
+    """The messages ``seqs`` are done, None: all; those of ``jobs`` become jobs. Return the ids of these.
+
+    :raises SpanLostError: the span is lost, or one of these messages was settled before.
+    """
+    if seqs is None and not jobs:
+        if not complete(connection, store, span, version):
+            raise SpanLostError
+        return []
+    spans = store.tables.feeds.spans
+    store.dialect.begin(connection)
+    # First: it locks stripes.
+    ids = _add(connection, store, jobs)
+    mine = and_(spans.c.id == span, spans.c.version == version)
+    query = select(spans.c.low, spans.c.high, spans.c.done).where(mine)
+    row = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    if row is None:
+        raise SpanLostError
+    low, done = row.low, settled(row.done)
+    now_done = [*(seqs or ()), *(one.seq for one in jobs)]
+    if len(set(now_done)) < len(now_done) or any(seq in done or not low <= seq <= row.high for seq in now_done):
+        raise SpanLostError
+    done.update(now_done)
+    while low in done:
+        done.remove(low)
+        low += 1
+    if seqs is None or low > row.high:
+        connection.execute(delete(spans).where(mine))
+    else:
+        connection.execute(update(spans).where(mine).values(low=low, done=json.dumps(sorted(done)) if done else None))
+    return ids
+
+
+def split(connection: Connection, store: Store, span: SpanRow, jobs: Sequence[MessageJob]) -> list[int]:
+    """All messages of an expired span become jobs, and the span ends.
+
+    :raises SpanLostError: it was taken over, extended or completed meanwhile.
+    """
+    spans = store.tables.feeds.spans
+    store.dialect.begin(connection)
+    ids = _add(connection, store, jobs)
+    expired = and_(
+        spans.c.id == span.id,
+        spans.c.version == span.version,
+        spans.c.until <= moment(store.clock is not None),
+        # What its holder has settled since it was read is not among the jobs.
+        spans.c.low == span.low,
+        spans.c.done.is_(None) if span.done is None else spans.c.done == span.done,
+    )
+    if not connection.execute(delete(spans).where(expired), store.time()).rowcount:
+        raise SpanLostError
+    return ids
+
+
+def _add(connection: Connection, store: Store, jobs: Sequence[MessageJob]) -> list[int]:
+    ids: list[int] = []
+    for start in range(0, len(jobs), _CHUNK):
+        ids += add(connection, store, jobs[start : start + _CHUNK], more=len(jobs) > _CHUNK)
+    return ids
+
+
+def settled(done: str | None) -> set[int]:
+    """The numbers of messages that the column ``done`` lists."""
+    return set() if done is None else set(json.loads(done))
+
+
+@lru_cache(maxsize=64)
+def _extend(spans: Table, settable: bool) -> Update:
+    mine = and_(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"))
+    return update(spans).where(mine).values(until=moment(settable) + bindparam("lease"))
+
+
+def extend(connection: Connection, store: Store, span: int, version: int, lease: int) -> bool:
+    """The lease ends ``lease`` microseconds from now; False: another consumer has the span, or it is gone.
+
+    The version stays: whoever takes over an expired span checks that it still is.
+    """
+    statement = _extend(store.tables.feeds.spans, store.clock is not None)
+    values = {"span": span, "held": version, "lease": lease, **store.time()}
+    return bool(store.dialect.execute(connection, statement, values))
+
+
+def release(connection: Connection, store: Store, span: int, version: int) -> bool:
+    """Any consumer may claim the span now; the claim that ends here is no attempt. False: another one has it, or it is gone."""
+    spans = store.tables.feeds.spans
+    values = {
+        "version": spans.c.version + 1,
+        "attempts": case((spans.c.attempts > 0, spans.c.attempts - 1), else_=0),
+        "worker": None,
+        "until": 0,
+    }
+    mine = and_(spans.c.id == span, spans.c.version == version)
+    return bool(connection.execute(update(spans).where(mine).values(values)).rowcount)
+
+
+# --- what others need of them -----------------------------------------------------------------------------------------
+
+
+def every(connection: Connection, store: Store, feed: int, name: str) -> list[Row[Any]]:
+    """The open spans of a shared cursor, by number, with the time."""
+    spans = store.tables.feeds.spans
+    query = select(spans, moment(store.clock is not None).label("now"))
+    mine = query.where(spans.c.feed == feed, spans.c.cursor_name == name)
+    return list(connection.execute(mine.order_by(spans.c.low), store.time()))
+
+
+def drop(connection: Connection, tables: FeedTables, feed: int, name: str | None) -> None:
+    """Delete the open spans of a cursor, None: of all cursors of the feed; their holders lose them."""
+    spans = tables.spans
+    mine = spans.c.feed == feed
+    connection.execute(delete(spans).where(mine if name is None else and_(mine, spans.c.cursor_name == name)))
+
+
+def slowest(connection: Connection, tables: FeedTables, feed: int) -> int | None:
+    """The lowest position of the feed's cursors: retention waits for it. None: it has none."""
+    cursors, spans = tables.cursors, tables.spans
+    read = select(func.min(func.coalesce(cursors.c.handed, cursors.c.acked))).where(cursors.c.feed == feed)
+    # In this order: a span that is claimed in between begins after ``handed`` as it was read.
+    position = connection.execute(read).scalar()
+    if position is None:
+        return None
+    lowest = connection.execute(select(func.min(spans.c.low)).where(spans.c.feed == feed)).scalar()
+    return int(position) if lowest is None else min(position, lowest - 1)

@@ -1,0 +1,162 @@
+"""Consumers of a shared cursor race: each message is done once, or becomes a job once, whoever is late."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Delete, Table, bindparam, delete
+
+from queue_db import QueueDB, Verdict
+from queue_db.feeds import Span
+from queue_db.store.feeds import spans
+from queue_db.testing import SettableClock
+from tests.feeds.conftest import ORDERINGS
+from tests.feeds.test_feed_kills import everything, live_and_die
+
+OpenDB = Callable[..., QueueDB]
+Make = Callable[[str], str]
+
+
+def drain(db: QueueDB, name: str, who: int) -> None:
+    """Consume all messages of a feed: copy, fail, release, or abandon them."""
+    rng = random.Random(who)
+    shared, copy = db.feed(name).shared("mailers", queue=name, max_attempts=1000), db.feed(f"{name}-copy")
+    while db.feed(name).cursors()[0].behind:
+        span = shared.claim(rng.randint(1, 20), lease=0.05)
+        if span is None:
+            continue
+        for message in span.messages:
+            fate = rng.random()
+            if fate < 0.05:
+                span.fail(message, "no", retry_in=0)
+            elif fate < 0.1:
+                span.release()
+            elif fate < 0.15:
+                break  # another consumer gets the rest
+            else:
+                with db.database.begin() as connection:
+                    if span.complete(message, using=connection):
+                        copy.publish("n", message.payload, using=connection)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_each_message_takes_effect_or_becomes_a_job_once(ordering: str, make_feed: Make, open_db: OpenDB) -> None:
+    name, consumers = make_feed(ordering), 4
+    feed = open_db().feed(name)
+    feed.publish_many([("n", number) for number in range(150)])
+    feed.shared("mailers")
+    with ThreadPoolExecutor(consumers) as pool:
+        running = [pool.submit(drain, open_db(), name, who) for who in range(consumers)]
+        for number in range(150, 200):
+            feed.publish("n", number)
+        for one in running:
+            one.result()
+    drain(open_db(), name, consumers)  # what was published while the others ended
+    done = [int(payload) for _, payload in everything(open_db().feed(f"{name}-copy"))]
+    queue = open_db().queue(name)
+    while jobs := queue.claim(100):
+        done += [job.payload for job in jobs]
+        queue.complete_many(jobs)
+    assert sorted(done) == list(range(200))
+    assert feed.spans("mailers") == []
+
+
+def late_and_current(open_db: OpenDB, name: str) -> tuple[SettableClock, Span, Span]:
+    """A consumer whose lease has ended, and the one that has claimed its span."""
+    clock = SettableClock()
+    late, current = (open_db(clock=clock).feed(name).shared("mailers", queue=name) for _ in range(2))
+    late.feed.publish_many([("n", number) for number in range(2)])
+    span = late.claim(lease=10)
+    clock.advance(11)
+    taken = current.claim(lease=10)
+    assert span is not None
+    assert taken is not None
+    return clock, span, taken
+
+
+def effects(open_db: OpenDB, name: str) -> list[object]:
+    """What became of two messages: a late consumer completes them, after the current one has failed the first."""
+    clock, late, current = late_and_current(open_db, name)
+    done: list[object] = []
+    assert current.fail(current.messages[0], "no", retry_in=0)
+    if late.complete():
+        done += [message.payload for message in late.messages]
+    if current.complete(current.messages[1]):
+        done.append(1)
+    return done + [job.payload for job in open_db(clock=clock).queue(name).claim(9)]
+
+
+def test_a_late_completion_loses(open_db: OpenDB, make_feed: Make) -> None:
+    assert effects(open_db, make_feed("counter")) == [1, 0]
+
+
+def test_a_completion_without_the_version_is_detected(open_db: OpenDB, make_feed: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control of the test above."""
+
+    def without_version(table: Table) -> Delete:
+        return delete(table).where(table.c.id == bindparam("span"), table.c.version >= bindparam("held"))
+
+    monkeypatch.setattr(spans, "_delete", without_version)
+    assert effects(open_db, make_feed("counter")) == [0, 1, 0], "the check does not notice a message that is done twice"
+
+
+def test_a_take_over_waits_for_the_completion_and_loses(open_db: OpenDB, make_feed: Make) -> None:
+    clock, _, span = late_and_current(open_db, make_feed("counter"))
+    clock.advance(11)
+    rival = open_db(clock=clock).feed(span.cursor.feed.name).shared("mailers")
+    found: list[Span | None] = []
+    thread = threading.Thread(target=lambda: found.append(rival.claim()))
+    with open_db(clock=clock).database.begin() as connection:
+        assert span.complete(using=connection)
+        thread.start()
+    thread.join()
+    assert found == [None]
+
+
+def test_a_completion_after_the_take_over_loses(open_db: OpenDB, make_feed: Make) -> None:
+    clock, _, span = late_and_current(open_db, make_feed("counter"))
+    clock.advance(11)
+    rival = open_db(clock=clock)
+    verdicts: list[Verdict] = []
+    thread = threading.Thread(target=lambda: verdicts.append(span.complete()))
+    with rival.database.begin() as connection:
+        look = spans.look(connection, rival.store, span.cursor.feed.row().id, "mailers")
+        assert look is not None
+        assert look.expired is not None
+        assert spans.take_over(connection, rival.store, look.expired, "rival", 10)
+        thread.start()
+    thread.join()
+    assert verdicts == [Verdict.LOST]
+
+
+def test_killed_consumers_lose_nothing_and_repeat_nothing(url: str, name: str, open_db: OpenDB) -> None:
+    db, rng = open_db(), random.Random(name)
+    feed = db.feed(name)
+    feed.publish_many([("n", f"{number}") for number in range(60)])
+    feed.shared("consumers", max_attempts=1000)
+
+    def consumers(who: int) -> list[str]:
+        return [step for _ in range(3) for step in live_and_die("share", url, name, f"{who}", rng.randint(1, 6))]
+
+    with ThreadPoolExecutor(2) as pool:
+        reported = [step for each in [pool.submit(consumers, who) for who in range(2)] for step in each.result()]
+    shared, copy = feed.shared("consumers", max_attempts=1000), db.feed(f"{name}-copy")
+    rest = []
+    while feed.cursors()[0].behind:
+        # The killed ones hold spans until their leases end.
+        span = shared.claim(5)
+        if span is None:
+            db.database.pause(0.02)
+            continue
+        for message in span.messages:
+            with db.database.begin() as connection:
+                span.complete(message, using=connection).require()
+                copy.publish("n", message.payload, using=connection)
+            rest.append(message.payload)
+    copied = [payload for _, payload in everything(copy)]
+    assert sorted(copied, key=int) == [f"{number}" for number in range(60)], "a message took effect twice, or not at all"
+    assert not set(reported) & set(rest), "a completed message was claimed again"
