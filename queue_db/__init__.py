@@ -26,7 +26,7 @@ from queue_db.errors import (
     UnknownKindError,
     UnsupportedError,
 )
-from queue_db.feeds import Cursor, Feed, Message
+from queue_db.feeds import Cursor, Feed, Message, SharedCursor, Span
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
     Batch,
@@ -87,8 +87,10 @@ __all__ = [
     "QueueStats",
     "Retry",
     "SchemaOutOfDateError",
+    "SharedCursor",
     "SkipLocked",
     "Snooze",
+    "Span",
     "StagingError",
     "State",
     "StorageError",

@@ -107,6 +107,35 @@ def feed() -> Drawing:
     return drawing
 
 
+def spans() -> Drawing:
+    """A shared cursor: messages, open spans, what is done, and the position."""
+    drawing = Drawing("spans.svg", "A shared cursor: its position, open spans and where the next span begins", 860, 320)
+    cell, left, top = 50, 30, 50
+    colors = {range(1, 4): GREY, range(4, 7): YELLOW, range(7, 10): GREEN, range(10, 13): BLUE, range(13, 17): PAPER}
+    for numbers, fill in colors.items():
+        for number in numbers:
+            drawing.rect(left + (number - 1) * cell, top, cell - 6, 42, fill)
+            drawing.text(left + (number - 1) * cell + (cell - 6) / 2, top + 26, str(number), anchor="middle")
+    drawing.text(left, top - 14, "jobs_messages: no claim changes them", size=12, ink=FAINT)
+    for begin, end, title, lines, fill in (
+        (4, 6, "span 7:1", ["second claim,", "until 12:07"], YELLOW),
+        (10, 12, "span 9:0", ["first claim,", "until 12:06"], BLUE),
+    ):
+        x, width = left + (begin - 1) * cell - 3, (end - begin + 1) * cell
+        drawing.arrow((x + width / 2, top + 82), (x + width / 2, top + 46))
+        drawing.box(x + 8, top + 82, width - 16, title, lines, fill)
+    drawing.text(left + 6 * cell + 72, top + 66, "completed: no row", size=12, anchor="middle", ink=FAINT)
+    drawing.text(left + 12 * cell + 2, top + 66, "not claimed yet", size=12, ink=FAINT)
+    for number, title, lines in (
+        (3, "position", ["before the lowest open span;", "retention keeps what is after it"]),
+        (12, "handed", ["the next span", "begins here"]),
+    ):
+        x = left + number * cell - 3
+        drawing.arrow((x, 250), (x, top + 44))
+        drawing.box(x - (120 if number == 3 else 20), 250, 240 if number == 3 else 150, title, lines, RED)
+    return drawing
+
+
 # The claim, the lease and the fence: (who, statement, answer, fill of the answer, what it means) from top to bottom; a str is the
 # state of the row from here on.
 SEQUENCE: list[str | tuple[str, str, str, str, str]] = [
@@ -265,7 +294,8 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_feeds", "a feed, its next number and retention", "publish, rank; feeds.set, trim"),
         ("_inbox", "a message without a number", "publish; rank"),
         ("_messages", "a numbered message", "publish, rank; trim"),
-        ("_cursors", "a reader's position", "cursor, ack, seek"),
+        ("_cursors", "a reader's position", "cursor, ack, seek; claim of a span"),
+        ("_spans", "a lease on some messages", "claim, complete, fail of a span"),
     ],
     "Migrations": [("_schema_version", "the revision", "migrate")],
 }
@@ -274,7 +304,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
 def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
-    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 960)
+    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1020)
     columns = [["Jobs", "Groups, batches, keys", "Feeds", "Migrations"], ["Workers", "Spark"]]
     fills = {"Jobs": GREEN, "Workers": YELLOW, "Spark": BLUE, "Groups, batches, keys": RED, "Feeds": BLUE, "Migrations": GREY}
     for number, subjects in enumerate(columns):
@@ -297,7 +327,7 @@ def tables() -> Drawing:
 
 def drawings() -> dict[str, str]:
     """Return the SVG of each drawing by its file name."""
-    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables(), feed())}
+    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables(), feed(), spans())}
 
 
 def main() -> int:

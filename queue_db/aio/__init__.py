@@ -16,7 +16,7 @@ except ImportError:
     ) from None
 
 from queue_db.aio.dead import AsyncDeadJobs
-from queue_db.aio.feeds import AsyncCursor, AsyncFeed, AsyncFeeds
+from queue_db.aio.feeds import AsyncCursor, AsyncFeed, AsyncFeeds, AsyncSharedCursor, AsyncSpan
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.queue import AsyncQueue, AsyncQueueDB
 from queue_db.aio.schedules import AsyncSchedules
@@ -31,5 +31,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncQueueDB",
     "AsyncSchedules",
+    "AsyncSharedCursor",
+    "AsyncSpan",
     "AsyncStreams",
 ]

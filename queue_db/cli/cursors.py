@@ -26,7 +26,7 @@ app = typer.Typer(
 def list_cursors(*, common: CommonOptions) -> None:
     """List the cursors of all feeds, with how many messages they are behind.
 
-    trimmed: messages that retention has deleted before the cursor acknowledged them.
+    trimmed: messages that retention has deleted before the cursor acknowledged them. spans: open ones of a shared cursor.
     """
     with common.open() as db:
         found = db.feeds.cursors()
@@ -35,9 +35,46 @@ def list_cursors(*, common: CommonOptions) -> None:
             output.record(asdict(one) | {"seen_at": one.seen_at.isoformat(), "created_at": one.created_at.isoformat()})
         return
     output.table(
-        ("feed", "cursor", "behind", "trimmed", "holder", "seen", "position"),
+        ("feed", "cursor", "behind", "trimmed", "holder", "spans", "seen", "position"),
         [
-            (one.feed, one.name, one.behind, one.trimmed, one.holder or "", output.moment(one.seen_at), one.position)
+            (
+                one.feed,
+                one.name,
+                one.behind,
+                one.trimmed,
+                "shared" if one.shared else one.holder or "",
+                one.spans if one.shared else "",
+                output.moment(one.seen_at),
+                one.position,
+            )
+            for one in found
+        ],
+    )
+
+
+@command(app, "spans", "queue-db cursors spans orders mailers", "queue-db cursors spans orders mailers --json | jq .worker")
+def spans(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions) -> None:
+    """List the open spans of a shared cursor: which process has claimed which messages, and until when.
+
+    Without a time any consumer may claim the span now.
+    """
+    with common.open() as db:
+        found = existing(db, feed).spans(cursor)
+    if common.as_json:
+        for one in found:
+            output.record(asdict(one) | {"expires_at": None if one.expires_at is None else one.expires_at.isoformat()})
+        return
+    output.table(
+        ("span", "from", "to", "claims", "worker", "until"),
+        [
+            (
+                one.id,
+                one.low,
+                one.high,
+                one.attempts,
+                one.worker or "",
+                "" if one.expires_at is None else output.moment(one.expires_at),
+            )
             for one in found
         ],
     )
@@ -51,7 +88,7 @@ def seek(
     *,
     common: CommonOptions,
 ) -> None:
-    """Move a cursor forwards or back. A process that holds it loses it."""
+    """Move a cursor forwards or back. A process that holds it, or spans of it, loses them."""
     with common.open() as db:
         existing(db, feed).seek(cursor, position)
     common.print({"feed": feed, "cursor": cursor, "position": position}, f"{feed} {cursor}: at {position}")

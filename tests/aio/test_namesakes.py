@@ -22,10 +22,12 @@ from queue_db.aio import (
     AsyncQueue,
     AsyncQueueDB,
     AsyncSchedules,
+    AsyncSharedCursor,
+    AsyncSpan,
     AsyncStreams,
 )
 from queue_db.dead import DeadJobs
-from queue_db.feeds import Cursor, Feed, Feeds
+from queue_db.feeds import Cursor, Feed, Feeds, SharedCursor, Span
 from queue_db.schedules import Schedules
 from queue_db.streams import Streams
 
@@ -39,6 +41,8 @@ PAIRS: dict[type, type] = {
     Feed: AsyncFeed,
     Feeds: AsyncFeeds,
     Cursor: AsyncCursor,
+    SharedCursor: AsyncSharedCursor,
+    Span: AsyncSpan,
 }
 
 #: How the section of each begins in docs/reference.md.
@@ -52,6 +56,8 @@ SECTIONS: dict[type, str] = {
     Feed: "db.feed(name)`",
     Feeds: "db.feeds`",
     Cursor: "feed.cursor(name)`",
+    SharedCursor: "feed.shared(name)`",
+    Span: "Span`",
 }
 
 #: What has no namesake, and why.
@@ -64,6 +70,10 @@ WITHOUT = {
     "Queue.recount": "for the worker, which is synchronous",
     "Feed.row": "for the package's own use",
     "Feed.forget": "for the package's own use",
+    "Feed.message": "for the package's own use",
+    "Feed.rank_once": "for the package's own use",
+    "SharedCursor.job": "for the package's own use",
+    "Span.settle": "for the package's own use",
     "Cursor.pages": "for the package's own use",
     "Cursor.transfer": "for the package's own use",
     "LeasedJob.links": "for the package's own use",
@@ -86,6 +96,7 @@ MORE = {
     "AsyncQueueDB.feeds": "an attribute",
     "AsyncQueueDB.schemas": "an attribute",
     "AsyncLeasedJob.version": "an attribute",
+    "AsyncSharedCursor.skipped": "an attribute",
 }
 
 #: What waits for nothing.
@@ -108,6 +119,8 @@ WORDS = [
     (r"-> 'Queue'", "-> 'AsyncQueue'"),
     (r"-> 'Feed'", "-> 'AsyncFeed'"),
     (r"-> 'Cursor'", "-> 'AsyncCursor'"),
+    (r"-> 'SharedCursor'", "-> 'AsyncSharedCursor'"),
+    (r"-> 'Span \| None'", "-> 'AsyncSpan | None'"),
 ]
 
 

@@ -81,6 +81,20 @@ def test_cursors_are_listed_moved_and_removed(ask, feed):
     assert ask("cursors", "remove", feed.name, "billing", "--json").record["state"] == "not found"
 
 
+def test_shared_cursors_and_their_spans_are_listed(ask, feed):
+    span = feed.shared("mailers").claim(2)
+    (found,) = [one for one in ask("cursors", "list", "--json").records if one["feed"] == feed.name]
+    assert (found["name"], found["behind"], found["shared"], found["spans"]) == ("mailers", 3, True, 1)
+    assert "shared" in ask("cursors", "list").out
+    (open_one,) = ask("cursors", "spans", feed.name, "mailers", "--json").records
+    assert (open_one["id"], open_one["low"], open_one["high"], open_one["attempts"]) == (span.id, 1, 2, 1)
+    assert open_one["worker"] in ask("cursors", "spans", feed.name, "mailers").out
+    span.release()
+    (open_one,) = ask("cursors", "spans", feed.name, "mailers", "--json").records
+    assert (open_one["worker"], open_one["expires_at"]) == (None, None)
+    assert str(span.id) in ask("cursors", "spans", feed.name, "mailers").out
+
+
 def test_a_tail_prints_new_messages_until_it_is_interrupted(url, feed):
     start = feed.start()
     command = [sys.executable, "-m", "queue_db", "feeds", "tail", feed.name, "--after", start, "--json"]
