@@ -34,8 +34,11 @@ _NUMBERS = (*_WHOLE, FloatType, DoubleType, DecimalType)
 # Types of single values that JSON can hold.
 _PLAIN = (StringType, BooleanType, VariantType, *_NUMBERS, TimestampType, DateType, NullType)
 
-#: Column → its allowed types, in words and as classes.
-COLUMNS: Mapping[str, tuple[str, tuple[type[DataType], ...]]] = {
+Columns = Mapping[str, tuple[str, tuple[type[DataType], ...]]]
+"""Column → its allowed types, in words and as classes."""
+
+#: The columns of jobs.
+COLUMNS: Columns = {
     "payload": (
         "a string, struct, map, array, variant, number or boolean",
         (StringType, StructType, MapType, ArrayType, VariantType, BooleanType, *_NUMBERS),
@@ -49,10 +52,19 @@ COLUMNS: Mapping[str, tuple[str, tuple[type[DataType], ...]]] = {
     "max_attempts": ("a whole number", _WHOLE),
 }
 
+#: The columns of messages.
+MESSAGE_COLUMNS: Columns = {
+    "payload": COLUMNS["payload"],
+    "kind": COLUMNS["kind"],
+    "headers": COLUMNS["headers"],
+    "key": ("a string", (StringType,)),
+    "client": ("a string", (StringType,)),
+}
+
 _NO_PAYLOAD = "the column 'payload' is missing: to_json(struct(…)) or struct(…) AS payload makes it of other columns"
 
 
-def check_columns(schema: StructType) -> None:
+def check_columns(schema: StructType, columns: Columns = COLUMNS) -> None:
     """Refuse columns that are unknown, missing, or of an unsupported type.
 
     :raises ConfigurationError: naming the column.
@@ -60,12 +72,12 @@ def check_columns(schema: StructType) -> None:
     seen: set[str] = set()
     for field in schema.fields:
         name = field.name.lower()
-        if name not in COLUMNS:
-            raise _unknown(field.name, schema)
+        if name not in columns:
+            raise _unknown(field.name, schema, columns)
         if name in seen:
             raise ConfigurationError(f"column {name!r} is there twice")
         seen.add(name)
-        words, types = COLUMNS[name]
+        words, types = columns[name]
         if not isinstance(field.dataType, (*types, NullType)):
             raise ConfigurationError(f"column {field.name!r} is {field.dataType.simpleString()}; it must be {words}")
         if name in ("payload", "headers"):
@@ -76,12 +88,14 @@ def check_columns(schema: StructType) -> None:
         raise ConfigurationError("there are both 'delay' and 'available_at': a job is due at one time")
 
 
-def _unknown(column: str, schema: StructType) -> ConfigurationError:
+def _unknown(column: str, schema: StructType, columns: Columns) -> ConfigurationError:
     if "payload" not in {field.name.lower() for field in schema.fields}:
-        return ConfigurationError(f"{_NO_PAYLOAD}; column {column!r} is not a column of jobs")
-    near = difflib.get_close_matches(column.lower(), COLUMNS, n=1, cutoff=0.6)
+        return ConfigurationError(
+            f"{_NO_PAYLOAD}; column {column!r} is not a column of {'jobs' if columns is COLUMNS else 'messages'}"
+        )
+    near = difflib.get_close_matches(column.lower(), columns, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else "put it into the payload: struct(…) AS payload;"
-    return ConfigurationError(f"unknown column {column!r}; {hint} known: {', '.join(COLUMNS)}")
+    return ConfigurationError(f"unknown column {column!r}; {hint} known: {', '.join(columns)}")
 
 
 def _check_nested(path: str, kind: DataType) -> None:

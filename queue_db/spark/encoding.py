@@ -1,6 +1,6 @@
-"""Rows of a DataFrame as new jobs: Arrow record batches in, columns of job fields out, in chunks.
+"""Rows of a DataFrame as new jobs or messages: Arrow record batches in, columns of their fields out, in chunks.
 
-A value that a job cannot have is an error that names its row (found by bisection), the column and the problem.
+A value that a job or message cannot have is an error that names its row (found by bisection), the column and the problem.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from queue_db import arguments
 from queue_db.codecs import JSONCodec
 from queue_db.db import MAX_PAYLOAD
 from queue_db.errors import ArgumentError, PayloadError
-from queue_db.spark.columns import COLUMNS
+from queue_db.spark.columns import COLUMNS, Columns
 from queue_db.spark.json_texts import json_texts
-from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH
+from queue_db.store.schema import CLIENT_LENGTH, KEY_LENGTH, KIND_LENGTH
 
 #: Jobs and characters of one chunk at most; a single job may be longer.
 CHUNK_JOBS = 5000
@@ -39,13 +39,14 @@ _Converter = Callable[[Any, StructField], Sequence[Any]]
 
 
 class Encoder:
-    """Converts record batches into columns of job fields.
+    """Converts record batches into columns of job fields, or of message fields.
 
     :param schema: of the DataFrame, checked by :func:`queue_db.spark.columns.check_columns`.
     :param payload_format: of string payloads: ``json``, ``text`` or ``raw``.
+    :param columns: which the schema was checked against.
     """
 
-    def __init__(self, schema: StructType, payload_format: str) -> None:
+    def __init__(self, schema: StructType, payload_format: str, columns: Columns = COLUMNS) -> None:
         self._schema = schema
         self._positions = {field.name.lower(): (position, field) for position, field in enumerate(schema.fields)}
         self._payload_format = payload_format
@@ -55,15 +56,19 @@ class Encoder:
             "headers": ("headers", _headers),
             "priority": ("priority", _whole_numbers(-(2**31))),
             "max_attempts": ("max_attempts", _whole_numbers(1)),
-            "unique_key": ("unique_key", _keys),
+            "unique_key": ("unique_key", _names(KEY_LENGTH)),
+            "key": ("message_key", _names(KEY_LENGTH)),
+            "client": ("client", _names(CLIENT_LENGTH)),
             "delay": ("after", _delays),
             "available_at": ("not_before", _times),
         }
-        self._converters = {column: converters[column] for column in COLUMNS if column in self._positions}
+        self._converters = {column: converters[column] for column in columns if column in self._positions}
+        #: The column that names a row in errors.
+        self._key = next((name for name in ("unique_key", "key") if name in self._converters), None)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The job fields that these rows have, of :data:`queue_db.dialects.chunks.FIELDS`."""
+        """The fields that these rows have: of jobs those of :data:`queue_db.dialects.chunks.FIELDS`."""
         return tuple(field for field, _ in self._converters.values())
 
     def chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Sequence[Any]]]:
@@ -96,8 +101,8 @@ class Encoder:
             low, high = (middle, high) if _converts(convert, column.slice(low, middle - low), field) else (low, middle)
         context = TaskContext.get()
         row = f"row {before + low + 1}" + ("" if context is None else f" of partition {context.partitionId()}")
-        if "unique_key" in self._positions:
-            row += f" (unique_key {batch.column(self._positions['unique_key'][0])[low].as_py()!r:.80})"
+        if self._key is not None:
+            row += f" ({self._key} {batch.column(self._positions[self._key][0])[low].as_py()!r:.80})"
         try:
             convert(column.slice(low, 1), field)
         except PayloadError as error:
@@ -183,12 +188,15 @@ def _kinds(column: Any, field: StructField) -> Sequence[str | None]:
     return list(column.to_pylist())
 
 
-def _keys(column: Any, field: StructField) -> Sequence[str | None]:
-    keys = list(column.to_pylist())
-    for key in keys:
-        if key is not None:
-            arguments.name("unique_key", key, KEY_LENGTH)
-    return keys
+def _names(longest: int) -> _Converter:
+    def convert(column: Any, field: StructField) -> Sequence[str | None]:
+        names = list(column.to_pylist())
+        for name in names:
+            if name is not None:
+                arguments.name(field.name.lower(), name, longest)
+        return names
+
+    return convert
 
 
 def _headers(column: Any, field: StructField) -> Sequence[str | None]:

@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from sqlalchemy import Connection
 
 from queue_db import QueueDB
 from queue_db.core import process_name
-from queue_db.errors import ArgumentError, CheckpointMismatchError, LeaseLostError
+from queue_db.errors import ArgumentError, CheckpointMismatchError, FeedError, LeaseLostError
 from queue_db.feeds.position import Position
 from queue_db.spark.feed_reader import FeedRead
 from queue_db.spark.masked_errors import masked_errors, masks_errors
@@ -172,7 +173,7 @@ class FollowingCursor:
         """
         now, lease = time.monotonic(), round(_LEASE * 1_000_000)
         if self._version is None:
-            self._version = db.core.run(REPEATABLE, _open, row.id, self.name, holder=process_name(), lease=lease, seq=seq)
+            self._version = db.core.run(REPEATABLE, _open_cursor, row.id, self.name, holder=process_name(), lease=lease, seq=seq)
         elif seq > self._acked or now >= self._extend_at:
             if not db.core.run(REPEATABLE, cursors.acknowledge, row.id, self.name, self._version, seq, lease):
                 raise LeaseLostError(
@@ -185,11 +186,18 @@ class FollowingCursor:
         self._acked, self._extend_at = max(seq, self._acked), now + _LEASE / 3
 
 
-def _open(connection: Connection, store: Store, feed: int, name: str, *, holder: str, lease: int, seq: int) -> int:
-    """Open a cursor at ``seq``; return its version."""
-    store.dialect.begin(connection)
-    cursors.seek(connection, store, feed, name, seq)
-    row, _ = cursors.take(connection, store, feed, name, holder=holder, lease=lease, start=seq, force=True)
+def _open_cursor(connection: Connection, store: Store, feed: int, name: str, *, holder: str, lease: int, seq: int) -> int:
+    """Open a cursor at ``seq``, forwards or back; return its version.
+
+    :raises FeedError: it is a shared cursor. It is left as it is.
+    """
+    take = partial(cursors.take, connection, store, feed, name, holder=holder, lease=lease, start=seq, force=True)
+    row, taken = take()
+    if not taken:
+        raise FeedError(f"cursor {name!r} is shared by consumers, which claim its spans: give the query a cursor of its own")
+    if row.acked != seq:
+        cursors.seek(connection, store, feed, name, seq)
+        row, _ = take()
     version: int = row.version
     return version
 

@@ -73,7 +73,7 @@ OPTIONS = (
         of=Of.BOTH,
     ),
     Option("queue", Use.ALL, name_of(QUEUE_LENGTH), None, "name of the queue", required=True),
-    Option("feed", _READS, name_of(FEED_LENGTH), None, "name of the feed", required=True, of=Of.FEED),
+    Option("feed", Use.ALL, name_of(FEED_LENGTH), None, "name of the feed", required=True, of=Of.FEED),
     Option("table", Use.ALL, text, "jobs", "name of the jobs table", of=Of.BOTH),
     Option("tableSchema", Use.ALL, text, None, "schema prefix of the tables", of=Of.BOTH),
     Option(

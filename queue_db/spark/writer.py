@@ -1,20 +1,21 @@
-"""One write, from top to bottom: tasks stage, the driver publishes.
+"""One write, into a queue or a feed, from top to bottom: tasks stage, the driver publishes.
 
 1. *Stage*: each task attempt stores its rows as chunks under a number of its own, in one transaction, and sends that number to the
    driver (:class:`Staged`). A small partition needs no connection: its rows travel in the message.
 2. *Commit*: Spark has a message of every partition and calls ``commit`` on the driver.
-3. *Publish*: one transaction inserts the load's row into the ledger and makes jobs of the chunks named in the messages. If the
-   ledger has the row, the load was published before and nothing happens.
+3. *Publish*: one transaction inserts the load's row into the ledger and makes jobs, or messages of a feed, of the chunks that were
+   sent. If the ledger has the row, the load was published before and nothing happens.
 4. *Clean up*: old chunks and ledger rows are deleted. This does not decide whether the write succeeded.
 
 An attempt that Spark repeats, that ends late or that dies is in no message: it is never published, and its chunks are deleted
-after a day. The SQL is in :mod:`queue_db.store.staging`.
+after a day. The SQL is in :mod:`queue_db.store.staging`, that of feeds in :mod:`queue_db.store.feeds.loading`.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,13 +31,15 @@ from sqlalchemy import Connection
 from queue_db import QueueDB
 from queue_db.core import ONCE, name_of
 from queue_db.dialects.chunks import pack, small
-from queue_db.spark.columns import check_columns
+from queue_db.spark.columns import COLUMNS, MESSAGE_COLUMNS, Columns, check_columns
 from queue_db.spark.encoding import Encoder
 from queue_db.spark.masked_errors import described, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.target import REPEATABLE, Target
 from queue_db.store import Store, staging
 from queue_db.store.enqueue import OnDuplicate
+from queue_db.store.feeds import loading
+from queue_db.store.staging import Entry
 
 _T = TypeVar("_T")
 
@@ -67,36 +70,32 @@ class Staged(WriterCommitMessage):
     brought: bytes | None = None
 
 
-class Write:
-    """The steps of a write, for batches and streams. It is pickled into the tasks."""
+class Write(ABC):
+    """The steps of a write, for batches and streams. It is pickled into the tasks.
+
+    This class has those that queues and feeds share, the others are in two subclasses.
+    """
+
+    _columns: Columns
+    _into: str
 
     def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
-        check_columns(schema)
+        check_columns(schema, self._columns)
         self.target = target
-        self._queue: str = settings["queue"]
         self._kind: str = settings["kind"]
-        self._policy = OnDuplicate(settings["onDuplicate"])
         self._schema = schema
         self._format: str = settings["payloadFormat"]
         with target.open() as db:
             db.ready()
 
-    def load(self, app: str, version: int, *, kept: bool) -> staging.Load:
+    @abstractmethod
+    def load(self, app: str, version: int, *, kept: bool) -> Entry:
         """The ledger row under which the rows are published.
 
         :param kept: the row stays in the ledger; False: it may be deleted after a day.
         """
-        return staging.Load(
-            queue=self._queue,
-            app=app,
-            version=version,
-            fields=self._encoder().fields,
-            defaults={**staging.DEFAULTS, "kind": self._kind},
-            on_duplicate=self._policy,
-            kept=kept,
-        )
 
-    def was_published(self, load: staging.Load) -> bool:
+    def was_published(self, load: Entry) -> bool:
         """Whether the ledger has this load."""
         with self.target.open() as db:
             return db.core.read(staging.ledger, load.app, load.version, load.queue) is not None
@@ -119,14 +118,16 @@ class Write:
             return db.core.run(ONCE, _stage, chain(begun, chunks), query)
 
     def load_directly(self, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Insert the rows of one partition into the queue, in one transaction, without staging them."""
+        """Insert the rows of one partition into the queue or feed, in one transaction, without staging them."""
         columns = self._encoder().chunks(batches)
         first = next(columns, None)
         if first is None:
             return Staged(0, 0, 0)
         load = self.load("", 0, kept=False)
         with self.target.open() as db:
-            return Staged(0, 0, db.core.run(ONCE, _load, load, chain([first], columns)))
+            loaded = db.core.run(ONCE, _load, self._load_some, load, chain([first], columns))
+            self._afterwards(db)
+            return Staged(0, 0, loaded)
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str]]:
         """Chunks of the rows: number of jobs, text."""
@@ -134,23 +135,38 @@ class Write:
             yield len(columns["payload"]), pack(columns)
 
     def _encoder(self) -> Encoder:
-        return Encoder(self._schema, self._format)
+        return Encoder(self._schema, self._format, self._columns)
+
+    @staticmethod
+    @abstractmethod
+    def _load_some(connection: Connection, store: Store, load: Any, columns: Mapping[str, Sequence[Any]]) -> int:
+        """Insert some rows without staging them; return how many."""
 
     # --- on the driver ------------------------------------------------------------------------------------------------
 
-    def publish(self, load: staging.Load, messages: Sequence[Staged]) -> staging.Published | None:
+    def publish(self, load: Any, messages: Sequence[Staged]) -> staging.Published | None:
         """Publish what the messages name; None if the load was published before."""
         attempts = {message.attempt: message.chunks for message in messages if message.chunks}
-        jobs = sum(message.jobs for message in messages)
-        brought = [message.brought for message in messages if message.brought is not None]
+        rows = sum(message.jobs for message in messages)
         with self.target.open() as db:
             # The ledger makes this safe to repeat, also when the outcome of the first time is unknown.
-            published = db.core.run(REPEATABLE, staging.publish, load, attempts, jobs, brought)
+            published = self._publish(db, load, messages, attempts, rows)
+            self._afterwards(db)
             if published is None:
                 # If it was these attempts that were published, their chunks are gone; the chunks of others are useless.
                 self._clean_up(db, staging.discard, list(attempts))
             self._clean_up(db, staging.sweep, RETENTION, _CLEANED)
         return published
+
+    @abstractmethod
+    def _publish(
+        self, db: QueueDB, load: Any, messages: Sequence[Staged], attempts: Mapping[int, int], rows: int
+    ) -> staging.Published | None:
+        """Run the transaction that publishes."""
+
+    @abstractmethod
+    def _afterwards(self, db: QueueDB) -> None:
+        """What readers would otherwise have to do first. The rows are published: an error is only logged."""
 
     def delete_versions_before(self, app: str, version: int) -> None:
         """Delete the ledger rows of ``app`` with versions below ``version``."""
@@ -170,8 +186,79 @@ class Write:
             db.core.run(ONCE, step, *arguments)
         except Exception as error:  # noqa: BLE001 - whatever it is, the write has succeeded
             problem = described(error, self.target.url)
-            note = "queue %r: the write has succeeded; its clean-up (%s) failed and is left to a later write: %s"
-            log.warning(note, self._queue, name_of(step), problem)
+            note = "%s: the write has succeeded; its clean-up (%s) failed and is left to a later write: %s"
+            log.warning(note, self._into, name_of(step), problem)
+
+
+class QueueWrite(Write):
+    """The steps of a write into a queue."""
+
+    _columns = COLUMNS
+    _load_some = staticmethod(staging.load_at_once)
+
+    def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
+        self._queue: str = settings["queue"]
+        self._policy = OnDuplicate(settings["onDuplicate"])
+        self._into = f"queue {self._queue!r}"
+        super().__init__(target, settings, schema)
+
+    def load(self, app: str, version: int, *, kept: bool) -> staging.Load:
+        return staging.Load(
+            queue=self._queue,
+            app=app,
+            version=version,
+            fields=self._encoder().fields,
+            defaults={**staging.DEFAULTS, "kind": self._kind},
+            on_duplicate=self._policy,
+            kept=kept,
+        )
+
+    def _publish(
+        self, db: QueueDB, load: staging.Load, messages: Sequence[Staged], attempts: Mapping[int, int], rows: int
+    ) -> staging.Published | None:
+        brought = [message.brought for message in messages if message.brought is not None]
+        return db.core.run(REPEATABLE, staging.publish, load, attempts, rows, brought)
+
+    def _afterwards(self, db: QueueDB) -> None:
+        """Nothing: workers claim what is there."""
+
+
+class FeedWrite(Write):
+    """The steps of a write into a feed."""
+
+    _columns = MESSAGE_COLUMNS
+    _load_some = staticmethod(loading.append)
+
+    def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
+        self._feed: str = settings["feed"]
+        self._into = f"feed {self._feed!r}"
+        super().__init__(target, settings, schema)
+
+    def load(self, app: str, version: int, *, kept: bool) -> loading.MessageLoad:
+        with self.target.open() as db:
+            row = db.feed(self._feed).row(fresh=True)
+        return loading.MessageLoad(row, app, version, self._encoder().fields, self._kind, kept)
+
+    def _publish(
+        self, db: QueueDB, load: loading.MessageLoad, messages: Sequence[Staged], attempts: Mapping[int, int], rows: int
+    ) -> staging.Published | None:
+        # In the order of the partitions: it is that of the messages.
+        parts = [message.attempt if message.chunks else message.brought for message in messages]
+        there = [part for part in parts if part is not None]
+        return db.core.run(REPEATABLE, loading.publish, load, there, attempts, rows)
+
+    def _afterwards(self, db: QueueDB) -> None:
+        feed = db.feed(self._feed)
+        try:
+            feed.rank()
+            feed.trim()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the messages are published
+            note = "feed %r: messages were published, but not numbered or trimmed; the next reader or publisher does it: %s"
+            log.warning(note, self._feed, described(error, self.target.url))
+
+
+def _write_of(target: Target, settings: Settings, schema: StructType) -> Write:
+    return (FeedWrite if settings.of_feed else QueueWrite)(target, settings, schema)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -179,14 +266,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
         self.target = target
-        self._write = Write(target, settings, schema)
+        self._write = _write_of(target, settings, schema)
         self._direct = settings["guarantee"] == "at_least_once"
         self._app: str = settings["txnAppId"] or f"{UNNAMED}{uuid.uuid4()}"
         self._version: int = settings["txnVersion"] or 0
         # Read on the driver before any task runs: the rows of a published load are counted and not staged.
         self._published = settings["txnAppId"] is not None and self._write.was_published(self._load())
 
-    def _load(self) -> staging.Load:
+    def _load(self) -> Entry:
         return self._write.load(self._app, self._version, kept=not self._app.startswith(UNNAMED))
 
     @masks_errors
@@ -212,7 +299,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, target: Target, settings: Settings, schema: StructType) -> None:
         self.target = target
-        self._write = Write(target, settings, schema)
+        self._write = _write_of(target, settings, schema)
 
     @masks_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -245,9 +332,15 @@ def _stage(connection: Connection, store: Store, chunks: Iterator[tuple[int, str
     return Staged(attempt, *staging.stage(connection, store, attempt, _ahead(chunks)), query)
 
 
-def _load(connection: Connection, store: Store, load: staging.Load, chunks: Iterator[Mapping[str, Sequence[Any]]]) -> int:
-    """Insert jobs without staging them; return how many were added."""
-    return sum(staging.load_at_once(connection, store, load, columns) for columns in _ahead(chunks))
+def _load(
+    connection: Connection,
+    store: Store,
+    load_some: Callable[[Connection, Store, Any, Mapping[str, Sequence[Any]]], int],
+    load: Entry,
+    chunks: Iterator[Mapping[str, Sequence[Any]]],
+) -> int:
+    """Insert rows without staging them; return how many were added."""
+    return sum(load_some(connection, store, load, columns) for columns in _ahead(chunks))
 
 
 def _complete(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
@@ -57,6 +57,23 @@ _JOBS = 1000
 _GATHERED = 5000
 
 
+class Entry(Protocol):
+    """What the ledger and errors show of a load."""
+
+    @property
+    def app(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def kept(self) -> bool: ...
+    @property
+    def noun(self) -> str: ...
+    @property
+    def into(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """What is published in one go: an entry of the ledger, and what was staged for it."""
@@ -71,19 +88,34 @@ class Load:
     on_duplicate: OnDuplicate
     #: Whether the same (app, version) may come again to this queue, however late.
     kept: bool
+    noun: ClassVar[str] = "jobs"
+
+    @property
+    def into(self) -> str:
+        """Where it goes, for errors."""
+        return f"queue {self.queue!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
     """An entry of the ledger."""
 
-    jobs: int  #: added to the queue
+    jobs: int  #: added to the queue, or messages added to the feed
     skipped: int  #: not added, because a live job had their unique key
 
 
 def new_attempt(connection: Connection, store: Store) -> int:
     """A number that no other attempt has."""
     return (store.read_clock(connection) // 1000 << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
+
+
+def chunks_of(connection: Connection, store: Store, attempt: int, fields: Sequence[str]) -> Iterator[dict[str, Sequence[Any]]]:
+    """Field → values, of each chunk of an attempt, in their order."""
+    staged = store.tables.staged
+    places = connection.execute(select(staged.c.place).where(staged.c.attempt == attempt).order_by(staged.c.place))
+    for place in places.scalars().all():
+        chunk = select(staged.c.chunk).where(staged.c.attempt == attempt, staged.c.place == place)
+        yield unpack(connection.execute(chunk).scalar_one(), fields)
 
 
 def stage(connection: Connection, store: Store, attempt: int, chunks: Iterable[tuple[int, str]]) -> tuple[int, int]:
@@ -116,39 +148,59 @@ def publish(
     :raises StagingError: chunks are missing: swept, discarded, or lost with an unlogged table; or what was published as
         ``(app, version)`` into this queue had another number of jobs. Nothing was published.
     """
+    if not enter(connection, store, load, jobs):
+        return None
+    found, added = _copy(connection, store, load, list(attempts))
+    for columns in gathered(brought, load.fields):
+        found += len(columns["payload"])
+        added += load_at_once(connection, store, load, columns)
+    take_away(connection, store, load, attempts, found, jobs)
+    skipped = found - added
+    if skipped:
+        published = store.tables.published
+        mine = update(published).where(_entry(store, load.app, load.version, load.queue))
+        connection.execute(mine.values(size=added, skipped=skipped))
+    return Published(added, skipped)
+
+
+def enter(connection: Connection, store: Store, load: Entry, rows: int) -> bool:
+    """Begin a publication: add its entry to the ledger. False: it is there, from an earlier publication, and nothing is to do.
+
+    :param rows: how many are to be published.
+    :raises StagingError: what was published as this entry had another number of rows.
+    """
     published = store.tables.published
-    entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": jobs, "kept": int(load.kept)}
+    entry = {"app": load.app, "version": load.version, "queue": load.queue, "size": rows, "kept": int(load.kept)}
     try:
         # Waits here for a concurrent publication of the same load.
         with savepoint(connection):
             connection.execute(insert(published).values(**entry, published_at=moment(store.clock is not None)), store.time())
     except IntegrityError:
         before = ledger(connection, store, load.app, load.version, load.queue)
-        had = jobs if before is None else before.jobs + before.skipped
-        if had != jobs:
+        had = rows if before is None else before.jobs + before.skipped
+        if had != rows:
             raise StagingError(
-                f"{load.app!r}, version {load.version}, was published into queue {load.queue!r} before with {had} jobs, and this "
-                f"time it has {jobs}: "
-                "they are not the same load, and nothing was published. Give other data another version (or txnAppId); a streaming "
-                "query whose checkpoint was restored needs a new one"
+                f"{load.app!r}, version {load.version}, was published into {load.into} before with {had} {load.noun}, and this "
+                f"time it has {rows}: they are not the same load, and nothing was published. Give other data another version (or "
+                "txnAppId); a streaming query whose checkpoint was restored needs a new one"
             ) from None
-        return None
-    found, added = _copy(connection, store, load, list(attempts))
-    for columns in _gathered(brought, load.fields):
-        found += len(columns["payload"])
-        added += load_at_once(connection, store, load, columns)
+        return False
+    return True
+
+
+def take_away(connection: Connection, store: Store, load: Entry, attempts: Mapping[int, int], found: int, rows: int) -> None:
+    """End a publication: delete the chunks that were published, and compare the counts.
+
+    :param found: rows that were in the chunks; there should have been ``rows``.
+    :raises StagingError: something was missing.
+    """
     gone = _delete(connection, store, list(attempts))
     expected = sum(attempts.values())
-    skipped = found - added
-    if gone != expected or found != jobs:
+    if gone != expected or found != rows:
         raise StagingError(
-            f"{gone} of {expected} staged chunks and {found} of {jobs} jobs were found: they were swept, discarded, or lost in a "
-            "crash of the server. Nothing was published; run the load again"
+            f"{gone} of {expected} staged chunks and {found} of {rows} {load.noun} were found: they were swept, discarded, or lost "
+            "in a crash of the server. Nothing was published; run the load again"
         )
-    if skipped:
-        mine = update(published).where(_entry(store, load.app, load.version, load.queue))
-        connection.execute(mine.values(size=added, skipped=skipped))
-    return Published(added, skipped)
 
 
 def load_at_once(connection: Connection, store: Store, load: Load, columns: Mapping[str, Sequence[Any]]) -> int:
@@ -223,10 +275,7 @@ def _copy(connection: Connection, store: Store, load: Load, attempts: Sequence[i
             found, added = found + inserted, added + inserted
             continue
         for attempt in some:
-            places = connection.execute(select(staged.c.place).where(staged.c.attempt == attempt).order_by(staged.c.place))
-            for place in places.scalars().all():
-                chunk = select(staged.c.chunk).where(staged.c.attempt == attempt, staged.c.place == place)
-                columns = unpack(connection.execute(chunk).scalar_one(), load.fields)
+            for columns in chunks_of(connection, store, attempt, load.fields):
                 read, inserted = _one_by_one(connection, store, load, columns)
                 found, added = found + read, added + inserted
     return found, added
@@ -266,8 +315,8 @@ def _one_by_one(connection: Connection, store: Store, load: Load, columns: Mappi
     return found, added
 
 
-def _gathered(chunks: Iterable[bytes], fields: Sequence[str]) -> Iterator[dict[str, Sequence[Any]]]:
-    """Small chunks put together, up to about so many jobs at a time."""
+def gathered(chunks: Iterable[bytes], fields: Sequence[str]) -> Iterator[dict[str, Sequence[Any]]]:
+    """Small chunks put together, up to about so many rows at a time."""
     columns: dict[str, list[Any]] = {name: [] for name in fields}
     for chunk in chunks:
         for name, values in unpack(whole(chunk), fields).items():

@@ -10,7 +10,7 @@ from tests.spark.conftest import ROOT
 def test_the_code_runs(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = re.findall(r"^~~~python\n(.*?)^~~~", (ROOT / "docs" / "spark.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(code) == 3
+    assert len(code) == 4
     exec("\n".join(code), {"__name__": "__docs__"})  # noqa: S102 - that is the point
 
 

@@ -9,15 +9,18 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
+from sqlalchemy import func, select
 
 from queue_db import QueueDB
 from queue_db.spark import feed_reader, feed_stream_reader
 from queue_db.spark.masked_errors import SparkTaskError
 from queue_db.spark.rows import MESSAGES
 from queue_db.spark.source import QueueDataSource
+from queue_db.spark.writer import Staged
 
 Make = Callable[..., Any]
 
@@ -399,6 +402,15 @@ class TestCursor:
         again.commit(end)
         assert cursor_of(db, name).behind == 2
 
+    def test_a_shared_cursor_is_refused_and_left_as_it_is(self, stream: Make, publish: Make, db: QueueDB, name: str) -> None:
+        publish(3)
+        shared = db.feed(name).shared("etl")
+        span = shared.claim(2)
+        with pytest.raises(SparkTaskError, match="cursor 'etl' is shared by consumers"):
+            stream(cursor="etl", startingPosition="latest").initialOffset()
+        assert span.complete()
+        assert cursor_of(db, name).behind == 1
+
     def test_an_idle_query_extends_its_hold(
         self, stream: Make, publish: Make, db: QueueDB, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -471,6 +483,179 @@ class TestBatch:
         assert read() == []
 
 
+SCHEMA = StructType().add("payload", "string")
+ALL_COLUMNS = (
+    StructType()
+    .add("key", "string")
+    .add("payload", "string")
+    .add("kind", "string")
+    .add("headers", "string")
+    .add("client", "string")
+)
+
+
+@pytest.fixture(params=["counter", "ranked"])
+def ordering(request: pytest.FixtureRequest, db: QueueDB, name: str) -> str:
+    """The feed has this ordering."""
+    db.feeds.set(name, ordering=request.param)
+    return request.param
+
+
+@pytest.fixture
+def writer(url: str, name: str) -> Make:
+    def make(schema: StructType = SCHEMA, **options: str) -> Any:
+        return QueueDataSource({"url": url, "feed": name, **options}).writer(schema, overwrite=False)
+
+    return make
+
+
+@pytest.fixture
+def stream_writer(url: str, name: str) -> Make:
+    return lambda **options: QueueDataSource({"url": url, "feed": name, **options}).streamWriter(SCHEMA, overwrite=False)
+
+
+@pytest.fixture
+def published(db: QueueDB, name: str) -> Callable[[], list[Any]]:
+    """The payloads of the feed in its order."""
+    return lambda: [message.payload for message in db.feed(name).read(limit=10_000).messages]
+
+
+def some(*payloads: Any) -> Any:
+    return iter([pa.RecordBatch.from_pydict({"payload": [json.dumps(payload) for payload in payloads]})])
+
+
+def much(letter: str) -> list[str]:
+    """So many payloads that they are staged and do not travel in the message."""
+    return [f"{letter}{number:0>2000}" for number in range(100)]
+
+
+def count(db: QueueDB, table: str, *where: Callable[[Any], Any]) -> int:
+    one = getattr(db.store.tables, table)
+    with db.database.engine.connect() as connection:
+        return connection.execute(select(func.count()).select_from(one).where(*(make(one.c) for make in where))).scalar_one()
+
+
+class TestSink:
+    def test_rows_are_messages_after_the_commit_in_the_order_of_the_partitions(
+        self, writer: Make, published: Make, db: QueueDB, ordering: str
+    ) -> None:
+        one = writer()
+        messages = [one.write(some(*part)) for part in ([1, 2], much("a"), [3], [], [4], much("b"))]
+        assert [(message.chunks, message.brought is not None) for message in messages] == [
+            (0, True),
+            (1, False),
+            (0, True),
+            (0, False),
+            (0, True),
+            (1, False),
+        ]
+        assert published() == []
+        one.commit(messages)
+        assert published() == [1, 2, *much("a"), 3, 4, *much("b")]
+        assert count(db, "staged", lambda c: c.attempt.in_([message.attempt for message in messages])) == 0
+
+    def test_what_a_message_has(self, writer: Make, db: QueueDB, name: str, ordering: str) -> None:
+        columns = {
+            "key": ["order-7", None],
+            "payload": ['{"n": 1}', "2"],
+            "kind": ["paid", None],
+            "headers": ['{"a": 1}', None],
+            "client": ["shop", None],
+        }
+        one = writer(ALL_COLUMNS, kind="other")
+        one.commit([one.write(iter([pa.RecordBatch.from_pydict(columns)]))])
+        found = [
+            (message.kind, message.payload, message.key, dict(message.headers), message.client)
+            for message in db.feed(name).read().messages
+        ]
+        assert found == [("paid", {"n": 1}, "order-7", {"a": 1}, "shop"), ("other", 2, None, {}, None)]
+
+    def test_a_load_with_a_name_is_published_once_and_a_queue_of_that_name_is_another(
+        self, writer: Make, published: Make, db: QueueDB, url: str, name: str, ordering: str
+    ) -> None:
+        load = {"txnAppId": name, "txnVersion": "7"}
+        one, again = (writer(**load) for _ in range(2))
+        first, second = (each.write(some(*much("a"))) for each in (one, again))
+        one.commit([first])
+        again.commit([second])
+        assert published() == much("a")
+        assert count(db, "staged", lambda c: c.attempt.in_([first.attempt, second.attempt])) == 0
+        later = writer(**load).write(some(*much("a")))
+        assert (later.attempt, later.chunks, later.jobs) == (0, 0, 100)
+        with pytest.raises(SparkTaskError, match=rf"version 7, was published into feed '{name}' before with 100 messages"):
+            writer(**load).commit([one.write(some(1))])
+        queue = QueueDataSource({"url": url, "queue": name, **load}).writer(SCHEMA, overwrite=False)
+        queue.commit([queue.write(some(1))])
+        assert db.queue(name).stats().available == 1
+        db.feeds.delete(name)
+        anew = writer(**load)
+        anew.commit([anew.write(some(5))])
+        assert published() == [5]
+
+    def test_an_abort_deletes_the_chunks(self, writer: Make, published: Make, db: QueueDB) -> None:
+        one = writer()
+        message = one.write(some(*much("a")))
+        one.abort([message, None])
+        assert count(db, "staged", lambda c: c.attempt == message.attempt) == 0
+        with pytest.raises(SparkTaskError, match="0 of 1 staged chunks and 0 of 100 messages were found"):
+            one.commit([message])
+        assert published() == []
+
+    def test_at_least_once_publishes_at_once(self, writer: Make, published: Make, db: QueueDB, ordering: str) -> None:
+        one = writer(guarantee="at_least_once")
+        assert [one.write(some(1, 2)), one.write(iter([]))] == [Staged(0, 0, 2), Staged(0, 0, 0)]
+        assert published() == [1, 2]
+        one.commit([Staged(0, 0, 2), None])
+        assert published() == [1, 2]
+
+    def test_each_micro_batch_once(self, stream_writer: Make, published: Make, db: QueueDB, name: str, ordering: str) -> None:
+        one = stream_writer()
+        for number in (0, 0, 1):
+            staged = one.write(some(number, number))
+            one.commit([Staged(staged.attempt, staged.chunks, staged.jobs, name, staged.brought)], number)
+        assert published() == [0, 0, 1, 1]
+        assert count(db, "published", lambda c: c.app == f"query:{name}", lambda c: c.kept == 1) == 2
+
+    def test_the_driver_numbers_and_trims(self, writer: Make, db: QueueDB, name: str) -> None:
+        db.feeds.set(name, keep_rows=2)
+        one = writer()
+        one.commit([one.write(some(1, 2, 3))])
+        (info,) = (feed for feed in db.feeds.list() if feed.name == name)
+        assert (info.messages, info.waiting) == (2, 0)
+
+    def test_a_write_succeeds_although_the_messages_cannot_be_numbered(
+        self, writer: Make, published: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one = writer()
+        message = one.write(some(1))
+        with monkeypatch.context() as patch:
+            patch.setattr("queue_db.feeds.feed.Feed.rank", lambda feed: 1 / 0)
+            one.commit([message])
+        assert "messages were published, but not numbered or trimmed" in caplog.text
+        assert published() == [1]
+
+    def test_a_bad_row_is_named(self, writer: Make, published: Make) -> None:
+        schema = StructType().add("payload", "string").add("key", "string")
+        rows = pa.RecordBatch.from_pydict({"payload": ["1", "{"], "key": ["a", "b"]})
+        with pytest.raises(SparkTaskError, match=r"row 2 \(key 'b'\): column 'payload' has a string that is not JSON"):
+            writer(schema).write(iter([rows]))
+        long = pa.RecordBatch.from_pydict({"payload": ["1"], "key": ["a" * 201]})
+        with pytest.raises(SparkTaskError, match="key has 201 characters; 200 is the limit"):
+            writer(schema).write(iter([long]))
+
+    @pytest.mark.parametrize(
+        ("column", "message"),
+        [
+            ("unique_key", "unknown column 'unique_key'"),
+            ("position", "unknown column 'position'"),
+            ("priority", "known: payload, kind, headers, key, client"),
+        ],
+    )
+    def test_columns_of_something_else_are_refused(self, writer: Make, column: str, message: str) -> None:
+        with pytest.raises(SparkTaskError, match=message):
+            writer(StructType().add("payload", "string").add(column, "string"))
+
+
 @pytest.mark.parametrize(
     ("use", "options", "message"),
     [
@@ -493,7 +678,7 @@ class TestBatch:
 def test_options_that_do_not_fit(use: str, options: dict[str, str], message: str) -> None:
     source = QueueDataSource({"url": "sqlite:////tmp/none.db", "feed": "f", **options})
     with pytest.raises(SparkTaskError) as refused:
-        getattr(source, use)(MESSAGES)
+        getattr(source, use)(MESSAGES, **({"overwrite": False} if use == "writer" else {}))
     assert message in str(refused.value)
 
 
@@ -502,6 +687,11 @@ def test_options_of_feeds_are_refused_for_queues(option: str) -> None:
     source = QueueDataSource({"url": "sqlite:////tmp/none.db", "queue": "q", "stream": "s", option: "1"})
     with pytest.raises(SparkTaskError, match=f"option '{option}' belongs to a feed, and this is a queue"):
         source.streamReader(source.schema())
+
+
+def test_a_feed_cannot_be_overwritten() -> None:
+    with pytest.raises(SparkTaskError, match=r"a feed cannot be overwritten, .* db.feeds.purge\(…\) empties a feed"):
+        QueueDataSource({"url": "sqlite:////tmp/none.db", "feed": "f"}).writer(SCHEMA, overwrite=True)
 
 
 def test_a_feed_has_its_columns() -> None:

@@ -120,3 +120,33 @@ def test_columns_and_time_zones(spark, url, name, feed, zone):
         assert some.selectExpr("payload:n::int AS n", "seq").first() == (1, 1)
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@TWO
+def test_a_stream_into_a_feed_publishes_each_micro_batch_once(spark, url, name, feed, tmp_path):
+    register(spark)
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    source.mkdir()
+    for number in range(2):
+        (source / f"{number}.txt").write_text("".join(f"{number * 100 + n}\n" for n in range(100)))
+        rows = spark.readStream.text(str(source)).selectExpr("value AS payload", "concat('n-', value) AS key", "'line' AS kind")
+        writer = rows.writeStream.format("queue_db").options(url=url, feed=name, checkpointLocation=str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        messages = feed.read(limit=1000).messages
+        assert [(message.payload, message.key) for message in messages] == [(n, f"n-{n}") for n in range(100 * (number + 1))]
+        # As if the driver had died before it noted that the batch is written: it is written again.
+        last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
+@ONE
+def test_a_dataframe_is_published_in_the_order_of_its_partitions(spark, url, name, feed):
+    register(spark)
+    rows = spark.range(0, 300, 1, 3).selectExpr(
+        "struct(id AS n) AS payload", "'k' AS kind", "map('at', current_timestamp()) AS headers"
+    )
+    for _ in range(2):
+        writer = rows.write.format("queue_db").options(url=url, feed=name, txnAppId=name, txnVersion="1")
+        writer.mode("append").save()
+    assert [message.payload["n"] for message in feed.read(limit=1000).messages] == list(range(300))

@@ -70,6 +70,12 @@ def test_the_driver_dies_with_a_batch_claimed_that_spark_does_not_know(kill):
     assert_once(kill("stream-read", "postgresql", claimed, modes=(LOCAL,)), drivers=2)
 
 
+def test_the_driver_dies_with_messages_of_a_feed_published_and_its_batch_not_committed(kill):
+    """The batch is read again from its positions, has the same messages, and is published to the other feed once."""
+    died = Fault(faults.DRIVER, "feeds.publish", "after", 2)
+    assert_once(kill("stream-feed", "postgresql", died, modes=(LOCAL,)), drivers=2)
+
+
 def test_lost_and_repeated_jobs_are_counted():
     assert Count.of(4, [0, 1, 1, 3, 3, 3]) == Count(4, lost=1, repeated=3)
     assert Count.of(2, [0, 1, 7]) == Count(2, lost=0, repeated=1)

@@ -21,6 +21,7 @@ LOCAL = (FAILURE, DRIVER)
 PROGRAMS = {
     "write": "batch write, exactly_once, under one txnAppId and txnVersion",
     "stream-write": "stream from a queue into another",
+    "stream-feed": "stream from a feed into another",
     "stream-read": "stream from a queue into Spark's own Parquet sink",
     "drain": "queue_db.spark.drain_to",
 }
@@ -39,6 +40,7 @@ _STAGE, _PUBLISH = _steps("stage", "before", "inside", "after"), [*_steps("stagi
 TASKS: dict[str, list[Step]] = {
     "write": _STAGE,
     "stream-write": _STAGE,
+    "stream-feed": [*_STAGE, *_steps("feeds.page", "before", "after")],
     "stream-read": _steps("streams.read", "before", "after"),
     "drain": [*_steps("claim", "before", "after"), *_steps("results", "before", "after"), *_steps("complete", "inside", "after")],
 }
@@ -47,6 +49,12 @@ TASKS: dict[str, list[Step]] = {
 PLANNER: dict[str, list[Step]] = {
     "write": _PUBLISH,
     "stream-write": [*_PUBLISH, *_steps("streams.allocate", "after"), ("offsets", "commits")],
+    "stream-feed": [
+        *_steps("feeds.publish", *_ALL),
+        *_steps("open_cursor", "after"),
+        *_steps("feeds.acknowledge", "before", "after"),
+        ("offsets", "commits"),
+    ],
     "stream-read": [
         *_steps("streams.open_stream", "after"),
         *_steps("streams.initial", "after"),
@@ -63,7 +71,7 @@ PLANNER: dict[str, list[Step]] = {
 ANYWHERE: Step = ("*", "*")
 
 # How often some steps are come to, at most: once in a batch, once for a task or micro-batch, or many times.
-_ARRIVALS = {"write": 40, "stream-write": 150, "stream-read": 120, "drain": 120}
+_ARRIVALS = {"write": 40, "stream-write": 150, "stream-feed": 150, "stream-read": 120, "drain": 120}
 _LONGEST_DELAY = 0.4
 
 
@@ -174,7 +182,10 @@ def _drawn(program: str, database: str, fault: str, step: Step, draw: random.Ran
         at, delay = draw.randint(1, _ARRIVALS[program]), draw.uniform(0.0, _LONGEST_DELAY)
     else:
         often = program != "write" or name == "stage"
-        at, delay = 1 if not often or name in ("streams.open_stream", "streams.initial") else draw.randint(1, 3), 0.0
+        at, delay = (
+            1 if not often or name in ("streams.open_stream", "streams.initial", "open_cursor") else draw.randint(1, 3),
+            0.0,
+        )
         if when == "within":
             at = draw.randint(1, 6)
     how = ""

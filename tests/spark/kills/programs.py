@@ -152,6 +152,41 @@ class StreamWrite(_Stream):
         return self.in_queue(f"{self.queue}-sink")
 
 
+class StreamFeed(_Stream):
+    """From a feed into another."""
+
+    def feed(self, more: bool) -> None:
+        if self._last.exists() or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _PAUSE
+        if self.jobs >= (_MOST if more else _ENOUGH):
+            self._last.touch()
+        else:
+            self._give(_PIECE)
+
+    def _give(self, count: int) -> None:
+        messages = [("k", {"n": n, "pad": self._pad}) for n in range(self.jobs, self.jobs + count)]
+        self.db.feed(self.queue).publish_many(messages)
+        self.jobs += count
+
+    def order(self) -> dict[str, Any]:
+        reading = self._reading()
+        given = reading["from"]
+        options = {"url": self.url, "feed": self.queue, "cursor": "rounds", "partitions": "2"}
+        reading["from"] = options | {"maxMessagesPerTrigger": given["maxJobsPerTrigger"]}
+        return {"program": "stream-write", "to": {"url": self.url, "feed": f"{self.queue}-sink"}, **reading}
+
+    def found(self, answer: dict[str, Any]) -> list[int]:
+        sink, after, found = self.db.feed(f"{self.queue}-sink"), None, []
+        while (page := sink.read(after, 10_000)).messages:
+            found += [message.payload["n"] for message in page.messages]
+            after = page.position
+        return found
+
+    def complaints(self, happened: int) -> list[str]:
+        return []
+
+
 class StreamRead(_Stream):
     def order(self) -> dict[str, Any]:
         return {"program": "stream-read", "out": str(self.folder / "out"), **self._reading()}
@@ -195,4 +230,10 @@ class Drain(Program):
         return notes
 
 
-PROGRAMS: dict[str, type[Program]] = {"write": Write, "stream-write": StreamWrite, "stream-read": StreamRead, "drain": Drain}
+PROGRAMS: dict[str, type[Program]] = {
+    "write": Write,
+    "stream-write": StreamWrite,
+    "stream-feed": StreamFeed,
+    "stream-read": StreamRead,
+    "drain": Drain,
+}
