@@ -100,6 +100,7 @@ class Core:
         #: Where the claims of each queue start.
         self.marks: defaultdict[str, LowWaterMarks] = defaultdict(LowWaterMarks)
         self.notifications = Notifications(self.store)
+        self.feed_notifications = Notifications(self.store, tables.feeds.feeds)
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker
         # Read at once, so that the first verb need not. A user without the right to read the version learns it from the first verb.

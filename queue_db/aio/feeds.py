@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from queue_db.aio.running import joined, run
 from queue_db.feeds import Cursor, CursorInfo, Feed, FeedInfo, Feeds, Message, Page, SharedCursor, Span, SpanInfo
 from queue_db.feeds.registry import Infos
+from queue_db.feeds.waiting import LONGEST_LOOK
 from queue_db.model import Verdict
 
 
@@ -271,14 +272,17 @@ class AsyncCursor:
         """
         return await run(self._sync.read, limit)
 
-    async def follow(self, *, limit: int = 100, idle: float | None = None) -> AsyncIterator[Message]:
+    async def follow(self, *, limit: int = 100, idle: float | None = None, poll: float = LONGEST_LOOK) -> AsyncIterator[Message]:
         """The messages one after the other, waiting for new ones; without ``idle`` it never ends.
+
+        Here publishers' notifications are not received: new messages are found by the looks.
 
         :param limit: messages read at once.
         :param idle: seconds without a new message after which it ends.
+        :param poll: most seconds between two looks at the feed while it waits.
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
         """
-        messages = self._sync.follow(limit=limit, idle=idle)
+        messages = self._sync.follow(limit=limit, idle=idle, poll=poll)
         while (message := await run(next, messages, None)) is not None:
             yield message
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,14 +16,12 @@ from queue_db.cli.options import CommonOptions, YesOption
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds import Feed, Message
+from queue_db.feeds.waiting import Waiting
 
 FeedArgument = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
 AfterOption = Annotated[
     str | None, typer.Option("--after", metavar="POSITION", help="Begin after this position.", show_default=False)
 ]
-
-# Seconds between two reads of a tail.
-_LOOK = 0.25
 
 app = typer.Typer(
     name="feeds",
@@ -116,13 +113,16 @@ def tail(
     with common.open() as db, _until_interrupted():
         reader = existing(db, feed)
         position = after or reader.end()
-        while True:
-            page = reader.read(position)
-            position = page.position
-            for message in page.messages:
-                _print(message, common)
-            if not page.messages:
-                time.sleep(_LOOK)
+        with Waiting(db.core, feed) as waiting:
+            while True:
+                page = reader.read(position)
+                position = page.position
+                for message in page.messages:
+                    _print(message, common)
+                if page.messages:
+                    waiting.found()
+                else:
+                    waiting.wait()
 
 
 @command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -13,6 +13,7 @@ from queue_db import arguments
 from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
+from queue_db.feeds.waiting import LONGEST_LOOK, Waiting
 from queue_db.model import Verdict, from_micros
 from queue_db.store import Store
 from queue_db.store.feeds import cursors, rows
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from queue_db.feeds.feed import Feed
 
 _T = TypeVar("_T")
-
-# Seconds between two looks at a feed without new messages: first, longest.
-_FIRST_LOOK = 0.01
-_LONGEST_LOOK = 0.5
 
 
 class Cursor:
@@ -89,32 +86,39 @@ class Cursor:
         self._given = max(self._given, self._read)
         return page.messages
 
-    def follow(self, *, limit: int = 100, idle: float | None = None) -> Iterator[Message]:
+    def follow(self, *, limit: int = 100, idle: float | None = None, poll: float = LONGEST_LOOK) -> Iterator[Message]:
         """The messages one after the other, waiting for new ones; without ``idle`` it never ends.
+
+        On PostgreSQL it waits with a connection of its own, on which publishers notify it.
 
         :param limit: messages read at once.
         :param idle: seconds without a new message after which it ends.
+        :param poll: most seconds between two looks at the feed while it waits.
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
         """
-        for page in self.pages(limit, idle):
+        for page in self.pages(limit, idle, poll):
             yield from page
 
-    def pages(self, limit: int, idle: float | None) -> Iterator[list[Message]]:
+    def pages(self, limit: int, idle: float | None, poll: float = LONGEST_LOOK) -> Iterator[list[Message]]:
         """As :meth:`follow`, but all messages of a read at once."""
         arguments.whole("limit", limit, 1)
         most = None if idle is None else arguments.seconds("idle", idle) / 1_000_000
-        pause, since = _FIRST_LOOK, time.monotonic()
-        while True:
-            found = self.read(limit)
-            if found:
-                yield found
-                pause, since = _FIRST_LOOK, time.monotonic()
-                continue
-            left = pause if most is None else since + most - time.monotonic()
-            if left <= 0:
-                return
-            self._core.database.pause(min(left, pause * random.uniform(0.5, 1.0)))
-            pause = min(2 * pause, _LONGEST_LOOK)
+        longest = arguments.seconds("poll", poll, zero=False) / 1_000_000
+        since = time.monotonic()
+        with Waiting(self._core, self.feed.name, longest) as waiting:
+            while True:
+                found = self.read(limit)
+                if found:
+                    yield found
+                    waiting.found()
+                    since = time.monotonic()
+                    continue
+                now = time.monotonic()
+                left = math.inf if most is None else since + most - now
+                if left <= 0:
+                    return
+                # The next read extends the hold.
+                waiting.wait(min(left, max(0.0, self._extend_at - now)))
 
     def ack(self, upto: Message | str, *, using: Connection | Session | None = None) -> Verdict:
         """Acknowledge a message (or a position) and all before it. It never moves back.

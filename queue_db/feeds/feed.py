@@ -132,7 +132,7 @@ class Feed:
         for _ in range(_NAMESAKES):
             row = self.row()
             try:
-                return row, self.core.write(_publish, row, new)
+                return row, self.core.write(_publish, row, new, self.core.feed_notifications.notify)
             except LookupError:
                 # It was deleted: the name stands for a new feed now.
                 self._row = None
@@ -144,7 +144,7 @@ class Feed:
         for known in (self._known(), None):
             row = known or rows.create(connection, store, self.name, defaults(self.core))
             try:
-                return row, _publish(connection, store, row, new)
+                return row, _publish(connection, store, row, new, self.core.feed_notifications.notify_surely)
             except LookupError:
                 self._row = None
         raise TransientStorageError(
@@ -165,6 +165,7 @@ class Feed:
                 self.name,
                 error,
             )
+        self.core.feed_notifications.wake(self.name)
 
     def rank_once(self, row: FeedRow) -> int:
         """Number some messages, if no other process does so now; return how many."""
@@ -517,8 +518,12 @@ def _ordering(row: FeedRow) -> Ordering:
     return ordering
 
 
-def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
-    return _ordering(row).append(connection, store, row, new)
+def _publish(
+    connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage], notify: Callable[[Connection, str], None]
+) -> First | None:
+    first = _ordering(row).append(connection, store, row, new)
+    notify(connection, row.name)
+    return first
 
 
 def _page(connection: Connection, store: Store, feed: int, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:

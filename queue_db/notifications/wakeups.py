@@ -1,6 +1,7 @@
-"""Notifications that wake waiting workers: of new jobs in a queue, and of a running job that was cancelled.
+"""Notifications that wake waiting workers: of new jobs in a queue, and of a running job that was cancelled. And those that wake
+waiting readers: of new messages of a feed.
 
-Workers of this process are called directly, others are notified through the database.
+Those of this process are called directly, others are notified through the database.
 
 A notification may get lost, come late, or come without a reason: workers poll too. So it may be rare. PostgreSQL commits notifying
 transactions one after the other, and one notification per job would cost more than the job.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from queue_db.store import Store
 
@@ -38,22 +39,31 @@ def cancelled_in(received: Iterable[str]) -> set[int]:
 
 
 class Notifications:
-    """Notifies the workers of one set of tables, from one process."""
+    """Notifies the workers, or the readers of feeds, of one set of tables, from one process.
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    :param table: of the jobs, or of the feeds: names the channel.
+    """
+
+    def __init__(self, store: Store, table: Table | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
+        self._table = store.tables.jobs if table is None else table
         self._clock = clock
         self._notified_at: dict[str, float] = {}
         self._listeners: tuple[Listener, ...] = ()
 
     def notify(self, connection: Connection, queue: str) -> None:
-        """In the transaction that adds jobs: its commit notifies waiting workers everywhere, if the database can do that."""
+        """In the transaction that adds jobs or messages: its commit notifies those who wait, if the database can do that."""
         if not self._store.dialect.notifies:
             return
         now = self._clock()
         if now - self._notified_at.get(queue, -EVERY) >= EVERY:
             self._notified_at[queue] = now
             self._store.dialect.notify(connection, self.channel, queue)
+
+    def notify_surely(self, connection: Connection, name: str) -> None:
+        """As :meth:`notify`, whenever the last one was: for a caller's transaction, which may commit long after the next one."""
+        if self._store.dialect.notifies:
+            self._store.dialect.notify(connection, self.channel, name)
 
     def notify_cancelled(self, connection: Connection, job_id: int) -> None:
         """In the transaction that cancels a running job: its commit notifies the worker that runs it."""
@@ -72,7 +82,7 @@ class Notifications:
     @property
     def channel(self) -> str:
         """The database's channel for these notifications. If two names are cut to the same one, workers only wake too often."""
-        return f"queue_db.{self._store.tables.jobs.fullname}"[:63]
+        return f"queue_db.{self._table.fullname}"[:63]
 
     def add(self, listener: Listener) -> None:
         """Call ``listener`` from now on."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from queue_db.errors import StorageError
 from queue_db.model import Verdict
+from queue_db.pauses import Pause
 from queue_db.worker.logs import about
 from queue_db.worker.outages import Activity
-from queue_db.worker.pauses import Pause
 from queue_db.worker.settling import Done, Ticket, Verb, plan
 
 log = logging.getLogger("queue_db.worker")

@@ -11,14 +11,14 @@ from contextlib import suppress
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
+from queue_db.notifications.wakeup import Wakeup
 from queue_db.notifications.wakeups import cancelled_in
+from queue_db.pauses import Idle, Pause
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.allowance import Allowance
 from queue_db.worker.outages import outages_of
-from queue_db.worker.pauses import Idle, Pause
 from queue_db.worker.shares import Shares
 from queue_db.worker.turns import Turns
-from queue_db.worker.wakeup import Wakeup
 
 log = logging.getLogger("queue_db.worker")
 

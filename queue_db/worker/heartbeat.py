@@ -8,10 +8,10 @@ from itertools import groupby
 
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
+from queue_db.pauses import Pause
 from queue_db.queue import Queue
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.outages import Activity
-from queue_db.worker.pauses import Pause
 
 log = logging.getLogger("queue_db.worker")
 

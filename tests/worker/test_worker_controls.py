@@ -6,11 +6,11 @@ from collections import Counter
 import pytest
 
 from queue_db import ArgumentError, Controls, Queue
+from queue_db.pauses import Idle
 from queue_db.store import controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker
 from queue_db.worker.allowance import Allowance
-from queue_db.worker.pauses import Idle
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 

@@ -6,9 +6,9 @@ import pytest
 
 from queue_db import ArgumentError, Cancel, Dead, JobNotFoundError, Retry, SchemaOutOfDateError, Snooze, State, StorageError
 from queue_db.db import QueueDB
+from queue_db.pauses import Idle, Pause
 from queue_db.store import settle
 from queue_db.worker import Worker
-from queue_db.worker.pauses import Idle, Pause
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
 

@@ -1,4 +1,4 @@
-"""The wait of an idle worker: ended by other threads of its process, by the database's notifications, or by the timeout."""
+"""The wait of an idle worker or reader. Other threads, the database's notifications or the timeout end it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db.dialects import Listener
 from queue_db.errors import QueueDBError
-from queue_db.worker.pauses import Pause
+from queue_db.pauses import Pause
 
-log = logging.getLogger("queue_db.worker")
+log = logging.getLogger("queue_db.notifications")
 
 
 class Wakeup:
@@ -43,7 +43,7 @@ class Wakeup:
     def set(self, name: str | None = None) -> None:
         """End the wait, or the next one.
 
-        :param name: of a queue that has a new job, or a cancelled job; :meth:`wait` returns it.
+        :param name: of a queue that has a new job, a cancelled job, or a feed that has a new message; :meth:`wait` returns it.
         """
         if name is not None:
             self._names.append(name)
@@ -109,4 +109,4 @@ class Wakeup:
             self._listener = None
         wait = self._retry.next()
         self._listen_again_at = monotonic() + wait
-        log.debug("cannot listen to notifications, the worker polls; next try in %.1f s: %s", wait, error)
+        log.debug("cannot listen to notifications, so this process polls; next try in %.1f s: %s", wait, error)

@@ -1,0 +1,75 @@
+"""The wait of a reader for new messages of a feed: ended by a publisher's notification, or by the next look."""
+
+from __future__ import annotations
+
+import math
+from time import monotonic
+from typing import Self
+
+from queue_db.core import Core
+from queue_db.notifications.wakeup import Wakeup
+from queue_db.pauses import Pause
+
+#: Seconds between two looks at a feed without new messages: first, and the longest unless it is set.
+FIRST_LOOK = 0.01
+LONGEST_LOOK = 0.5
+
+# Seconds between two tries to open the connection that receives notifications: first, longest.
+_RETRY = (0.1, 10.0)
+
+
+class Waiting:
+    """Waits of one reader, in one thread. The first one opens a connection that receives notifications, if the database has them.
+
+    On an event loop there are none: looks end the waits.
+
+    :param feed: its name.
+    :param longest: seconds between two looks, at most.
+    """
+
+    def __init__(self, core: Core, feed: str, longest: float = LONGEST_LOOK) -> None:
+        self._core = core
+        self._feed = feed
+        self._pause = Pause(FIRST_LOOK, longest)
+        self._wakeup: Wakeup | None = None
+
+    def found(self) -> None:
+        """There were messages just now: the next look comes soon."""
+        self._pause.reset()
+
+    def wait(self, most: float = math.inf) -> None:
+        """Wait until the next look, at most ``most`` seconds. It may end early without a new message."""
+        seconds = min(most, self._pause.next())
+        if self._core.database.asynchronous:
+            self._core.database.pause(seconds)
+            return
+        if self._wakeup is None:
+            notifications = self._core.feed_notifications
+            self._wakeup = Wakeup(lambda: self._core.database.listen(notifications.channel), _RETRY)
+            notifications.add(self._published)
+        until = monotonic() + seconds
+        while True:
+            # Without a name it is the end of the wait, or it has begun to listen and what came before is unknown.
+            names = self._wakeup.wait(until - monotonic())
+            if self._feed in names:
+                self._pause.reset()  # the publisher may be ranking
+                return
+            if not names or monotonic() >= until:
+                return
+
+    def _published(self, feed: str) -> None:
+        if feed == self._feed and self._wakeup is not None:
+            self._wakeup.set(feed)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._wakeup is not None:
+            self._core.feed_notifications.remove(self._published)
+            self._wakeup.close()
+            self._wakeup = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
