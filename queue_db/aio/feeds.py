@@ -275,7 +275,7 @@ class AsyncCursor:
     async def follow(self, *, limit: int = 100, idle: float | None = None, poll: float = LONGEST_LOOK) -> AsyncIterator[Message]:
         """The messages one after the other, waiting for new ones; without ``idle`` it never ends.
 
-        Here publishers' notifications are not received: new messages are found by the looks.
+        With psycopg2 it waits with a connection of its own, on which publishers notify it; other drivers look for new messages.
 
         :param limit: messages read at once.
         :param idle: seconds without a new message after which it ends.

@@ -89,7 +89,7 @@ class Cursor:
     def follow(self, *, limit: int = 100, idle: float | None = None, poll: float = LONGEST_LOOK) -> Iterator[Message]:
         """The messages one after the other, waiting for new ones; without ``idle`` it never ends.
 
-        On PostgreSQL it waits with a connection of its own, on which publishers notify it.
+        With psycopg2 it waits with a connection of its own, on which publishers notify it; other drivers look for new messages.
 
         :param limit: messages read at once.
         :param idle: seconds without a new message after which it ends.
