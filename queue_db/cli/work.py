@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +29,7 @@ app = typer.Typer(rich_help_panel=panels.WORKERS)
     "queue-db work shop.jobs:worker --processes 2 --concurrency 10",
     "queue-db work mail --handler shop.mail:send --concurrency 8",
     "queue-db work thumbnails --exec 'python make_thumbnail.py' --timeout 300",
+    "queue-db work mailers --feed orders:mailers=4 --handler shop.mail:send",
     "queue-db work high low --exec 'jq .customer | xargs ./report.sh' --shell --until-empty",
 )
 def work(
@@ -81,7 +82,10 @@ def work(
         ended = run(configured, processes, until_empty=until_empty)
     if isinstance(ended, Summary):
         if common.as_json:
-            output.record({"queues": list(configured.shares.queues)} | asdict(ended))
+            named: dict[str, Any] = {"queues": list(configured.shares.queues)}
+            if configured.options.feeds:
+                named["feeds"] = dict(configured.options.feeds)
+            output.record(named | asdict(ended))
         ended = statuses.INTERRUPTED if ended.signal == signal.SIGINT else statuses.STUCK if ended.stuck else statuses.OK
     if ended:
         raise typer.Exit(ended)

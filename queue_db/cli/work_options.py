@@ -178,9 +178,44 @@ class WorkerOptions:
         ),
     ] = None
 
+    feed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--feed",
+            metavar="FEED:CURSOR=N",
+            rich_help_panel=_WORKER,
+            help="Also run the messages of this shared cursor, N spans at a time (repeatable). One that fails becomes a job of the "
+            "queue with the cursor's name.",
+        ),
+    ] = None
+    span: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            show_default="100",
+            rich_help_panel=_WORKER,
+            help="Most messages of a feed that are claimed at once.",
+        ),
+    ] = None
+
     def given(self) -> dict[str, Any]:
-        """Return the options that were given."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """Return the options that were given.
+
+        :raises ArgumentError: one of ``--feed`` has another form.
+        """
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        if feeds := given.pop("feed", None):
+            given["feeds"] = dict(map(_slots, feeds))
+        return given
+
+
+def _slots(text: str) -> tuple[str, int]:
+    """``feed:cursor=4`` as a pair."""
+    name, _, number = text.rpartition("=")
+    if not number.isdecimal():
+        raise ArgumentError(f"--feed {text}: must be FEED:CURSOR=N, such as orders:mailers=4")
+    return name, int(number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ log = logging.getLogger("queue_db.feeds")
 
 # One statement, or a function that begins its transaction itself.
 _DIRECT = Run(direct=True)
+_ONCE = Run(direct=True, attempts=1)
 _LOOK = Run(write=False, direct=True)
 
 
@@ -73,6 +74,11 @@ class SharedCursor:
 
     def __repr__(self) -> str:
         return f"<SharedCursor {self.name!r} of {self.feed!r}>"
+
+    @property
+    def feed_id(self) -> int:
+        """The id of the feed that it was opened in: after a delete the name may stand for another one."""
+        return self._of.id
 
     def claim(self, limit: int = 100, *, lease: float = 60.0) -> Span | None:
         """Claim the next messages, up to ``limit``, or a span whose lease has ended; None: there is nothing to do now.
@@ -257,6 +263,12 @@ class Span:
         """Extend the lease to ``seconds`` from now."""
         micros = arguments.seconds("seconds", seconds, zero=False)
         return _verdict(self._core.run(_DIRECT, spans.extend, self.id, self.version, micros))
+
+    def extend_unlocked(self, seconds: float) -> Verdict | None:
+        """:meth:`extend` without a wait; None: another transaction has locked the span's row."""
+        micros = arguments.seconds("seconds", seconds, zero=False)
+        extended = self._core.run(_ONCE, spans.extend_unlocked, self.id, self.version, micros)
+        return None if extended is None else _verdict(extended)
 
     def release(self) -> Verdict:
         """Let another consumer have what is left at once; this does not count as an attempt."""

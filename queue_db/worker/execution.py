@@ -93,7 +93,7 @@ class Execution:
         jobs = [job for job in self._in_flight.jobs() if self._in_flight.abandon(job)]
         if jobs:
             for job in jobs:
-                self._cancel(job)
+                self.cancel(job)
             for handling in self._worker.handlers.all():
                 function: Any = handling.function
                 if isinstance(function, Stoppable):
@@ -145,6 +145,17 @@ class Execution:
             outcome = error
         self.finish(job, handling, outcome, began)
 
+    def call(self, job: LeasedJob, handling: Handling) -> object:
+        """Call a handler and wait for it; return its outcome, or what it raised. For messages: they are not in flight."""
+        try:
+            handling.read(job)
+            function = self._wrapped_handler(handling)
+            if handling.asynchronous and self._loop is not None:
+                return self._loop.call(job, _within(handling, function, job))
+            return function(job)
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its message only
+            return error
+
     def _cancelled_early(self, job: LeasedJob) -> None:
         """A coroutine was cancelled before its first step; if we cancelled it, its job was abandoned before."""
         self.finish(job, None, asyncio.CancelledError("cancelled before it began"))
@@ -192,7 +203,7 @@ class Execution:
             else:
                 self._report(done)
             if isinstance(outcome, BaseException):
-                _log_failure(job, outcome, verb, seconds)
+                log_failure(job, outcome, verb, seconds)
         else:
             self._acknowledger.withdraw(ticket)
             self._in_flight.returned(job)
@@ -228,7 +239,7 @@ class Execution:
         if not self._in_flight.abandon(job):
             self._acknowledger.withdraw(ticket)
             return False
-        self._cancel(job)
+        self.cancel(job)
         self._report(Done(job, handling, outcome, ticket))
         return True
 
@@ -236,7 +247,7 @@ class Execution:
         self._results.ended(done)
         self._acknowledger.put(done)
 
-    def _cancel(self, job: LeasedJob) -> None:
+    def cancel(self, job: LeasedJob) -> None:
         """Let the handler of an abandoned job end, as far as that is possible."""
         job.lost.set()
         if self._loop is not None:
@@ -244,7 +255,19 @@ class Execution:
         self._processes.cancel(job)
 
 
-def _log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds: float | None) -> None:
+async def _within(handling: Handling, function: Handler, job: LeasedJob) -> object:
+    """Await a coroutine of a handler, no longer than its timeout."""
+    clock = asyncio.timeout(handling.timeout)
+    try:
+        async with clock:
+            return await function(job)
+    except TimeoutError as error:
+        if clock.expired():
+            raise timeout_error(handling) from error
+        raise
+
+
+def log_failure(job: LeasedJob, error: BaseException, verb: str | None, seconds: float | None) -> None:
     """Log what a handler has raised; ``verb``: which it had called on its job before."""
     what = "failed" if verb is None else f"raised after {verb}(), which counts if it was committed"
     extra = about(job, EventType.FAILED if verb is None else None, seconds)

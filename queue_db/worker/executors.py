@@ -95,7 +95,7 @@ class Loop:
     ) -> None:
         self._work = work
         self._cancelled_early = cancelled_early
-        self._tasks: dict[LeasedJob, asyncio.Task[None]] = {}
+        self._tasks: dict[LeasedJob, asyncio.Task[Any]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"queue_db event loop of {name}", daemon=True)
         self._thread.start()
@@ -107,6 +107,18 @@ class Loop:
     def cancel(self, job: LeasedJob) -> None:
         """Cancel the coroutine of this job."""
         self._loop.call_soon_threadsafe(self._cancel, job)
+
+    def call(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
+        """Run a coroutine and wait for it, in another thread than the loop's; :meth:`cancel` cancels it."""
+        return asyncio.run_coroutine_threadsafe(self._noted(job, coroutine), self._loop).result()
+
+    async def _noted(self, job: LeasedJob, coroutine: Coroutine[Any, Any, object]) -> object:
+        task = self._loop.create_task(coroutine)
+        self._tasks[job] = task
+        try:
+            return await task
+        finally:
+            del self._tasks[job]
 
     def unstarted(self) -> list[LeasedJob]:
         """None: no job waits here."""

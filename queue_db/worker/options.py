@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
+from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import UNKNOWN_GRACE
-from queue_db.worker.shares import Shares, shares_of
+from queue_db.worker.shares import Shares, feed_slots, shares_of
 
 #: What may become of jobs of a kind without a handler.
 UNKNOWN = ("wait", "dead")
@@ -23,7 +24,7 @@ class Options:
     :raises ArgumentError: a value is outside its allowed range.
     """
 
-    queues: str | Sequence[str] | Mapping[str, int]
+    queues: str | Sequence[str] | Mapping[str, int] | None = None
     concurrency: int | None = None
     lease: float = 60.0
     mode: str = "at_least_once"
@@ -38,6 +39,10 @@ class Options:
     keep: float | None = None
     dead_for: float | None = None
     dead_at_most: int | None = None
+    #: Slots by ``feed:cursor``.
+    feeds: Mapping[str, int] = field(default_factory=dict)
+    #: Most messages that a slot claims at once.
+    span: int = 100
     #: What queues, concurrency, prefetch and weights amount to.
     shares: Shares = field(init=False)
 
@@ -52,7 +57,7 @@ class Options:
         arguments.seconds("unknown_grace", self.unknown_grace)
         if self.mode not in MODES:
             raise ArgumentError(f"mode={arguments.shown(self.mode)}: must be {' or '.join(MODES)}")
-        shares = shares_of(self.queues, self.concurrency, self.prefetch, self.weights)
+        shares = shares_of(self._queues(), self.concurrency, self.prefetch, self.weights)
         object.__setattr__(self, "shares", shares)
         self._check_stuck(shares.slots)
         if self.prefetch and self.at_most_once:
@@ -66,6 +71,18 @@ class Options:
     def at_most_once(self) -> bool:
         """Whether jobs leave the queue when they are claimed."""
         return self.mode == "at_most_once"
+
+    def _queues(self) -> str | Sequence[str] | Mapping[str, int]:
+        """The queues; by default those where messages that fail become jobs."""
+        object.__setattr__(self, "feeds", feed_slots(self.feeds))
+        arguments.whole("span", self.span, 1, MAX_CLAIM)
+        if self.feeds and self.at_most_once:
+            raise ArgumentError("feeds and at_most_once exclude each other: a span of messages is completed after its handlers")
+        if self.queues is not None:
+            return self.queues
+        if not self.feeds:
+            raise ArgumentError("no queues and no feeds: name at least one")
+        return list(dict.fromkeys(name.rpartition(":")[2] for name in self.feeds))
 
     def _check_stuck(self, slots: int) -> None:
         most = self.exit_when_stuck

@@ -19,6 +19,7 @@ from queue_db.worker.alone import Alone
 from queue_db.worker.claimer import Claimer
 from queue_db.worker.dispatch import Dispatch
 from queue_db.worker.execution import Execution
+from queue_db.worker.feed_slots import FeedSlots
 from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.lease_check import CHECK_EVERY
@@ -92,9 +93,12 @@ class Run:
             retry=RETRY,
             in_hand=self.in_flight.in_use,
             take=self._take,
-            idle=lambda: not self.in_flight and not self._acknowledger,
+            idle=lambda: not self.in_flight and not self._acknowledger and not self._feeds.busy,
             quiet=worker.quieted,
             cancelled=self._execution.lease_check.check_cancelled,
+        )
+        self._feeds = FeedSlots(
+            worker, self._results, self._execution, stopping=self._claimer.stopping, retry=RETRY, activity=self._activity
         )
         alone = Alone(
             worker.db.core,
@@ -126,7 +130,10 @@ class Run:
         if not self._at_most_once:
             # A thread and a connection of its own: other tasks may wait for locks, longer than a lease.
             beat = Heartbeat(self.in_flight, worker.options.lease, self._execution.lose, self._activity()).beat
-            self._periodic("heartbeat", (worker.options.lease / 3, beat), (CHECK_EVERY, self._execution.lease_check.check))
+            beats = [(worker.options.lease / 3, beat), (CHECK_EVERY, self._execution.lease_check.check)]
+            if self._feeds:
+                beats.append((worker.options.lease / 3, self._feeds.beat))
+            self._periodic("heartbeat", *beats)
         # Threads of their own for tasks that may wait for locks: the others must not wait with them.
         self._periodic("maintenance", *self._maintenance())
         if worker.options.schedules:
@@ -134,8 +141,11 @@ class Run:
         self._periodic("cleanup", *self._cleanup())
         if any(one.watched for one in worker.handlers.all()):
             self._helpers.append(self._thread("timeouts", self._execution.watch_timeouts, self._ended))
+            if self._feeds:
+                self._periodic("timeouts of feeds", (0.0, self._feeds.check_timeouts))
         if started is not None:
             started()
+        self._feeds.start(self._thread, self, until_empty=until_empty)
         self._claiming = self._thread("claimer", self._claim, until_empty)
         message = "working on %s: %d at once, %s, lease %g s"
         log.info(message, worker.names, worker.shares.total, worker.options.mode.replace("_", " "), worker.options.lease)
@@ -183,7 +193,7 @@ class Run:
         """Obey commands until the claimer has ended and all results are reported, or the grace time of a stop is over."""
         deadline = math.inf
         ending = False
-        while not ending or self.in_flight or self._acknowledger:
+        while not ending or self.in_flight or self._acknowledger or self._feeds.busy:
             # No command follows the last report, which takes a moment, or as long as the database does not answer.
             longest = _REPORTED if ending and not self.in_flight else _COMMANDS
             try:
@@ -241,6 +251,7 @@ class Run:
         """Release the jobs that are still in flight, report the last results, end the threads."""
         self._claiming.join(_CLAIM)
         self._left.set()
+        self._feeds.end()
         jobs = self._execution.stop()
         if jobs:
             self._results.release(jobs)
@@ -284,4 +295,4 @@ class Run:
         state = "stopping" if self._claimer.stopping.is_set() else "quiet" if worker.quieted.is_set() else "working"
         with self._lock:
             counted = {name: number for name, number in asdict(worker.summary).items() if name not in ("signal", "stuck")}
-        return Status(state, len(self.in_flight), counted, self.stuck)
+        return Status(state, len(self.in_flight) + self._feeds.in_hand, counted, self.stuck)

@@ -64,13 +64,13 @@ def plan(batch: Sequence[Done]) -> list[tuple[Verb, Sequence[Done]]]:
     """The verbs that settle these jobs, each with its jobs. Raises nothing: an invalid outcome fails its job."""
     groups: dict[tuple[Queue, str, Any], list[Done]] = {}
     for one in batch:
-        done, name, detail = _name_of_verb(one)
+        done, name, detail = name_of_verb(one)
         queue: Queue = one.job.source  # type: ignore[assignment]
         groups.setdefault((queue, name, detail), []).append(done)
     return [(_verb(queue, name, detail), ones) for (queue, name, detail), ones in groups.items()]
 
 
-def _name_of_verb(one: Done) -> tuple[Done, str, Any]:
+def name_of_verb(one: Done) -> tuple[Done, str, Any]:
     """The result as it is reported, the name of the verb, and its argument: seconds of a snooze, the reason of a death."""
     outcome = one.outcome
     detail: Any = None
@@ -111,9 +111,9 @@ def _verb(queue: Queue, name: str, detail: Any) -> Verb:
         "snooze": lambda ones: queue.snooze_many(_jobs(ones), detail),
         "defer": lambda ones: queue.defer_unknown_many(_jobs(ones), detail[0], grace=detail[1]),
         "cancel": lambda ones: queue.cancel_many(_jobs(ones)),
-        "bury": lambda ones: queue.bury_many(_jobs(ones), [_reason(one.outcome) for one in ones], reason=detail),
+        "bury": lambda ones: queue.bury_many(_jobs(ones), [reason_of(one.outcome) for one in ones], reason=detail),
         "fail": lambda ones: queue.fail_many(
-            _jobs(ones), [_reason(one.outcome) for one in ones], retry_in=[_retry_in(one) for one in ones]
+            _jobs(ones), [reason_of(one.outcome) for one in ones], retry_in=[retry_in(one) for one in ones]
         ),
     }[name]
 
@@ -142,7 +142,7 @@ def _retained_result(queue: Queue, one: Done) -> RetainedResult | None:
     return RetainedResult(result, arguments.seconds("keep", one.keep))
 
 
-def _retry_in(one: Done) -> float | None:
+def retry_in(one: Done) -> float | None:
     """Seconds until the next attempt; None: by the default backoff."""
     if isinstance(one.outcome, Retry) and one.outcome.seconds is not None:
         return one.outcome.seconds
@@ -158,6 +158,7 @@ def _retry_in(one: Done) -> float | None:
     return seconds
 
 
-def _reason(outcome: object) -> BaseException | str:
+def reason_of(outcome: object) -> BaseException | str:
+    """Why a job is not completed: what its handler raised, or the reason that it gave."""
     reason: object = outcome.reason if isinstance(outcome, Retry | Dead) else outcome
     return reason if isinstance(reason, BaseException | str) else text_of(reason)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from queue_db import arguments
 from queue_db.errors import ArgumentError
 from queue_db.leased_job import LeasedJob
-from queue_db.store.schema import QUEUE_LENGTH
+from queue_db.store.schema import CURSOR_LENGTH, FEED_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.claim import MAX_CLAIM
 
 #: Jobs in hand at once where neither ``concurrency`` nor the queues set a number.
@@ -69,6 +69,23 @@ def shares_of(
     if weights is not None:
         _check_weights(weights, most)
     return Shares(most, min(total, _MOST), prefetch, weights)
+
+
+def feed_slots(feeds: Mapping[str, int]) -> dict[str, int]:
+    """How many slots each shared cursor has, by ``feed:cursor``.
+
+    :raises ArgumentError: a value is outside its allowed range.
+    """
+    if not isinstance(feeds, Mapping):
+        raise ArgumentError(f"feeds={arguments.shown(feeds)}: must be a mapping from feed:cursor to a number of slots")
+    for name, number in feeds.items():
+        feed, colon, cursor = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+        if not colon:
+            raise ArgumentError(f"feeds: {arguments.shown(name)} must be feed:cursor, such as orders:mailers")
+        arguments.name("feed", feed, FEED_LENGTH)
+        arguments.name("cursor", cursor, CURSOR_LENGTH)
+        arguments.whole(f"feeds[{name!r}]", number, 1, _MOST)
+    return dict(feeds)
 
 
 def _check_weights(weights: Mapping[str, int], queues: Mapping[str, int]) -> None:

@@ -40,7 +40,8 @@ class Worker:
     enqueue the jobs of schedules and do maintenance. With the connection that listens to notifications, where the database has
     them, the worker uses five connections.
 
-    :param queues: a queue's name; a list of names, in order of precedence; or how many jobs of each may be in hand at once.
+    :param queues: a queue's name; a list of names, in order of precedence; or how many jobs of each may be in hand at once. With
+        ``feeds`` they may be left out: then those where its messages become jobs.
     :param concurrency: jobs in hand at once; default: as many as the queues allow together, or 10.
     :param lease: seconds for which jobs are claimed and extended; when this process is killed, its jobs wait that long.
     :param mode: ``at_least_once``; or ``at_most_once``: jobs are deleted when they are claimed, and one whose worker dies, or whose
@@ -61,13 +62,17 @@ class Worker:
         their slots. ``queue-db work`` then ends with status 75, for its supervisor to start it again; default: never; at most the
         number of slots.
     :param schedules: also enqueue the jobs of the database's schedules, of all queues. Each occurrence is enqueued once.
+    :param feeds: also run the messages of these shared cursors: slots by ``feed:cursor``, such as ``{"orders:mailers": 4}``. Each
+        slot is a thread that claims a span and calls the handlers of its messages, in their order; a message that fails becomes a
+        job of the queue with the cursor's name. A handler gets the message as a job.
+    :param span: most messages that a slot claims at once.
     :raises ArgumentError: a value is outside its allowed range.
     """
 
     def __init__(
         self,
         db: QueueDB,
-        queues: str | Sequence[str] | Mapping[str, int],
+        queues: str | Sequence[str] | Mapping[str, int] | None = None,
         *,
         concurrency: int | None = None,
         lease: float = 60.0,
@@ -83,6 +88,8 @@ class Worker:
         keep: float | None = None,
         dead_for: float | None = None,
         dead_at_most: int | None = None,
+        feeds: Mapping[str, int] | None = None,
+        span: int = 100,
     ) -> None:
         _check_database(db)
         self.db = db
@@ -102,6 +109,8 @@ class Worker:
             keep=keep,
             dead_for=dead_for,
             dead_at_most=dead_at_most,
+            feeds=feeds or {},
+            span=span,
         )
         self._check_queues(self.options)
         self.handlers = Handlers()
@@ -302,8 +311,8 @@ class Worker:
 
     @property
     def names(self) -> str:
-        """Its queues, as text."""
-        return ", ".join(map(repr, self.shares.queues))
+        """Its queues and shared cursors, as text."""
+        return ", ".join(map(repr, [*self.shares.queues, *self.options.feeds]))
 
 
 def _check_database(db: object) -> None:

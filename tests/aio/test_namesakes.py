@@ -73,6 +73,8 @@ WITHOUT = {
     "Feed.message": "for the package's own use",
     "Feed.rank_once": "for the package's own use",
     "SharedCursor.job": "for the package's own use",
+    "SharedCursor.feed_id": "for the package's own use",
+    "Span.extend_unlocked": "for the worker, which is synchronous",
     "Span.settle": "for the package's own use",
     "Cursor.pages": "for the package's own use",
     "Cursor.transfer": "for the package's own use",

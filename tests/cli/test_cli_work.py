@@ -72,6 +72,21 @@ def test_a_python_function(ask, queue, handlers, attribute):
 
 
 @SQLITE
+def test_messages_of_a_feed(ask, queue, handlers, db, name):
+    db.feed(name).publish_many([("n", "good"), ("n", "bad"), ("n", "good")])
+    slots = f"{name}:{name}=2"
+    answer = ask("work", name, "--feed", slots, "--span", 2, "--handler", f"{handlers}:work", "--until-empty", "--json")
+    assert {key: number for key, number in answer.record.items() if number} == {
+        "queues": [name],
+        "feeds": {f"{name}:{name}": 2},
+        "completed": 2,
+        "failed": 1,
+    }
+    assert db.feed(name).cursors()[0].behind == 0
+    assert queue.stats().scheduled == 1
+
+
+@SQLITE
 def test_the_log_as_json(ask, queue, handlers, monkeypatch):
     job_id = queue.enqueue("n", "bad")
     monkeypatch.setenv("QUEUE_DB_LOG_FORMAT", "json")
@@ -168,6 +183,8 @@ def test_verbose_logs_every_job(ask, queue):
         (("--exec", "true", "--timeout", "0"), "timeout=0"),
         (("--exec", "true", "--lease", "0"), "lease=0"),
         (("--exec", "true", "--concurrency", "0"), "--concurrency"),
+        (("--exec", "true", "--feed", "orders:mailers"), "must be FEED:CURSOR=N"),
+        (("--exec", "true", "--feed", "orders=2"), "must be feed:cursor"),
     ],
 )
 def test_work_refuses(ask, name, handlers, arguments, part):

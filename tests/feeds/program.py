@@ -1,9 +1,10 @@
 """A process of the kill tests; it prints a line for each step.
 
-``python -m tests.feeds.program publish|consume|share URL FEED NAME``
+``python -m tests.feeds.program publish|consume|share|work URL FEED NAME``
 
 publish: publishes ``NAME-0``, ``NAME-1`` … without end, alternately by itself and within a transaction of its own.
 share: claims spans of the shared cursor ``consumers`` and copies each message likewise, in the transaction that completes it.
+work: a worker with two slots for this cursor; it copies each message in the transaction that completes it.
 consume: reads along with the cursor ``NAME`` and copies each message to ``FEED-copy``, in the transaction that acknowledges it.
 """
 
@@ -12,7 +13,8 @@ from __future__ import annotations
 import sys
 from itertools import count
 
-from queue_db import QueueDB
+from queue_db import LeasedJob, QueueDB
+from queue_db.worker import Worker
 
 
 def publish(db: QueueDB, name: str, who: str) -> None:
@@ -49,7 +51,19 @@ def share(db: QueueDB, name: str, who: str) -> None:
             print(message.payload, flush=True)
 
 
+def work(db: QueueDB, name: str, who: str) -> None:
+    copy, worker = db.feed(f"{name}-copy"), Worker(db, feeds={f"{name}:consumers": 2}, span=5, lease=0.5)
+
+    @worker.handles("n")
+    def handle(job: LeasedJob) -> None:
+        with job.transaction() as connection:
+            copy.publish("n", job.payload, using=connection)
+        print(job.payload, flush=True)
+
+    worker.run()
+
+
 if __name__ == "__main__":
     work, url, feed, who = sys.argv[1:]
     with QueueDB(url) as opened:
-        {"publish": publish, "consume": consume, "share": share}[work](opened, feed, who)
+        {"publish": publish, "consume": consume, "share": share, "work": work}[work](opened, feed, who)

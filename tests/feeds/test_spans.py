@@ -133,14 +133,15 @@ def test_a_completion_after_the_take_over_loses(open_db: OpenDB, make_feed: Make
     assert verdicts == [Verdict.LOST]
 
 
-def test_killed_consumers_lose_nothing_and_repeat_nothing(url: str, name: str, open_db: OpenDB) -> None:
+@pytest.mark.parametrize("program", ["share", "work"])
+def test_killed_consumers_lose_nothing_and_repeat_nothing(url: str, name: str, open_db: OpenDB, program: str) -> None:
     db, rng = open_db(), random.Random(name)
     feed = db.feed(name)
     feed.publish_many([("n", f"{number}") for number in range(60)])
     feed.shared("consumers", max_attempts=1000)
 
     def consumers(who: int) -> list[str]:
-        return [step for _ in range(3) for step in live_and_die("share", url, name, f"{who}", rng.randint(1, 6))]
+        return [step for _ in range(3) for step in live_and_die(program, url, name, f"{who}", rng.randint(1, 6))]
 
     with ThreadPoolExecutor(2) as pool:
         reported = [step for each in [pool.submit(consumers, who) for who in range(2)] for step in each.result()]

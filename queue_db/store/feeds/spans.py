@@ -34,6 +34,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
+from queue_db.model import Capability
 from queue_db.store.base import Store, next_attempt
 from queue_db.store.feeds.message_jobs import MessageJob, add
 from queue_db.store.schema.feeds import FeedTables
@@ -275,6 +276,21 @@ def extend(connection: Connection, store: Store, span: int, version: int, lease:
     statement = _extend(store.tables.feeds.spans, store.clock is not None)
     values = {"span": span, "held": version, "lease": lease, **store.time()}
     return bool(store.dialect.execute(connection, statement, values))
+
+
+def extend_unlocked(connection: Connection, store: Store, span: int, version: int, lease: int) -> bool | None:
+    """:func:`extend` without a wait for a transaction that has locked the span's row; None: one has.
+
+    Without SKIP LOCKED it waits.
+    """
+    if Capability.SKIP_LOCKED not in store.capabilities:
+        return extend(connection, store, span, version, lease)
+    spans = store.tables.feeds.spans
+    store.dialect.begin(connection)
+    mine = select(spans.c.id).where(spans.c.id == span, spans.c.version == version)
+    if connection.execute(store.dialect.lock_rows(mine, skip=True)).first() is not None:
+        return extend(connection, store, span, version, lease)
+    return None if connection.execute(mine).first() is not None else False
 
 
 def release(connection: Connection, store: Store, span: int, version: int) -> bool:

@@ -1,0 +1,137 @@
+"""Messages of a feed as jobs: what handlers get of a span, and what becomes of each message by its outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from queue_db import arguments
+from queue_db.db import QueueDB
+from queue_db.feeds import Message, Span
+from queue_db.feeds.shared import Failure
+from queue_db.leased_job import LeasedJob
+from queue_db.model import ClaimedRow, ProgressReport, Verdict, to_micros
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
+from queue_db.verbs.settle import backoff_of
+from queue_db.worker import settling
+from queue_db.worker.settling import Done
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+
+class MessageSource:
+    """Settles the messages of a span one by one, for the verbs of the jobs that handlers get.
+
+    :param name: feed and cursor, as the jobs show it.
+    """
+
+    def __init__(self, span: Span, name: str, db: QueueDB) -> None:
+        self.name = name
+        self.db = db
+        self.span = span
+        self.core = db.core
+        #: Whether a handler has settled a message itself: perhaps in a transaction that was rolled back.
+        self.used = False
+        self._messages = {message.seq: message for message in span.messages}
+
+    def __repr__(self) -> str:
+        return repr(self.span)
+
+    def job(self, message: Message, lease: float) -> LeasedJob:
+        """The message as a job. Its id is the message's number."""
+        published = to_micros(message.published_at)
+        row = ClaimedRow(
+            id=message.seq,
+            kind=message.kind,
+            payload=message.row.payload,
+            headers=message.row.headers,
+            priority=0,
+            available_at=round((time.time() + lease) * 1_000_000),
+            due_at=published,
+            version=self.span.version,
+            attempts=self.span.attempts,
+            max_attempts=DEFAULT_MAX_ATTEMPTS,
+            unique_key=None,
+            created_at=published,
+            last_error=None,
+            group_key=message.key,
+            callback_id=None,
+        )
+        return LeasedJob(row, self, self.core.codec, self.span.fence)
+
+    def failure(self, done: Done) -> tuple[str, Failure | None]:
+        """The verb for this outcome, and the job that the message becomes by it; None: it is done."""
+        one, verb, detail = settling.name_of_verb(done)
+        job, message = one.job, self._messages[one.job.id]
+        most = job.max_attempts
+        match verb:
+            case "snooze":
+                return verb, Failure(message, None, arguments.seconds("seconds", detail), max_attempts=most)
+            case "defer":
+                return verb, Failure(message, None, max_attempts=most)
+            case "bury":
+                return verb, Failure(message, settling.reason_of(one.outcome), attempted=True, dead=True, max_attempts=most)
+            case "fail":
+                wait = settling.retry_in(one)
+                after = backoff_of(self.core, 1, job) if wait is None else arguments.seconds("retry_in", wait)
+                error = settling.reason_of(one.outcome)
+                return verb, Failure(message, error, after, attempted=True, dead=most <= 1, max_attempts=most)
+        return verb, None
+
+    # --- verbs of the jobs --------------------------------------------------------------------------------------------
+
+    def complete_many(self, jobs: Sequence[LeasedJob], *, using: Connection | Session | None = None) -> list[Verdict]:
+        """They are done."""
+        return [self._settle(job, "complete", using=using) for job in jobs]
+
+    def cancel_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
+        """They are done."""
+        return [self._settle(job, "cancel") for job in jobs]
+
+    def fail_many(self, jobs: Sequence[LeasedJob], error: BaseException | str, *, retry_in: float | None = None) -> list[Verdict]:
+        """They become jobs, with one attempt behind them."""
+        verdicts = []
+        for job in jobs:
+            wait = backoff_of(self.core, 1, job) if retry_in is None else arguments.seconds("retry_in", retry_in)
+            verdicts.append(self._settle(job, "fail", Failure(self._messages[job.id], error, wait, attempted=True)))
+        return verdicts
+
+    def snooze_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
+        """They become jobs that are due later."""
+        after = arguments.seconds("seconds", seconds)
+        return [self._settle(job, "snooze", Failure(self._messages[job.id], None, after)) for job in jobs]
+
+    def release_many(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
+        """They become jobs that are due now."""
+        return [self._settle(job, "release", Failure(self._messages[job.id], None)) for job in jobs]
+
+    def bury_many(self, jobs: Sequence[LeasedJob], error: BaseException | str) -> list[Verdict]:
+        """They become dead jobs."""
+        return [self._settle(job, "bury", Failure(self._messages[job.id], error, attempted=True, dead=True)) for job in jobs]
+
+    def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
+        """Extend the lease of the span."""
+        return [self.span.extend(seconds) for _ in jobs]
+
+    def progress_of(self, job: LeasedJob, report: ProgressReport) -> Verdict:
+        """Messages have no place for progress: it is not kept."""
+        return Verdict.LOST if job.settled else Verdict.APPLIED
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction for a handler's own SQL."""
+        with self.core.database.begin("transaction") as connection:
+            yield connection
+
+    def _settle(self, job: LeasedJob, verb: str, failure: Failure | None = None, *, using: Any = None) -> Verdict:
+        self.used = True
+        with job.lock:
+            verdict = self.span.settle([job.id] if failure is None else [], [] if failure is None else [failure], using=using)
+            if verdict:
+                job.settled, job.settled_by = True, verb
+        return verdict
