@@ -15,12 +15,12 @@ from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Dead
+from queue_db.pauses import Idle, Pause
 from queue_db.verbs.settle import error_text
 from queue_db.worker.execution import Execution, log_failure
 from queue_db.worker.handlers import Handling, timeout_error
 from queue_db.worker.messages import MessageSource
 from queue_db.worker.outages import Activity
-from queue_db.worker.pauses import Idle, Pause
 from queue_db.worker.results import Results
 from queue_db.worker.settling import Done, LeaseLost, Unknown
 
