@@ -49,11 +49,11 @@ def test_numbers_from_a_sequence_miss_it(naive: str, make_feed: Make, open_db: O
     assert pages == [["quick"], []], "the check does not notice a message that is missed"
 
 
-def make_naive(db: QueueDB, name: str) -> None:
-    """Give a feed the ordering of the control, and positions that are never ahead of it."""
+def make_naive(db: QueueDB, name: str, ordering: str = "naive") -> None:
+    """Give a feed the ordering of a control, and positions that are never ahead of it."""
     feeds = db.store.tables.feeds.feeds
     with db.database.begin() as connection:
-        connection.execute(feeds.update().where(feeds.c.name == name).values(ordering="naive", next_seq=2**40))
+        connection.execute(feeds.update().where(feeds.c.name == name).values(ordering=ordering, next_seq=2**62))
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

@@ -15,6 +15,9 @@ from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, settle, streams
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
+from queue_db.store.feeds import messages, ranking
+from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.schema import BLOCKED
 from queue_db.strategies.locking import Pessimistic
@@ -710,4 +713,23 @@ def _streams() -> list[Scenario]:
     ]
 
 
-SCENARIOS: tuple[Scenario, ...] = (*_enqueues(), *_claims(), *_settles(), *_pops(), *_streams())
+def _feeds() -> list[Scenario]:
+    feed = FeedRow(1, "orders", "ranked", 1, 1, 1, "token", None, None, 0, 0)
+    new = [NewMessage("paid", "null", None, None, None)]
+    two: Mapping[str, Any] = {"next_seq": 10, "first_seq": 1, "keep_rows": 3, "keep_unread": 2}
+    return [
+        Scenario("publish_counter", 'Feed.publish, ordering="counter"', lambda c, s: messages.append(c, s, 1, new), begins=True),
+        Scenario(
+            "publish_counter_keep_rows",
+            'Feed.publish, ordering="counter", more messages than keep_rows, and a cursor',
+            lambda c, s: messages.append(c, s, 1, new),
+            begins=True,
+            answers=two,
+        ),
+        Scenario("publish_ranked", 'Feed.publish, ordering="ranked"', lambda c, s: ranking.append(c, s, feed, new), begins=True),
+        Scenario("rank", "a publisher, a reader or a worker numbers the messages of an inbox", lambda c, s: ranking.rank(c, s, 1)),
+        Scenario("read_feed", "Feed.read", lambda c, s: messages.read(c, s, 1, 0, 100), rows=2),
+    ]
+
+
+SCENARIOS: tuple[Scenario, ...] = (*_enqueues(), *_claims(), *_settles(), *_pops(), *_streams(), *_feeds())

@@ -1,0 +1,5 @@
+-- rank_delete_inbox: a publisher, a reader or a worker numbers the messages of an inbox
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.feeds.ranking.rank
+DELETE FROM jobs_inbox
+WHERE jobs_inbox.id IN (:id_1);

@@ -1,0 +1,6 @@
+-- rank_update_feeds: a publisher, a reader or a worker numbers the messages of an inbox
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.feeds.ranking.rank
+UPDATE jobs_feeds
+SET next_seq = :next_seq
+WHERE jobs_feeds.id = :id_1;
