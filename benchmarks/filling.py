@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import text
+from sqlalchemy import Table, text
 
 from queue_db import QueueDB
 from queue_db.compare.engines import autocommitting
@@ -48,12 +48,16 @@ def fill(db: QueueDB, queue: str, count: int, *, due_ago: int, say: Callable[[st
             say(f"    {start:,} jobs inserted")
 
 
-def tidy(db: QueueDB) -> None:
-    """Run the maintenance (vacuum, statistics) that the server would otherwise run during the measurement."""
+def tidy(db: QueueDB, table: Table | None = None) -> None:
+    """Run the maintenance (vacuum, statistics) of a table that the server would otherwise run during the measurement.
+
+    :param table: default: the jobs.
+    """
+    table = db.store.tables.jobs if table is None else table
     if db.database.engine.dialect.name == "postgresql":
         with autocommitting(db.database.engine.url.render_as_string(hide_password=False)) as engine, engine.connect() as connection:
-            connection.exec_driver_sql(f"VACUUM (ANALYZE) {db.store.tables.jobs}")
+            connection.exec_driver_sql(f"VACUUM (ANALYZE) {table}")
         return
     with db.database.engine.connect() as connection:
-        db.database.dialect.analyze(connection, db.store.tables.jobs)
+        db.database.dialect.analyze(connection, table)
         connection.commit()

@@ -408,6 +408,68 @@ def _read(setting: Setting, jobs: int) -> Spent:
     return spent()
 
 
+def feed(setting: Setting) -> Iterator[Chart]:
+    """Measure reading a feed into Parquet: by the source, in batch and as a stream, and by JDBC."""
+    tables, messages = setting.tables, setting.jobs
+    batch, rival = "spark.read of a feed", "spark.read.jdbc of its messages, 8 partitions"
+    rows = [
+        Row(batch, partial(_read_feed, setting), ours=True),
+        Row("stream of a feed, 5 batches", lambda count: _stream_feed(setting, -(-count // 5)), ours=True),
+    ]
+    if tables.family != "sqlite":
+        rows.append(Row(rival, partial(_read_messages, setting)))
+    chart = Chart("feed", f"{messages:,} messages of {SIZE} bytes into Parquet", rows, "messages/s")
+    chart.rivals = tuple(row.name for row in rows if not row.ours)
+    tables.fill_feed(messages)
+    # A read takes nothing away: all turns read the same rows, and the first turn of each is to warm up.
+    for row in rows:
+        setting.once(row, messages, lambda row: None, partial(_files, setting, column="seq"))
+        row.runs.clear()
+    setting.turns(chart, messages, lambda row: None, partial(_files, setting, column="seq"))
+    if tables.family != "sqlite":
+        chart.bar("reading a feed, against JDBC's read of the same rows", batch, rival, 0.6)
+    yield chart
+
+
+def _feed_options(setting: Setting, **more: str) -> dict[str, str]:
+    options = setting.options(feed=QUEUE, **more)
+    return {name: value for name, value in options.items() if name != "queue"}
+
+
+def _read_feed(setting: Setting, messages: int) -> Spent:
+    out = new_folder(setting.folder, "out")
+    with measured() as spent:
+        setting.spark.read.format("queue_db").options(**_feed_options(setting)).load().write.mode("overwrite").parquet(str(out))
+    return spent()
+
+
+def _stream_feed(setting: Setting, most: int) -> Spent:
+    out, checkpoint = new_folder(setting.folder, "out"), new_folder(setting.folder, "checkpoint")
+    options = _feed_options(setting, maxMessagesPerTrigger=str(most))
+    with measured() as spent:
+        source = setting.spark.readStream.format("queue_db").options(**options).load()
+        sink = source.writeStream.format("parquet").option("path", str(out)).option("checkpointLocation", str(checkpoint))
+        sink.trigger(availableNow=True).start().awaitTermination()
+    return spent()
+
+
+def _read_messages(setting: Setting, messages: int) -> Spent:
+    out = new_folder(setting.folder, "out")
+    url, ways = setting.jdbc()
+    properties = {**ways[_JDBC], "fetchsize": "10000"}
+    with measured() as spent:
+        setting.spark.read.jdbc(
+            url,
+            setting.tables.messages,
+            column="seq",
+            lowerBound=1,
+            upperBound=messages + 1,
+            numPartitions=8,
+            properties=properties,
+        ).write.mode("overwrite").parquet(str(out))
+    return spent()
+
+
 def _read_jdbc(setting: Setting, jobs: int) -> Spent:
     out = new_folder(setting.folder, "out")
     url, ways = setting.jdbc()
@@ -421,17 +483,17 @@ def _read_jdbc(setting: Setting, jobs: int) -> Spent:
     return spent()
 
 
-def _files(setting: Setting, row: Row, jobs: int) -> tuple[int, int]:
-    """Return the numbers of lost and of duplicate jobs by the ids in the files; jobs that a stream has left count as lost."""
+def _files(setting: Setting, row: Row, jobs: int, column: str = "id") -> tuple[int, int]:
+    """Return the numbers of lost and of duplicate rows by a column of the files; jobs that a stream has left count as lost."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     files = [file for file in (setting.folder / "out").glob("*.parquet") if not file.name.startswith((".", "_"))]
-    tables = [pq.ParquetFile(file).read(columns=["id"]) for file in files]
-    ids = pa.concat_tables(tables)["id"] if tables else pa.chunked_array([], pa.int64())
+    tables = [pq.ParquetFile(file).read(columns=[column]) for file in files]
+    ids = pa.concat_tables(tables)[column] if tables else pa.chunked_array([], pa.int64())
     lost, twice = _missing(jobs, len(ids), pc.count_distinct(ids).as_py())
-    return lost + (setting.tables.rest() if "read" not in row.name else 0), twice
+    return lost + (setting.tables.rest() if column == "id" and "read" not in row.name else 0), twice
 
 
 def depth(setting: Setting) -> Iterator[Chart]:
@@ -666,6 +728,7 @@ SECTIONS = (
         "enqueue", "PostgreSQL: exactly once ≥ 0.65 × COPY, ≥ 1.2 × JDBC; MariaDB: ≥ 2.5 × JDBC; at least once: tuned JDBC", enqueue
     ),
     Section("stream", "into Parquet, completed: ≥ 0.18 × JDBC's read on PostgreSQL, ≥ 0.06 × on MariaDB", stream),
+    Section("feed", "a feed into Parquet: ≥ 0.6 × JDBC's read of the same messages", feed),
     Section("depth", "a micro-batch with 100 times the backlog: ≤ 1.2 × the time", depth),
     Section("drain", "PostgreSQL: 2 tasks ≥ 1 × one Python process, 8 tasks ≥ 1.25 ×", drain),
     Section("small", f"{SMALL:,} rows: ≤ 1.3 × the time of JDBC", small),

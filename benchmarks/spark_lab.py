@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from sqlalchemy import text
+from sqlalchemy import text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from benchmarks.figures import Side
@@ -346,21 +346,45 @@ class Tables:
         with engine.connect() as connection:
             first = connection.execute(text(f"SELECT {now_us().compile(dialect=engine.dialect)}")).scalar_one() - 3_600_000_000
             connection.commit()
-        for start in range(0, jobs, CHUNK):
-            made = numbers(engine.dialect.name, min(CHUNK, jobs - start))
+        self._generate(jobs, f"{self.jobs} (queue, payload, available_at)", f"'{QUEUE}', {{value}}, {first} + {{number}}")
+        self.settle()
+
+    def fill_feed(self, messages: int) -> None:
+        """Insert messages with the same payloads into an empty feed."""
+        self.empty()
+        self.db.feeds.delete(QUEUE)
+        self.db.feeds.set(QUEUE, ordering="counter", keep_for=0)
+        tables = self.db.store.tables.feeds
+        ((feed,),) = self.ask(f"SELECT id FROM {tables.feeds.fullname} WHERE name = '{QUEUE}'")  # noqa: S608
+        self._generate(messages, f"{self.messages} (feed, seq, kind, payload)", f"{feed}, {{number}} + 1, 'default', {{value}}")
+        with self.db.database.engine.begin() as connection:
+            connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=messages + 1))
+        tidy(self.db, tables.messages)
+        self.settle()
+
+    @property
+    def messages(self) -> str:
+        """Name of the table of messages in SQL."""
+        return self.db.store.tables.feeds.messages.fullname
+
+    def _generate(self, rows: int, into: str, values: str) -> None:
+        """Let the server insert rows.
+
+        :param values: SQL with ``{number}`` from 0, and ``{value}``, its payload.
+        """
+        engine = self.db.database.engine
+        for start in range(0, rows, CHUNK):
+            made = numbers(engine.dialect.name, min(CHUNK, rows - start))
             number = f"(n + {start})"
             if self.family == "sqlite":
                 pad = "'{\"n\":' || " + number + f' || \',"text":"{"x" * SIZE}\''
                 value = f"substr({pad}, 1, {SIZE - 2}) || '\"}}'"
             else:
                 value = f"""concat(rpad(concat('{{"n":', {number}, ',"text":"'), {SIZE - 2}, 'x'), '"}}')"""
-            statement = (
-                f"INSERT INTO {self.jobs} (queue, payload, available_at) "  # noqa: S608 - names and numbers of our own
-                f"SELECT '{QUEUE}', {value}, {first} + {number} FROM ({made}) made"
-            )
+            selected = values.format(number=number, value=value)
+            statement = f"INSERT INTO {into} SELECT {selected} FROM ({made}) made"  # noqa: S608 - names and numbers of our own
             with engine.begin() as connection:
                 connection.exec_driver_sql(statement.replace("%", "%%"))
-        self.settle()
 
     def count(self, distinct: bool = True) -> tuple[int, int]:
         """Return the number of jobs in the table and of different payloads."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -85,18 +86,21 @@ class FeedRead:
         return Position(row.token, row.epoch, row.first_seq - 1 if self.starting == "earliest" else row.next_seq - 1)
 
     def check(self, position: Position, row: FeedRow) -> None:
-        """Refuse a position of another feed, database or epoch. A trimmed one is :meth:`parts`' business.
+        """Refuse a position of another feed, database or epoch. :meth:`parts` decides about a trimmed one.
 
         :raises PositionError: it is one.
         """
-        try:
+        with suppress(TrimmedError):
             check(position, row)
-        except TrimmedError:
-            pass
+
+    def check_offset(self, position: Position, row: FeedRow) -> None:
+        """:meth:`check` for a position of a checkpoint."""
+        try:
+            self.check(position, row)
         except PositionError as error:
             raise PositionError(
-                f"{error}. A query needs a new checkpoint for that; what it has written stays, and startingPosition says where it "
-                "goes on"
+                f"{error}. The query needs a new checkpoint for that: what it has written stays, and startingPosition says where "
+                "it goes on"
             ) from None
 
     def parts(self, row: FeedRow, start: Position, end: Position) -> list[InputPartition]:

@@ -90,7 +90,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @masks_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         row, begin = self._read.ranked(self._db()), _from_spark(start)
-        self._read.check(begin, row)
+        self._read.check_offset(begin, row)
         # Spark has noted that all up to here is written.
         self._follow(row, begin)
         last = row.next_seq - 1
@@ -123,7 +123,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         row = self._read.row(self._db())
         first, last = _from_spark(start), _from_spark(end)
         for position in (first, last):
-            self._read.check(position, row)
+            self._read.check_offset(position, row)
         self._follow(row, first)
         return self._read.parts(row, first, last)
 

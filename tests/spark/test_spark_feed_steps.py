@@ -21,6 +21,7 @@ from queue_db.spark.masked_errors import SparkTaskError
 from queue_db.spark.rows import MESSAGES
 from queue_db.spark.source import QueueDataSource
 from queue_db.spark.writer import Staged
+from queue_db.store.feeds import ranges, rows
 
 Make = Callable[..., Any]
 
@@ -344,13 +345,29 @@ class TestTrimmed:
         start = reader.initialOffset()
         (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
         found = []
-        for rows in reader.read(part):
-            found += numbers(rows.to_pylist())
+        for read in reader.read(part):
+            found += numbers(read.to_pylist())
             if found[-1] == 8:
                 trim(left)
         assert found == [1, 2, 3, 4, 5, 6, 7, 8, *range(9 if left == 6 else 12, 13)]
         assert ("messages 9 to 11 of feed" in caplog.text) is (left == 1)
         assert ("were trimmed" in caplog.text) is (left == 1)
+
+    def test_right_after_they_were_read(self, stream: Make, publish: Make, trim: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Between the statement that reads messages and the one that reads the feed's row."""
+        publish(10)
+        reader = stream()
+        start = reader.initialOffset()
+        (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+        by_id, trims = rows.by_id, [4]
+
+        def late(*arguments: Any) -> Any:
+            if trims:
+                trim(trims.pop())
+            return by_id(*arguments)
+
+        monkeypatch.setattr(ranges.rows, "by_id", late)
+        assert numbers([row for batch in reader.read(part) for row in batch.to_pylist()]) == list(range(1, 11))
 
 
 class TestCursor:
