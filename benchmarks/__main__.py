@@ -42,6 +42,7 @@ examples:
   python -m benchmarks --only sqlite,enqueue --scale 0.1
   python -m benchmarks spark --help       the Spark data source
   python -m benchmarks worker --help      a worker process
+  python -m benchmarks spans --help       consumers of a shared cursor
 """
 
 
@@ -56,6 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks import worker
 
         return worker.main(given[1:])
+    if given[:1] == ["spans"]:
+        from benchmarks import spans
+
+        return spans.main(given[1:])
     asked = _parse(given)
     exit_on_sigterm()
     pools = Pools()

@@ -15,7 +15,7 @@ from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, settle, streams
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
-from queue_db.store.feeds import messages, ranking
+from queue_db.store.feeds import messages, ranking, spans
 from queue_db.store.feeds.messages import NewMessage
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.lease import CandidateWindow, Lock, Order
@@ -732,4 +732,48 @@ def _feeds() -> list[Scenario]:
     ]
 
 
-SCENARIOS: tuple[Scenario, ...] = (*_enqueues(), *_claims(), *_settles(), *_pops(), *_streams(), *_feeds())
+def _spans() -> list[Scenario]:
+    expired = spans.SpanRow(id=1, low=1, high=100, version=3, attempts=1, done=None)
+    look = spans.Look(next_seq=1001, first_seq=1, epoch=1, handed=0, expired=None)
+    lease = 60_000_000
+    return [
+        Scenario(
+            "span_look",
+            "SharedCursor.claim: the feed, the cursor, and a span whose lease has ended",
+            lambda connection, store: spans.look(connection, store, 7, "mailers"),
+        ),
+        Scenario(
+            "span_claim",
+            "SharedCursor.claim: the next messages",
+            lambda connection, store: spans.hand_out(
+                connection, store, 7, "mailers", look, count=100, worker="worker-1", lease=lease
+            ),
+            answers={"handed": 0},
+            roles={"SELECT UPDATE INSERT": ("_lock", "_move", "_insert")},
+        ),
+        Scenario(
+            "span_take_over",
+            "SharedCursor.claim: a span whose lease has ended",
+            lambda connection, store: spans.take_over(connection, store, expired, "worker-1", lease),
+        ),
+        Scenario(
+            "span_complete",
+            "Span.complete: all messages that are left",
+            lambda connection, store: spans.complete(connection, store, 1, 3),
+        ),
+        Scenario(
+            "span_complete_some",
+            "Span.complete: one message of several",
+            lambda connection, store: spans.settle(connection, store, 1, 3, [5]),
+            answers={"low": 1, "high": 100, "done": None},
+            roles={"SELECT UPDATE": ("_lock", "_change")},
+        ),
+        Scenario(
+            "span_extend",
+            "Span.extend",
+            lambda connection, store: spans.extend(connection, store, 1, 3, lease),
+        ),
+    ]
+
+
+SCENARIOS: tuple[Scenario, ...] = (*_enqueues(), *_claims(), *_settles(), *_pops(), *_streams(), *_feeds(), *_spans())

@@ -1,0 +1,12 @@
+-- span_take_over: SharedCursor.claim: a span whose lease has ended
+-- Transaction: none has begun, the statement commits by itself
+-- Sent by: store.feeds.spans.take_over
+-- Prepared once for each connection.
+UPDATE jobs_spans
+SET version = (jobs_spans.version + 1),
+    attempts = CASE WHEN (jobs_spans.attempts < 2147483647) THEN jobs_spans.attempts + 1 ELSE 2147483647 END,
+    worker = :holder::VARCHAR,
+    until = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT)
+WHERE jobs_spans.id = :span::BIGINT
+  AND jobs_spans.version = :held::BIGINT
+  AND jobs_spans.until <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT);
