@@ -16,6 +16,7 @@ from queue_db.errors import (
     PermanentStorageError,
     PositionError,
     QueueDBError,
+    RouteError,
     SchemaOutOfDateError,
     StagingError,
     StorageError,
@@ -45,6 +46,7 @@ from queue_db.model import (
 )
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
+from queue_db.routes import Topic
 from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, Strategy
 
 __version__ = "0.1.0"
@@ -86,6 +88,7 @@ __all__ = [
     "QueueDBError",
     "QueueStats",
     "Retry",
+    "RouteError",
     "SchemaOutOfDateError",
     "SharedCursor",
     "SkipLocked",
@@ -97,6 +100,7 @@ __all__ = [
     "Strategy",
     "StreamError",
     "StreamFencedError",
+    "Topic",
     "TransientStorageError",
     "TrimmedError",
     "UnknownKindError",

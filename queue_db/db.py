@@ -21,9 +21,11 @@ from queue_db.feeds import Feed, Feeds
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
+from queue_db.routes import Routes, Topic
+from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
 from queue_db.store import Store, callbacks, controls, history, insights, settle, sweep, windows, worker_registry
-from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH, tables
+from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
 from queue_db.verbs import next_due
@@ -118,6 +120,8 @@ class QueueDB:
         self.schedules = Schedules(self.core)
         self._feeds: dict[str, Feed] = {}
         self.feeds = Feeds(self.core, self._feeds)
+        self._router = Router(self.core, self.feed)
+        self.routes = Routes(self.core, self._router)
         self._queues: dict[str, Queue] = {}
         self._swept_everywhere = False
 
@@ -216,6 +220,11 @@ class QueueDB:
         if feed is None:
             feed = self._feeds.setdefault(name, Feed(self.core, name))
         return feed
+
+    def topic(self, name: str) -> Topic:
+        """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
+        arguments.name("topic", name, TOPIC_LENGTH)
+        return Topic(self._router, name)
 
     def queues(self) -> list[str]:
         """Names of the queues that have live or dead jobs."""

@@ -156,6 +156,10 @@ class CursorHeldError(FeedError):
     """Another process holds the cursor."""
 
 
+class RouteError(QueueDBError):
+    """There is no such route or definition."""
+
+
 class StorageError(QueueDBError):
     """The database refused a statement; ``__cause__`` is SQLAlchemy's exception."""
 

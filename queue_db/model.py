@@ -274,6 +274,7 @@ class Counters:
     serialization_failures: int = 0
     lock_timeouts: int = 0
     other_errors: int = 0
+    loops: int = 0  #: routes that were cut because they lead back to where a message has been, or beyond the limit of forwards
 
     @property
     def miss_ratio(self) -> float:

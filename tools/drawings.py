@@ -133,6 +133,40 @@ def spans() -> Drawing:
         x = left + number * cell - 3
         drawing.arrow((x, 250), (x, top + 44))
         drawing.box(x - (120 if number == 3 else 20), 250, 240 if number == 3 else 150, title, lines, RED)
+
+
+def route() -> Drawing:
+    """A publish: topic, patterns, routes with their definitions, and what these do."""
+    drawing = Drawing("routes.svg", "A topic, patterns, routes, definitions and what they do", 940, 360)
+    drawing.box(20, 60, 170, "publish", ["to topic sensor.7"], BLUE)
+    drawing.text(228, 32, "jobs_subscriptions", size=12, ink=FAINT)
+    drawing.text(452, 32, "jobs_routes", size=12, ink=FAINT)
+    drawing.text(610, 32, "jobs_definitions", size=12, ink=FAINT)
+    lines = [
+        ("glob  sensor.*", "archive", "feed readings", "messages for any number of readers", GREEN),
+        ("exact  sensor.7", "check", "enqueue alarms", "a job", GREEN),
+        ("amqp  sensor.#", "to-all", "forward everything", "the topic everything is matched next", YELLOW),
+        ("exact  everything", "audit", "feed audit", "reached by one forward", GREEN),
+        ("glob  every*", "again", "forward sensor.7", "a loop: cut, logged and counted", RED),
+    ]
+    for number, (pattern, name, definition, effect, fill) in enumerate(lines):
+        y = 44 + number * 60
+        drawing.rect(228, y, 180, 36, GREY)
+        drawing.code(240, y + 23, pattern)
+        drawing.rect(450, y, 110, 36, BLUE)
+        drawing.text(505, y + 23, name, anchor="middle", bold=True)
+        drawing.rect(606, y, 160, 36, fill)
+        drawing.code(618, y + 23, definition)
+        drawing.text(606, y + 50, effect, size=12, ink=FAINT)
+        drawing.arrow((408, y + 18), (448, y + 18))
+        drawing.arrow((560, y + 18), (604, y + 18))
+        if number < 3:
+            drawing.arrow((190, 82), (226, y + 18))
+    drawing.arrow((766, 182), (910, 182), (910, 350), (110, 350), (110, 242), (226, 242))
+    drawing.arrow((110, 302), (226, 302))
+    drawing.text(122, 236, "everything", size=12, ink=FAINT)
+    drawing.text(20, 130, "one transaction, in which", size=12, ink=FAINT)
+    drawing.text(20, 148, "all routes act or none", size=12, ink=FAINT)
     return drawing
 
 
@@ -297,6 +331,12 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_cursors", "a reader's position", "cursor, ack, seek; claim of a span"),
         ("_spans", "a lease on some messages", "claim, complete, fail of a span"),
     ],
+    "Routes": [
+        ("_definitions", "what a route does", "routes.define, set"),
+        ("_routes", "a name for a definition", "routes.set, point, pause, remove"),
+        ("_subscriptions", "a pattern that leads to a route", "routes.subscribe, unsubscribe"),
+        ("_counts", "a part of a counter", "publish to a topic"),
+    ],
     "Migrations": [("_schema_version", "the revision", "migrate")],
 }
 
@@ -305,8 +345,16 @@ def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
     drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1020)
-    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Migrations"], ["Workers", "Spark"]]
-    fills = {"Jobs": GREEN, "Workers": YELLOW, "Spark": BLUE, "Groups, batches, keys": RED, "Feeds": BLUE, "Migrations": GREY}
+    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Migrations"], ["Workers", "Spark", "Routes"]]
+    fills = {
+        "Jobs": GREEN,
+        "Workers": YELLOW,
+        "Spark": BLUE,
+        "Groups, batches, keys": RED,
+        "Feeds": BLUE,
+        "Routes": YELLOW,
+        "Migrations": GREY,
+    }
     for number, subjects in enumerate(columns):
         x, y = 20 + number * (width + gap), 16.0
         for subject in subjects:
@@ -327,7 +375,7 @@ def tables() -> Drawing:
 
 def drawings() -> dict[str, str]:
     """Return the SVG of each drawing by its file name."""
-    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables(), feed(), spans())}
+    return {drawing.name: drawing.svg() for drawing in (fence(), threads(), tables(), feed(), spans(), route())}
 
 
 def main() -> int:

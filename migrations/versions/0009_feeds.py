@@ -11,7 +11,10 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 additive = True
-loses = "the tables {jobs}_feeds, {jobs}_inbox, {jobs}_messages, {jobs}_cursors and {jobs}_spans, with what they hold"
+loses = (
+    "the tables {jobs}_feeds, {jobs}_inbox, {jobs}_messages, {jobs}_cursors, {jobs}_spans, {jobs}_definitions, "
+    "{jobs}_routes, {jobs}_subscriptions and {jobs}_counts, with what they hold"
+)
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 long_text = sa.Text().with_variant(LONGTEXT, "mysql", "mariadb")
@@ -128,9 +131,62 @@ def upgrade() -> None:
     # SELECT … FROM jobs_spans WHERE feed = ? AND cursor_name = ? AND until <= ? ORDER BY until LIMIT 1
     if lacks(f"{jobs}_spans", f"{jobs}_spans_cursor", schema):
         op.create_index(f"{jobs}_spans_cursor", f"{jobs}_spans", ["feed", "cursor_name", "until"], schema=schema)
+    upgrade_routes()
+
+
+def upgrade_routes() -> None:
+    jobs, schema = names()
+    made = {"schema": schema, "if_not_exists": True, **mysql}
+    op.create_table(
+        f"{jobs}_definitions",
+        sa.Column("id", big_id, primary_key=True, autoincrement=True),
+        sa.Column("sha", sa.String(64), nullable=False),
+        sa.Column("action", sa.String(10), nullable=False),
+        sa.Column("target", sa.String(250), nullable=False),
+        sa.Column("kind", sa.String(100)),
+        sa.Column("options", long_text),
+        sa.Column("created_at", sa.BigInteger, nullable=False, server_default=now_us()),
+        **made,
+    )
+    # SELECT … FROM jobs_definitions WHERE sha = ?
+    if lacks(f"{jobs}_definitions", f"{jobs}_definitions_sha", schema):
+        op.create_index(f"{jobs}_definitions_sha", f"{jobs}_definitions", ["sha"], unique=True, schema=schema)
+    op.create_table(
+        f"{jobs}_routes",
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("definition", sa.BigInteger, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False, server_default=sa.text("1")),
+        sa.Column("paused", sa.Integer, nullable=False, server_default=sa.text("0")),
+        sa.Column("changed_at", sa.BigInteger, nullable=False, server_default=now_us()),
+        **made,
+    )
+    op.create_table(
+        f"{jobs}_subscriptions",
+        sa.Column("id", big_id, primary_key=True, autoincrement=True),
+        sa.Column("form", sa.String(10), nullable=False),
+        sa.Column("pattern", sa.String(200), nullable=False),
+        sa.Column("topic", sa.String(250), nullable=False),
+        sa.Column("like_pattern", sa.String(400), nullable=False),
+        sa.Column("route", sa.String(100), nullable=False),
+        **made,
+    )
+    # INSERT of the same subscription; DELETE … WHERE form = ? AND pattern = ? AND route = ?
+    if lacks(f"{jobs}_subscriptions", f"{jobs}_subscriptions_pattern", schema):
+        columns = ["form", "pattern", "route"]
+        op.create_index(f"{jobs}_subscriptions_pattern", f"{jobs}_subscriptions", columns, unique=True, schema=schema)
+    # A publish: … WHERE topic IN (?, '')
+    if lacks(f"{jobs}_subscriptions", f"{jobs}_subscriptions_topic", schema):
+        op.create_index(f"{jobs}_subscriptions_topic", f"{jobs}_subscriptions", ["topic"], schema=schema)
+    op.create_table(
+        f"{jobs}_counts",
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("slot", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("messages", sa.BigInteger, nullable=False),
+        **made,
+    )
 
 
 def downgrade() -> None:
     jobs, schema = names()
-    for table in ("spans", "cursors", "messages", "inbox", "feeds"):
+    for table in ("counts", "subscriptions", "routes", "definitions", "spans", "cursors", "messages", "inbox", "feeds"):
         op.drop_table(f"{jobs}_{table}", schema=schema, if_exists=True)

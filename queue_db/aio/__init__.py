@@ -19,6 +19,7 @@ from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.feeds import AsyncCursor, AsyncFeed, AsyncFeeds, AsyncSharedCursor, AsyncSpan
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.queue import AsyncQueue, AsyncQueueDB
+from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
 
@@ -30,8 +31,10 @@ __all__ = [
     "AsyncLeasedJob",
     "AsyncQueue",
     "AsyncQueueDB",
+    "AsyncRoutes",
     "AsyncSchedules",
     "AsyncSharedCursor",
     "AsyncSpan",
     "AsyncStreams",
+    "AsyncTopic",
 ]

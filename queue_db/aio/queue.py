@@ -18,6 +18,7 @@ from queue_db.aio.database import AsyncDatabase
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
 from queue_db.aio.leased import AsyncLeasedJob, settled
+from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.running import joined, opened, run, within
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
@@ -174,6 +175,11 @@ class AsyncQueueDB:
         return AsyncFeeds(self._db.feeds)
 
     @property
+    def routes(self) -> AsyncRoutes:
+        """The routes of the database."""
+        return AsyncRoutes(self._db.routes)
+
+    @property
     def streams(self) -> AsyncStreams:
         """Jobs held by Spark streams."""
         return AsyncStreams(self._db.streams)
@@ -205,6 +211,10 @@ class AsyncQueueDB:
         if feed is None:
             feed = self._feeds[name] = AsyncFeed(self._db.feed(name))
         return feed
+
+    def topic(self, name: str) -> AsyncTopic:
+        """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
+        return AsyncTopic(self._db.topic(name))
 
     # --- verbs ------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from queue_db.cli import (
     maintenance,
     migrate,
     removal,
+    routes,
     schedules,
     streams,
     top,
@@ -65,7 +66,8 @@ def queue_db(
 for _module in (
     *(migrate, doctor, maintenance, compare),
     *(enqueue, inspection, removal, dead, finished),
-    *(control, schedules, feeds, cursors, streams),
+    *(control, schedules, feeds, cursors, routes, streams),
     *(work, top, alive),
 ):
     app.add_typer(_module.app, rich_help_panel=_module.app.rich_help_panel)
+app.add_typer(routes.topics, rich_help_panel=routes.topics.rich_help_panel)

@@ -110,7 +110,7 @@ def tail(
     common: CommonOptions,
 ) -> None:
     """Print new messages as they come, until Ctrl-C. With --after, first those after a position."""
-    with common.open() as db, _until_interrupted():
+    with common.open() as db, until_interrupted():
         reader = existing(db, feed)
         position = after or reader.end()
         with Waiting(db.core, feed) as waiting:
@@ -140,7 +140,7 @@ def forward(
 ) -> None:
     """Enqueue a job for each message after the cursor's position, each once."""
     count = 0
-    with common.open() as db, _until_interrupted():
+    with common.open() as db, until_interrupted():
         count = existing(db, feed).forward(cursor, queue, kind=kind, group=group, idle=None if follow else 0.0)
     if not follow:
         common.print(
@@ -219,7 +219,8 @@ def _print(message: Message, common: CommonOptions) -> None:
 
 
 @contextmanager
-def _until_interrupted() -> Iterator[None]:
+def until_interrupted() -> Iterator[None]:
+    """Ctrl-C ends the block, and is no error."""
     try:
         yield
     except KeyboardInterrupt:

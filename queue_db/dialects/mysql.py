@@ -42,6 +42,7 @@ from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.seam import Rows, Statement
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.tabbed import Value, written
+from queue_db.dialects.texts import column_text, length
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, PermanentStorageError
 from queue_db.model import Capability, Fault
@@ -51,6 +52,13 @@ from queue_db.model import Capability, Fault
 def _now(element: now_us, compiler: Any, **kw: Any) -> str:
     # UTC_TIMESTAMP does not follow the session's time zone, and the number does not end in 2038.
     return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))"
+
+
+@compiles(column_text, "mysql", "mariadb")
+def _binary(element: column_text, compiler: Any, **kw: Any) -> str:
+    # A parameter has the collation of the connection, to which "Mail" and "mail" are the same.
+    text = compiler.process(element.clauses.clauses[0], **kw)
+    return f"CAST({text} AS CHAR({length(element)}) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
 
 
 @compiles(instant, "mysql", "mariadb")

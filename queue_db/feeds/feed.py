@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core, Run
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
+from queue_db.feeds.building import MOST, MessageBuilder
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.forwarding import JobTemplate, forward
 from queue_db.feeds.message import CursorInfo, Message, Page, SpanInfo
@@ -26,16 +27,12 @@ from queue_db.store.feeds import cursors, messages, rows, spans
 from queue_db.store.feeds.messages import First, MessageRow, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.schema import CLIENT_LENGTH, CURSOR_LENGTH, KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH
-from queue_db.verbs.new_jobs import JobBuilder
+from queue_db.store.schema import CLIENT_LENGTH, CURSOR_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 log = logging.getLogger("queue_db.feeds")
-
-#: Most messages of one page, and of one chunk of ``publish_many``.
-MOST = 10_000
 
 #: Retention of a feed whose settings were never set: a week.
 KEEP_FOR = 7 * 86_400 * 1_000_000
@@ -55,9 +52,6 @@ _TRIM_EVERY = 60.0
 # A page with a filter looks at this many times its limit, at most.
 _SCANNED = 10
 
-_PAIR, _TRIPLE = 2, 3
-_OPTIONS = frozenset({"key", "headers"})
-
 
 class Feed:
     """One feed. ``db.feed(name)`` returns it; it is created by the first verb that needs it.
@@ -68,7 +62,7 @@ class Feed:
     def __init__(self, core: Core, name: str) -> None:
         self.core = core
         self.name = name
-        self._builder = JobBuilder(name, core.codec, core.max_payload)
+        self._builder = MessageBuilder(core, name)
         self._lock = threading.Lock()
         self._row: FeedRow | None = None
         self._row_until = 0.0
@@ -110,20 +104,15 @@ class Feed:
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        if client is not None:
-            arguments.name("client", client, CLIENT_LENGTH)
-        stamp = self.core.headers()
-        new = [self._new(at, one, client, stamp) for at, one in enumerate(arguments.members("messages", messages, "messages"))]
+        new = self._builder.messages(messages, client)
         if not new:
             return []
-        if len(new) > MOST:
-            raise ArgumentError(f"{len(new):,} messages: at most {MOST:,} can be published at once")
         if using is not None:
             with self.core.joined(using, "publish") as connection:
                 row, first = self._publish_within(connection, new)
         else:
             row, first = self._publish(new)
-            self._after_publish(row)
+            self.after_publish(row)
         if first is None:
             return [None] * len(new)
         return [str(Position(row.token, first.epoch, first.seq + at)) for at in range(len(new))]
@@ -151,9 +140,10 @@ class Feed:
             f"feed {self.name!r} was deleted after this transaction had begun, and its isolation level still shows it: run it again"
         )
 
-    def _after_publish(self, row: FeedRow) -> None:
+    def after_publish(self, row: FeedRow | None = None) -> None:
         """Number the messages, and trim now and then. The messages are committed: an error is logged and not raised."""
         try:
+            row = row or self.row()
             self.rank_once(row)
             now = time.monotonic()
             if now >= self._trim_at:
@@ -169,27 +159,8 @@ class Feed:
 
     def rank_once(self, row: FeedRow) -> int:
         """Number some messages, if no other process does so now; return how many."""
-        ordering = _ordering(row)
+        ordering = ordering_of(row)
         return self.core.run(RANK, ordering.rank, row.id) if ordering.ranks else 0
-
-    def _new(self, at: int, item: Any, client: str | None, stamp: Mapping[str, Any] | None) -> NewMessage:
-        if not isinstance(item, tuple | list) or not 1 <= len(item) <= _TRIPLE:
-            raise ArgumentError(f"message {at}: must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
-        kind, payload, options = (*item, None, None)[:_TRIPLE]
-        options = {} if options is None else options
-        if not isinstance(options, Mapping) or set(options) - _OPTIONS:
-            raise ArgumentError(f"message {at}: its options may be key and headers, not {arguments.shown(options)}")
-        key, headers = options.get("key"), arguments.headers(options.get("headers"))
-        if stamp:
-            headers = {**stamp, **(headers or {})}
-        job = self._builder.job(kind, payload, {"headers": headers})
-        return NewMessage(
-            kind=job.kind,
-            payload=job.payload,
-            headers=job.headers,
-            message_key=None if key is None else arguments.name("key", key, KEY_LENGTH),
-            client=client,
-        )
 
     # --- read -------------------------------------------------------------------------------------------------------
 
@@ -255,7 +226,7 @@ class Feed:
     def rank(self) -> int:
         """Number the messages that wait for it, as publishers and readers do by themselves; return how many."""
         row, ranked = self.row(), 0
-        ordering = _ordering(row)
+        ordering = ordering_of(row)
         if ordering.ranks:
             while some := self.core.write(ordering.rank, row.id):
                 ranked += some
@@ -511,7 +482,11 @@ def _wanted(kinds: Iterable[str] | None, client: str | None, *, echo: bool) -> C
     return lambda row: (among is None or row.kind in among) and (echo or row.client != client)
 
 
-def _ordering(row: FeedRow) -> Ordering:
+def ordering_of(row: FeedRow) -> Ordering:
+    """The ordering of a feed.
+
+    :raises FeedError: this version does not know it.
+    """
     ordering = ORDERINGS.get(row.ordering)
     if ordering is None:
         raise FeedError(f"feed {row.name!r} has the ordering {row.ordering!r}, which this version does not know")
@@ -521,7 +496,7 @@ def _ordering(row: FeedRow) -> Ordering:
 def _publish(
     connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage], notify: Callable[[Connection, str], None]
 ) -> First | None:
-    first = _ordering(row).append(connection, store, row, new)
+    first = ordering_of(row).append(connection, store, row, new)
     notify(connection, row.name)
     return first
 

@@ -16,6 +16,7 @@ from queue_db.feeds import Feed
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import Notes, OpenDB, Statements, fixtures
 from queue_db.testing.suite import feeds as fixtures_of_feeds
+from queue_db.testing.suite import routes as fixtures_of_routes
 from tests.aio.loop import for_asyncio, spawned
 from tests.conformance import grid
 from tests.conformance.combinations import Combination
@@ -76,6 +77,13 @@ def name(db: QueueDB) -> Iterator[str]:
 @pytest.fixture
 def feed(db: QueueDB, name: str, ordering: str) -> Iterator[Feed]:
     within = fixtures_of_feeds.feed.__wrapped__(db, name, ordering)
+    yield spawned(lambda: next(within))
+    spawned(lambda: next(within, None))
+
+
+@pytest.fixture
+def routed(db: QueueDB, name: str) -> Iterator[str]:
+    within = fixtures_of_routes.routed.__wrapped__(db, name)
     yield spawned(lambda: next(within))
     spawned(lambda: next(within, None))
 

@@ -21,13 +21,16 @@ from queue_db.aio import (
     AsyncLeasedJob,
     AsyncQueue,
     AsyncQueueDB,
+    AsyncRoutes,
     AsyncSchedules,
     AsyncSharedCursor,
     AsyncSpan,
     AsyncStreams,
+    AsyncTopic,
 )
 from queue_db.dead import DeadJobs
 from queue_db.feeds import Cursor, Feed, Feeds, SharedCursor, Span
+from queue_db.routes import Routes, Topic
 from queue_db.schedules import Schedules
 from queue_db.streams import Streams
 
@@ -40,6 +43,8 @@ PAIRS: dict[type, type] = {
     Streams: AsyncStreams,
     Feed: AsyncFeed,
     Feeds: AsyncFeeds,
+    Routes: AsyncRoutes,
+    Topic: AsyncTopic,
     Cursor: AsyncCursor,
     SharedCursor: AsyncSharedCursor,
     Span: AsyncSpan,
@@ -55,6 +60,8 @@ SECTIONS: dict[type, str] = {
     Streams: "db.streams`",
     Feed: "db.feed(name)`",
     Feeds: "db.feeds`",
+    Routes: "db.routes`",
+    Topic: "db.topic(name)`",
     Cursor: "feed.cursor(name)`",
     SharedCursor: "feed.shared(name)`",
     Span: "Span`",
@@ -76,6 +83,7 @@ WITHOUT = {
     "SharedCursor.feed_id": "for the package's own use",
     "Span.extend_unlocked": "for the worker, which is synchronous",
     "Span.settle": "for the package's own use",
+    "Feed.after_publish": "for the package's own use",
     "Cursor.pages": "for the package's own use",
     "Cursor.transfer": "for the package's own use",
     "LeasedJob.links": "for the package's own use",
@@ -96,6 +104,7 @@ MORE = {
     "AsyncQueueDB.schedules": "an attribute",
     "AsyncQueueDB.streams": "an attribute",
     "AsyncQueueDB.feeds": "an attribute",
+    "AsyncQueueDB.routes": "an attribute",
     "AsyncQueueDB.schemas": "an attribute",
     "AsyncLeasedJob.version": "an attribute",
     "AsyncSharedCursor.skipped": "an attribute",
@@ -105,6 +114,7 @@ MORE = {
 NOT_AWAITED = {
     "QueueDB.queue",
     "QueueDB.feed",
+    "QueueDB.topic",
     "QueueDB.migration_sql",
     "Queue.transaction",
     "LeasedJob.transaction",
@@ -123,6 +133,7 @@ WORDS = [
     (r"-> 'Cursor'", "-> 'AsyncCursor'"),
     (r"-> 'SharedCursor'", "-> 'AsyncSharedCursor'"),
     (r"-> 'Span \| None'", "-> 'AsyncSpan | None'"),
+    (r"-> 'Topic'", "-> 'AsyncTopic'"),
 ]
 
 

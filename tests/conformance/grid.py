@@ -39,10 +39,14 @@ DEPENDS: dict[str, Axes] = {
     "TestForward": Axes.DATABASE,
     "TestSharedCursors": Axes.DATABASE,
     "TestSpans": Axes.DATABASE,
+    "TestLoops": Axes.DATABASE,
+    "TestPatterns": Axes.DATABASE,
     "TestPositions": Axes.DATABASE,
     "TestRetention": Axes.DATABASE,
+    "TestRoutes": Axes.DATABASE,
     "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep
     "TestTables": Axes.DATABASE,
+    "TestTopics": Axes.DATABASE,
     "TestUniqueKeysOfMany": Axes.DATABASE,
     # Completion, and the other ways out of the table.
     "TestBatches": Axes.REMOVAL,

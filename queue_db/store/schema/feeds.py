@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
+from queue_db.store.schema import routes
 from queue_db.store.schema.columns import (
     BIG_ID,
     CLIENT_LENGTH,
@@ -38,6 +39,10 @@ class FeedTables:
     messages: Table
     cursors: Table
     spans: Table
+    definitions: Table
+    routes: Table
+    subscriptions: Table
+    counts: Table
 
 
 def feed_tables(name: str, metadata: MetaData) -> FeedTables:
@@ -48,6 +53,10 @@ def feed_tables(name: str, metadata: MetaData) -> FeedTables:
         _messages(name, metadata),
         _cursors(name, metadata),
         _spans(name, metadata),
+        routes.definitions(name, metadata),
+        routes.routes(name, metadata),
+        routes.subscriptions(name, metadata),
+        routes.counts(name, metadata),
     )
 
 

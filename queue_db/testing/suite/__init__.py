@@ -46,6 +46,7 @@ from queue_db.testing.suite.forwarding import TestForward
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
+from queue_db.testing.suite.routes import TestLoops, TestPatterns, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
 from queue_db.testing.suite.tables import TestTables
@@ -76,18 +77,22 @@ __all__ = [
     "TestGroups",
     "TestGroupsAndKeys",
     "TestLease",
+    "TestLoops",
     "TestOrder",
     "TestOutcomes",
+    "TestPatterns",
     "TestPositions",
     "TestPurge",
     "TestRead",
     "TestRetention",
+    "TestRoutes",
     "TestSettleMany",
     "TestSharedCursors",
     "TestSpans",
     "TestStatements",
     "TestSweep",
     "TestTables",
+    "TestTopics",
     "TestUniqueFor",
     "TestUniqueKey",
     "TestUniqueKeysOfMany",
@@ -104,4 +109,5 @@ __all__ = [
     "queue",
     "rival",
     "rival_queue",
+    "routed",
 ]

@@ -1,0 +1,175 @@
+"""``db.topic(name)`` and ``db.routes`` for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from queue_db.aio.running import joined, run
+from queue_db.routes import Dry, Routes, Topic
+from queue_db.routes.registry import Definitions, Infos
+
+
+class AsyncTopic:
+    """One topic. ``db.topic(name)`` returns it; it keeps nothing: a message goes where routes lead, or nowhere."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._sync = topic
+
+    async def publish(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        client: str | None = None,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> int:
+        """Publish one message: its routes act in one transaction, all or none. Return how many acted; 0: no route has it.
+
+        :param key: what the message is about, such as ``order-7``.
+        :param headers: the header ``topic`` is set to this topic.
+        :param client: who publishes it.
+        :param using: a connection or session with a transaction: the routes act when it commits.
+        :raises ArgumentError: nothing was published.
+        :raises PayloadError: nothing was published.
+        """
+        return await run(self._sync.publish, kind, payload, key=key, headers=headers, client=client, using=joined(using))
+
+    async def publish_many(
+        self, messages: Iterable[Any], *, client: str | None = None, using: AsyncConnection | AsyncSession | None = None
+    ) -> int:
+        """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
+
+        Return how many routes acted, over all messages.
+
+        :raises ArgumentError: nothing was published.
+        :raises PayloadError: nothing was published.
+        """
+        return await run(self._sync.publish_many, messages, client=client, using=joined(using))
+
+
+class AsyncRoutes:
+    """The routes of one database. A route is a name for a definition; patterns subscribe it to topics."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._sync = routes
+
+    async def define(
+        self,
+        *,
+        feed: str | None = None,
+        enqueue: str | tuple[str, str] | None = None,
+        forward: str | None = None,
+        count: str | None = None,
+        drop: bool = False,
+        group: bool | str = False,
+    ) -> str:
+        """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`point` finds it.
+
+        :param feed: publish the message to this feed.
+        :param enqueue: a queue, or (queue, kind): enqueue a job with the payload and headers of the message.
+        :param forward: route the message as one of this topic.
+        :param count: add 1 to this counter.
+        :param drop: do nothing.
+        :param group: of the jobs, as in :meth:`Feed.forward <queue_db.Feed.forward>`.
+        """
+        return await run(self._sync.define, feed=feed, enqueue=enqueue, forward=forward, count=count, drop=drop, group=group)
+
+    async def set(
+        self,
+        name: str,
+        *,
+        feed: str | None = None,
+        enqueue: str | tuple[str, str] | None = None,
+        forward: str | None = None,
+        count: str | None = None,
+        drop: bool = False,
+        group: bool | str = False,
+    ) -> str:
+        """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
+        return await run(self._sync.set, name, feed=feed, enqueue=enqueue, forward=forward, count=count, drop=drop, group=group)
+
+    async def point(self, name: str, definition: str) -> None:
+        """Point a route at a definition that is stored. From then on it does that for each message that is published.
+
+        :param definition: its SHA-256, or the first six or more digits.
+        :raises RouteError: there is no such route or definition.
+        """
+        await run(self._sync.point, name, definition)
+
+    async def subscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
+        """Lead the messages of matching topics to a route. False: it has this subscription already.
+
+        :param form: ``exact``; ``glob``: ``*``, ``?``, ``[a-z]``, ``[^a]`` and a backslash before what stands for itself; ``amqp``:
+            words with dots between them, ``*`` for one word, ``#`` for any number of words.
+        :raises RouteError: there is no such route.
+        """
+        return await run(self._sync.subscribe, pattern, name, form)
+
+    async def unsubscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
+        """Take a subscription back. False: there is none."""
+        return await run(self._sync.unsubscribe, pattern, name, form)
+
+    async def list(self) -> Infos:
+        """All routes by name."""
+        return await run(self._sync.list)
+
+    async def definitions(self) -> Definitions:
+        """All definitions, oldest first."""
+        return await run(self._sync.definitions)
+
+    async def pause(self, name: str) -> None:
+        """The route does nothing until :meth:`resume`; messages that are published meanwhile are not kept for it.
+
+        :raises RouteError: there is no such route.
+        """
+        await run(self._sync.pause, name)
+
+    async def resume(self, name: str) -> None:
+        """End a :meth:`pause`.
+
+        :raises RouteError: there is no such route.
+        """
+        await run(self._sync.resume, name)
+
+    async def remove(self, name: str) -> bool:
+        """Delete a route with its subscriptions; its definition stays. False: there is none."""
+        return await run(self._sync.remove, name)
+
+    async def test(self, topic: str) -> Dry:
+        """What a publish to a topic would do now; nothing is done."""
+        return await run(self._sync.test, topic)
+
+    async def follow(
+        self,
+        feed: str,
+        cursor: str,
+        *,
+        topic: str | None = None,
+        limit: int = 100,
+        idle: float | None = 0.0,
+        start: str = "start",
+        lease: float = 30.0,
+        take_over: bool = False,
+        on_trimmed: str = "raise",
+    ) -> int:
+        """Route the messages of a feed, each once; return how many. What routes do and the position are committed together.
+
+        A message is never routed back to a feed from which it came.
+
+        :param cursor: its name; one process at a time follows by it. ``start``, ``lease``, ``take_over`` and ``on_trimmed`` are
+            those of :meth:`Feed.cursor <queue_db.Feed.cursor>`.
+        :param topic: of the messages; None: the header ``topic`` of each, which it has if it was published to a topic, or else the
+            name of the feed, a dot, and the kind.
+        :param limit: most messages in one transaction.
+        :param idle: seconds to wait for another message; 0: end when none is left; None: never end.
+        :raises CursorHeldError: another process holds the cursor.
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted. What was committed stays.
+        :raises TrimmedError: messages were trimmed before they were routed.
+        """
+        opening: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
+        return await run(self._sync.follow, feed, cursor, topic=topic, limit=limit, idle=idle, **opening)

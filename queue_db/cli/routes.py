@@ -1,0 +1,242 @@
+"""``queue-db routes`` and ``queue-db topics``: where messages go by the topic that they are published to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.feeds import existing, until_interrupted
+from queue_db.cli.options import CommonOptions
+from queue_db.errors import ArgumentError
+from queue_db.routes import Step
+
+NameArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="Name of the route.")]
+PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="Which topics match.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+FormOption = Annotated[str, typer.Option("--form", help="Form of the pattern: glob, amqp or exact.")]
+
+_SHOWN = 12
+
+app = typer.Typer(
+    name="routes",
+    help="Where messages go by the topic that they are published to.",
+    no_args_is_help=True,
+    rich_help_panel=panels.QUEUES,
+)
+
+topics = typer.Typer(
+    name="topics",
+    help="Names to publish to; routes decide where the messages go.",
+    no_args_is_help=True,
+    rich_help_panel=panels.QUEUES,
+)
+
+
+@dataclass(frozen=True)
+class ActionOptions:
+    """What a route does: one of them."""
+
+    feed: Annotated[str | None, typer.Option("--feed", help="Publish the message to this feed.", show_default=False)] = None
+    enqueue: Annotated[str | None, typer.Option("--enqueue", help="Enqueue a job in this queue.", show_default=False)] = None
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="With --enqueue: kind of the job, if not the message's.", show_default=False)
+    ] = None
+    group: Annotated[bool, typer.Option("--group", help="With --enqueue: the message's key is the job's group.")] = False
+    forward: Annotated[
+        str | None, typer.Option("--forward", help="Route the message as one of this topic.", show_default=False)
+    ] = None
+    count: Annotated[str | None, typer.Option("--count", help="Add 1 to this counter.", show_default=False)] = None
+    drop: Annotated[bool, typer.Option("--drop", help="Do nothing.")] = False
+
+    def action(self) -> dict[str, Any]:
+        """The arguments of ``db.routes.set``."""
+        if self.kind is not None and self.enqueue is None:
+            raise ArgumentError("--kind is the kind of jobs: give it with --enqueue")
+        enqueue = self.enqueue if self.enqueue is None or self.kind is None else (self.enqueue, self.kind)
+        return {"enqueue": enqueue, **{name: getattr(self, name) for name in ("feed", "group", "forward", "count", "drop")}}
+
+
+@command(app, "list", "queue-db routes list", "queue-db routes list --json | jq .patterns")
+def list_routes(*, common: CommonOptions) -> None:
+    """List the routes with what they do and their patterns.
+
+    messages: how many a route with the action count has counted.
+    """
+    with common.open() as db:
+        found = db.routes.list()
+    if common.as_json:
+        for one in found:
+            output.record(asdict(one) | {"changed_at": one.changed_at.isoformat()})
+        return
+    output.table(
+        ("route", "action", "target", "kind", "patterns", "state", "version", "messages", "definition"),
+        [
+            (
+                one.name,
+                one.action,
+                one.target,
+                one.kind or "",
+                " ".join(text if form == "glob" else f"{form}:{text}" for form, text in one.patterns),
+                "paused" if one.paused else "",
+                one.version,
+                "" if one.messages is None else one.messages,
+                one.definition[:_SHOWN],
+            )
+            for one in found
+        ],
+    )
+
+
+@command(app, "definitions", "queue-db routes definitions")
+def definitions(*, common: CommonOptions) -> None:
+    """List the definitions that routes can be pointed at, oldest first."""
+    with common.open() as db:
+        found = db.routes.definitions()
+    if common.as_json:
+        for one in found:
+            output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
+        return
+    output.table(
+        ("definition", "action", "target", "kind", "created"),
+        [(one.sha[:_SHOWN], one.action, one.target, one.kind or "", output.moment(one.created_at)) for one in found],
+    )
+
+
+@command(
+    app,
+    "set",
+    "queue-db routes set archive --feed readings",
+    "queue-db routes set check --enqueue alarms --kind check --group",
+    "queue-db routes set archive --drop",
+)
+def set_route(name: NameArgument, *, action: ActionOptions, common: CommonOptions) -> None:
+    """Create a route, or point it at what it does from now on."""
+    with common.open() as db:
+        sha = db.routes.set(name, **action.action())
+    common.print({"route": name, "definition": sha}, f"{name}: {sha[:_SHOWN]}")
+
+
+@command(app, "point", "queue-db routes point archive 5feceb66ffc8")
+def point(
+    name: NameArgument,
+    definition: Annotated[str, typer.Argument(metavar="DEFINITION", help="SHA-256 of a definition, or its first digits.")],
+    *,
+    common: CommonOptions,
+) -> None:
+    """Point a route at a definition that is stored."""
+    with common.open() as db:
+        db.routes.point(name, definition)
+    common.print({"route": name, "definition": definition}, f"{name}: {definition[:_SHOWN]}")
+
+
+@command(
+    app, "subscribe", "queue-db routes subscribe 'sensor.*' archive", "queue-db routes subscribe 'sensor.#' archive --form amqp"
+)
+def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
+    """Lead the messages of matching topics to a route."""
+    with common.open() as db:
+        added = db.routes.subscribe(pattern, name, form=form)
+    state = "subscribed" if added else "already subscribed"
+    common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
+
+
+@command(app, "unsubscribe", "queue-db routes unsubscribe 'sensor.*' archive")
+def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
+    """Take a subscription back."""
+    with common.open() as db:
+        removed = db.routes.unsubscribe(pattern, name, form=form)
+    state = "unsubscribed" if removed else "not found"
+    common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
+
+
+@command(app, "pause", "queue-db routes pause archive")
+def pause(name: NameArgument, *, common: CommonOptions) -> None:
+    """Let a route do nothing until it is resumed. Messages that are published meanwhile are not kept for it."""
+    with common.open() as db:
+        db.routes.pause(name)
+    common.print({"route": name, "state": "paused"}, f"{name}: paused")
+
+
+@command(app, "resume", "queue-db routes resume archive")
+def resume(name: NameArgument, *, common: CommonOptions) -> None:
+    """End a pause."""
+    with common.open() as db:
+        db.routes.resume(name)
+    common.print({"route": name, "state": "resumed"}, f"{name}: resumed")
+
+
+@command(app, "remove", "queue-db routes remove archive")
+def remove(name: NameArgument, *, common: CommonOptions) -> None:
+    """Delete a route with its subscriptions."""
+    with common.open() as db:
+        removed = db.routes.remove(name)
+    state = "removed" if removed else "not found"
+    common.print({"route": name, "state": state}, f"{name}: {state}")
+
+
+@command(app, "test", "queue-db routes test sensor.7")
+def test(topic: TopicArgument, *, common: CommonOptions) -> None:
+    """Show what a publish to a topic would do. Nothing is done.
+
+    hops: forwards before. cut: why a route does not act: loop (it leads back to where the message has been), hops (the limit of
+    forwards is reached), paused, again (the route has acted on a shorter way).
+    """
+    with common.open() as db:
+        found = db.routes.test(topic)
+    if common.as_json:
+        for step in found.steps:
+            output.record(asdict(step))
+        return
+    output.table(
+        ("hops", "topic", "route", "patterns", "action", "target", "cut", "definition"),
+        [_line(step) for step in found.steps],
+    )
+
+
+@command(app, "follow", "queue-db routes follow orders router", "queue-db routes follow orders router --follow")
+def follow(
+    feed: Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")],
+    cursor: Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor. One process at a time uses it.")],
+    *,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Topic of the messages, if not their own.", show_default=False)
+    ] = None,
+    wait: Annotated[bool, typer.Option("--follow", help="Wait for new messages until Ctrl-C.")] = False,
+    common: CommonOptions,
+) -> None:
+    """Route the messages of a feed after the cursor's position, each once."""
+    count = 0
+    with common.open() as db, until_interrupted():
+        existing(db, feed)
+        count = db.routes.follow(feed, cursor, topic=topic, idle=None if wait else 0.0)
+    if not wait:
+        common.print({"feed": feed, "cursor": cursor, "routed": count}, f"{feed} {cursor}: {count:,} messages routed")
+
+
+@command(topics, "publish", "queue-db topics publish sensor.7 reading '{\"celsius\": 21}'")
+def publish(
+    topic: TopicArgument,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")],
+    payload: Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")] = "null",
+    *,
+    key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)] = None,
+    common: CommonOptions,
+) -> None:
+    """Publish one message, and print how many routes acted."""
+    try:
+        decoded = json.loads(payload)
+    except ValueError as error:
+        raise ArgumentError(f"payload {payload!r} is not JSON: {error}") from None
+    with common.open() as db:
+        acted = db.topic(topic).publish(kind, decoded, key=key)
+    common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} routes acted")
+
+
+def _line(step: Step) -> tuple[Any, ...]:
+    patterns = " ".join(step.patterns)
+    return step.hops, step.topic, step.route, patterns, step.action, step.target, step.cut, step.definition[:_SHOWN]

@@ -1,0 +1,63 @@
+"""New messages: arguments checked, payloads encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from queue_db import arguments
+from queue_db.core import Core
+from queue_db.errors import ArgumentError
+from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.schema import CLIENT_LENGTH, KEY_LENGTH
+from queue_db.verbs.new_jobs import JobBuilder
+
+#: Most messages of one page, and of one chunk of ``publish_many``.
+MOST = 10_000
+
+_TRIPLE = 3
+_OPTIONS = frozenset({"key", "headers"})
+
+
+class MessageBuilder:
+    """Builds the messages of one feed or topic."""
+
+    def __init__(self, core: Core, name: str) -> None:
+        self._core = core
+        self._builder = JobBuilder(name, core.codec, core.max_payload)
+
+    def messages(self, messages: Iterable[Any], client: str | None, fixed: Mapping[str, Any] | None = None) -> list[NewMessage]:
+        """Messages from ``(kind, payload)`` or ``(kind, payload, options)``; ``fixed``: headers of all of them, whatever they give.
+
+        :raises ArgumentError, PayloadError: the message names the wrong argument.
+        """
+        if client is not None:
+            arguments.name("client", client, CLIENT_LENGTH)
+        stamp = self._core.headers()
+        new = [
+            self._new(at, one, client, stamp, fixed) for at, one in enumerate(arguments.members("messages", messages, "messages"))
+        ]
+        if len(new) > MOST:
+            raise ArgumentError(f"{len(new):,} messages: at most {MOST:,} can be published at once")
+        return new
+
+    def _new(
+        self, at: int, item: Any, client: str | None, stamp: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None
+    ) -> NewMessage:
+        if not isinstance(item, tuple | list) or not 1 <= len(item) <= _TRIPLE:
+            raise ArgumentError(f"message {at}: must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
+        kind, payload, options = (*item, None, None)[:_TRIPLE]
+        options = {} if options is None else options
+        if not isinstance(options, Mapping) or set(options) - _OPTIONS:
+            raise ArgumentError(f"message {at}: its options may be key and headers, not {arguments.shown(options)}")
+        key, headers = options.get("key"), arguments.headers(options.get("headers"))
+        if stamp or fixed:
+            headers = {**(stamp or {}), **(headers or {}), **(fixed or {})}
+        job = self._builder.job(kind, payload, {"headers": headers})
+        return NewMessage(
+            kind=job.kind,
+            payload=job.payload,
+            headers=job.headers,
+            message_key=None if key is None else arguments.name("key", key, KEY_LENGTH),
+            client=client,
+        )

@@ -1,0 +1,86 @@
+"""What a route does with a message: one action. A definition never changes; its name is the SHA-256 of its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from queue_db import arguments
+from queue_db.errors import ArgumentError
+from queue_db.feeds.forwarding import JobTemplate
+from queue_db.store.routes import DefinitionRow
+from queue_db.store.schema import COUNTER_LENGTH, FEED_LENGTH, TOPIC_LENGTH
+
+ACTIONS = ("feed", "enqueue", "forward", "count", "drop")
+
+_PAIR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A definition as it is stored."""
+
+    sha: str
+    action: str  #: ``feed``, ``enqueue``, ``forward``, ``count`` or ``drop``
+    target: str  #: the feed, queue, topic or counter; empty for ``drop``
+    kind: str | None  #: of the jobs; None: that of each message
+    group: bool | str  #: of the jobs, see :meth:`Feed.forward <queue_db.Feed.forward>`
+    created_at: datetime
+
+
+def new(
+    *,
+    feed: str | None,
+    enqueue: str | tuple[str, str] | None,
+    forward: str | None,
+    count: str | None,
+    drop: bool,
+    group: bool | str,
+) -> DefinitionRow:
+    """Check and name the definition with this one action.
+
+    :raises ArgumentError: none, or several.
+    """
+    given = {"feed": feed, "enqueue": enqueue, "forward": forward, "count": count, "drop": drop or None}
+    chosen = [action for action, target in given.items() if target is not None]
+    if len(chosen) != 1:
+        raise ArgumentError(f"give one action of {', '.join(ACTIONS)}, not {' and '.join(chosen) or 'none'}")
+    if group is not False and enqueue is None:
+        raise ArgumentError("group= is the group of jobs: give it with enqueue=")
+    kind: str | None = None
+    target = ""
+    if feed is not None:
+        target = arguments.name("feed", feed, FEED_LENGTH)
+    elif enqueue is not None:
+        template = _template(enqueue, group)
+        target, kind = template.queue, template.kind
+    elif forward is not None:
+        target = arguments.name("forward", forward, TOPIC_LENGTH)
+    elif count is not None:
+        target = arguments.name("count", count, COUNTER_LENGTH)
+    options = {"group": group} if group is not False else {}
+    content = {"action": chosen[0], "target": target, "kind": kind, "options": options}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    sha = hashlib.sha256(canonical.encode()).hexdigest()
+    return DefinitionRow(sha, chosen[0], target, kind, _json(options) if options else None)
+
+
+def group_of(options: str | None) -> bool | str:
+    """The group in the stored options."""
+    group: bool | str = json.loads(options).get("group", False) if options else False
+    return group
+
+
+def _template(enqueue: object, group: bool | str) -> JobTemplate:
+    if isinstance(enqueue, str):
+        return JobTemplate(enqueue, None, group)
+    if isinstance(enqueue, tuple | list) and len(enqueue) == _PAIR and all(isinstance(part, str) for part in enqueue):
+        return JobTemplate(enqueue[0], enqueue[1], group)
+    raise ArgumentError(f"enqueue={arguments.shown(enqueue)}: must be a queue, or (queue, kind)")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

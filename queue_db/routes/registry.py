@@ -1,0 +1,260 @@
+"""``db.routes``: definitions, the names that stand for them, and the patterns that lead to them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from queue_db import arguments
+from queue_db.codecs import JSONCodec
+from queue_db.core import Core
+from queue_db.errors import ArgumentError, RouteError
+from queue_db.feeds import Message
+from queue_db.feeds.building import MOST
+from queue_db.feeds.feed import defaults
+from queue_db.model import from_micros
+from queue_db.routes import patterns
+from queue_db.routes.definition import Definition, group_of, new
+from queue_db.routes.plan import Dry, plan
+from queue_db.routes.router import Item, Router
+from queue_db.store import routes
+from queue_db.store.feeds import rows
+from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.routes import DefinitionRow
+from queue_db.store.schema import ROUTE_LENGTH, TOPIC_LENGTH
+
+_SHA = re.compile(r"[0-9a-f]{6,64}\Z")
+_ENCODER = JSONCodec()
+
+
+@dataclass(frozen=True, slots=True)
+class RouteInfo:
+    """A route at the time of the call."""
+
+    name: str
+    definition: str  #: the SHA-256 of what it does
+    action: str
+    target: str
+    kind: str | None
+    group: bool | str
+    version: int  #: raised each time that it is pointed at a definition
+    paused: bool
+    patterns: list[tuple[str, str]]  #: form and pattern
+    messages: int | None  #: counted by the action ``count``; None: another action
+    changed_at: datetime
+
+
+#: The class below has a method called ``list``.
+Infos = list[RouteInfo]
+Definitions = list[Definition]
+
+
+class Routes:
+    """The routes of one database. A route is a name for a definition; patterns subscribe it to topics."""
+
+    def __init__(self, core: Core, router: Router) -> None:
+        self._core = core
+        self._router = router
+
+    def define(
+        self,
+        *,
+        feed: str | None = None,
+        enqueue: str | tuple[str, str] | None = None,
+        forward: str | None = None,
+        count: str | None = None,
+        drop: bool = False,
+        group: bool | str = False,
+    ) -> str:
+        """Store a definition with one action, and return the SHA-256 of its content, by which :meth:`point` finds it.
+
+        :param feed: publish the message to this feed.
+        :param enqueue: a queue, or (queue, kind): enqueue a job with the payload and headers of the message.
+        :param forward: route the message as one of this topic.
+        :param count: add 1 to this counter.
+        :param drop: do nothing.
+        :param group: of the jobs, as in :meth:`Feed.forward <queue_db.Feed.forward>`.
+        """
+        return self._define(new(feed=feed, enqueue=enqueue, forward=forward, count=count, drop=drop, group=group))[0]
+
+    def set(
+        self,
+        name: str,
+        *,
+        feed: str | None = None,
+        enqueue: str | tuple[str, str] | None = None,
+        forward: str | None = None,
+        count: str | None = None,
+        drop: bool = False,
+        group: bool | str = False,
+    ) -> str:
+        """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
+        arguments.name("route", name, ROUTE_LENGTH)
+        sha, definition = self._define(new(feed=feed, enqueue=enqueue, forward=forward, count=count, drop=drop, group=group))
+        self._core.put(routes.point, name, definition, create=True)
+        return sha
+
+    def point(self, name: str, definition: str) -> None:
+        """Point a route at a definition that is stored. From then on it does that for each message that is published.
+
+        :param definition: its SHA-256, or the first six or more digits.
+        :raises RouteError: there is no such route or definition.
+        """
+        arguments.name("route", name, ROUTE_LENGTH)
+        if not isinstance(definition, str) or not _SHA.match(definition):
+            raise ArgumentError(f"definition={arguments.shown(definition)}: must be a SHA-256, or its first 6 digits or more")
+        found = self._core.read(routes.beginning_with, definition)
+        if len(found) != 1:
+            raise RouteError(f"{'several definitions begin' if found else 'no definition begins'} with {definition!r}")
+        if not self._core.write(routes.point, name, self._define(found[0])[1], create=False):
+            raise self._missing(name)
+
+    def subscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
+        """Lead the messages of matching topics to a route. False: it has this subscription already.
+
+        :param form: ``exact``; ``glob``: ``*``, ``?``, ``[a-z]``, ``[^a]`` and a backslash before what stands for itself; ``amqp``:
+            words with dots between them, ``*`` for one word, ``#`` for any number of words.
+        :raises RouteError: there is no such route.
+        """
+        arguments.name("route", name, ROUTE_LENGTH)
+        checked = patterns.pattern(pattern, form)
+        values = {"form": form, "pattern": pattern, "topic": checked.topic, "like_pattern": checked.like}
+        added = self._core.put(routes.subscribe, name, values)
+        if added is None:
+            raise self._missing(name)
+        return added
+
+    def unsubscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
+        """Take a subscription back. False: there is none."""
+        arguments.name("route", name, ROUTE_LENGTH)
+        patterns.pattern(pattern, form)
+        return self._core.write(routes.unsubscribe, name, {"form": form, "pattern": pattern})
+
+    def list(self) -> Infos:
+        """All routes by name."""
+        by_route = defaultdict[str, list[tuple[str, str]]](list)
+        for row in self._core.read(routes.subscribed):
+            by_route[row.route].append((row.form, row.pattern))
+        return [
+            RouteInfo(
+                name=row.name,
+                definition=row.sha,
+                action=row.action,
+                target=row.target,
+                kind=row.kind,
+                group=group_of(row.options),
+                version=row.version,
+                paused=bool(row.paused),
+                patterns=by_route[row.name],
+                messages=int(row.messages) if row.action == "count" else None,
+                changed_at=from_micros(row.changed_at),
+            )
+            for row in self._core.read(routes.every)
+        ]
+
+    def definitions(self) -> Definitions:
+        """All definitions, oldest first."""
+        return [
+            Definition(row.sha, row.action, row.target, row.kind, group_of(row.options), from_micros(row.created_at))
+            for row in self._core.read(routes.definitions)
+        ]
+
+    def pause(self, name: str) -> None:
+        """The route does nothing until :meth:`resume`; messages that are published meanwhile are not kept for it.
+
+        :raises RouteError: there is no such route.
+        """
+        self._pause(name, 1)
+
+    def resume(self, name: str) -> None:
+        """End a :meth:`pause`.
+
+        :raises RouteError: there is no such route.
+        """
+        self._pause(name, 0)
+
+    def remove(self, name: str) -> bool:
+        """Delete a route with its subscriptions; its definition stays. False: there is none."""
+        arguments.name("route", name, ROUTE_LENGTH)
+        return self._core.write(routes.remove, name)
+
+    def test(self, topic: str) -> Dry:
+        """What a publish to a topic would do now; nothing is done."""
+        arguments.name("topic", topic, TOPIC_LENGTH)
+        return Dry(topic, plan(topic, self._core.read(routes.walk, topic, 0)).steps)
+
+    def follow(
+        self,
+        feed: str,
+        cursor: str,
+        *,
+        topic: str | None = None,
+        limit: int = 100,
+        idle: float | None = 0.0,
+        start: str = "start",
+        lease: float = 30.0,
+        take_over: bool = False,
+        on_trimmed: str = "raise",
+    ) -> int:
+        """Route the messages of a feed, each once; return how many. What routes do and the position are committed together.
+
+        A message is never routed back to a feed from which it came.
+
+        :param cursor: its name; one process at a time follows by it. ``start``, ``lease``, ``take_over`` and ``on_trimmed`` are
+            those of :meth:`Feed.cursor <queue_db.Feed.cursor>`.
+        :param topic: of the messages; None: the header ``topic`` of each, which it has if it was published to a topic, or else the
+            name of the feed, a dot, and the kind.
+        :param limit: most messages in one transaction.
+        :param idle: seconds to wait for another message; 0: end when none is left; None: never end.
+        :raises CursorHeldError: another process holds the cursor.
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted. What was committed stays.
+        :raises TrimmedError: messages were trimmed before they were routed.
+        """
+        if topic is not None:
+            arguments.name("topic", topic, TOPIC_LENGTH)
+        arguments.whole("limit", limit, 1, MOST)
+        followed, source = 0, self._router.feed(feed)
+        with source.cursor(cursor, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed) as opened:
+            for page in opened.pages(limit, idle):
+                items = [_item(message, topic) for message in page]
+                self._router.after_commit(opened.transfer(page, partial(self._router.route, items=items)))
+                followed += len(page)
+        return followed
+
+    def _define(self, row: DefinitionRow) -> tuple[str, int]:
+        definition = self._core.put(routes.define, row)
+        if row.action == "feed":
+            # So that publishers need not.
+            self._core.write(rows.create, row.target, defaults(self._core))
+        return row.sha, definition
+
+    def _pause(self, name: str, paused: int) -> None:
+        arguments.name("route", name, ROUTE_LENGTH)
+        if not self._core.write(routes.pause, name, paused):
+            raise self._missing(name)
+
+    def _missing(self, name: str) -> RouteError:
+        known = [row.name for row in self._core.read(routes.every)]
+        return RouteError(f"there is no route {name!r}; known: {', '.join(known) or 'none'}")
+
+
+def _item(message: Message, topic: str | None) -> Item:
+    headers = message.headers
+    before = headers.get("via")
+    names = [name for name in before if isinstance(name, str)] if isinstance(before, list) else []
+    via = (*names, message.feed)
+    where = topic or _topic(headers.get("topic")) or f"{message.feed}.{message.kind}"
+    row = message.row
+    stored = _ENCODER.encode({**headers, "topic": where, "via": list(via)})
+    return Item(where, NewMessage(row.kind, row.payload, stored, row.message_key, row.client), via)
+
+
+def _topic(header: object) -> str | None:
+    """The header, if it is a topic."""
+    try:
+        return arguments.name("topic", header, TOPIC_LENGTH)
+    except ArgumentError:
+        return None

@@ -1,0 +1,160 @@
+"""Routing: read where messages go, and bring them there, in one transaction.
+
+Locks are taken in one order, whatever the order of the messages: stripes of groups by number, feeds by id, counters by name. So two
+transactions that route once each do not wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from queue_db.core import Core
+from queue_db.errors import TransientStorageError
+from queue_db.feeds import Feed
+from queue_db.feeds.feed import defaults, ordering_of
+from queue_db.feeds.forwarding import JobTemplate
+from queue_db.model import NewJob
+from queue_db.routes.definition import group_of
+from queue_db.routes.plan import HOP_LIMIT, LOOP, Plan, Step, plan
+from queue_db.store import Store, enqueue, routes
+from queue_db.store.enqueue import OnDuplicate
+from queue_db.store.feeds import rows
+from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.routes import WalkRow
+from queue_db.verbs.new_jobs import CHUNK
+
+log = logging.getLogger("queue_db.routes")
+
+# Seconds between two log lines about one loop.
+_LOGGED_EVERY = 60.0
+
+# Most feeds whose messages a publisher numbers after its commit; the readers of the others do it.
+_RANKED = 16
+
+
+class Item(NamedTuple):
+    """A message to route."""
+
+    topic: str
+    message: NewMessage
+    via: tuple[str, ...] = ()  #: the feeds from which routers brought it
+
+
+@dataclass(slots=True)
+class Done:
+    """What a transaction has routed."""
+
+    acted: int = 0  #: number of routes that acted, over all messages
+    queues: set[str] = field(default_factory=set)
+    feeds: set[str] = field(default_factory=set)
+    cuts: list[Step] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Effects:
+    """What the routes of some messages do, before anything is written."""
+
+    jobs: list[NewJob] = field(default_factory=list)
+    feeds: dict[str, tuple[WalkRow, list[NewMessage]]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Router:
+    """Brings messages to where the routes of their topics lead."""
+
+    def __init__(self, core: Core, feed: Callable[[str], Feed]) -> None:
+        self.core = core
+        self.feed = feed
+        self._logged: dict[tuple[str, str], float] = {}
+
+    def route(self, connection: Connection, store: Store, items: Sequence[Item]) -> Done:
+        """Route ``items`` in their order, all or none with the rest of the transaction."""
+        store.dialect.begin(connection)
+        done, effects = Done(), _Effects()
+        plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
+        for item in items:
+            way = plans.get((item.topic, item.via))
+            if way is None:
+                way = plans[item.topic, item.via] = _plan(connection, store, item)
+                done.cuts += [step for step in way.steps if step.cut in {LOOP, HOP_LIMIT}]
+            for step in way.steps:
+                if not step.cut:
+                    done.acted += step.action != "forward"
+                    _collect(effects, step, way.rows[step.route], item.message)
+        self._apply(connection, store, effects)
+        done.queues = {job.queue for job in effects.jobs}
+        done.feeds = set(effects.feeds)
+        return done
+
+    def report(self, done: Done) -> None:
+        """Count and log what was cut."""
+        if not done.cuts:
+            return
+        with self.core.database.counting as counters:
+            counters.loops += len(done.cuts)
+        now = time.monotonic()
+        for step in done.cuts:
+            if now - self._logged.get((step.route, step.topic), -_LOGGED_EVERY) >= _LOGGED_EVERY:
+                self._logged[step.route, step.topic] = now
+                why = "leads back to where the message has been" if step.cut == LOOP else f"is beyond {routes.HOPS} forwards"
+                log.warning("route %r: %s %r from topic %r %s: cut", step.route, step.action, step.target, step.topic, why)
+
+    def after_commit(self, done: Done) -> None:
+        """Wake workers, number the messages of feeds, and :meth:`report`."""
+        self.report(done)
+        for queue in sorted(done.queues):
+            self.core.notifications.wake(queue)
+        for name in sorted(done.feeds)[:_RANKED]:
+            self.feed(name).after_publish()
+
+    def _apply(self, connection: Connection, store: Store, effects: _Effects) -> None:
+        # A transaction that inserts several chunks locks all stripes with the first one.
+        several = len(effects.jobs) > CHUNK
+        for first in range(0, len(effects.jobs), CHUNK):
+            enqueue.insert_jobs(connection, store, effects.jobs[first : first + CHUNK], OnDuplicate.RAISE, more=several)
+        for queue in sorted({job.queue for job in effects.jobs}):
+            self.core.notifications.notify(connection, queue)
+        found: list[tuple[FeedRow, list[NewMessage]]] = []
+        for name, (row, messages) in sorted(effects.feeds.items()):
+            feed = row.feed or rows.create(connection, store, name, defaults(self.core))
+            found.append((feed, messages))
+        for feed, messages in sorted(found, key=lambda one: one[0].id):
+            self._append(connection, store, feed, messages)
+        for name in sorted(effects.counts):
+            routes.count(connection, store, name, effects.counts[name])
+
+    def _append(self, connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
+        for _ in range(2):
+            try:
+                ordering_of(feed).append(connection, store, feed, messages)
+            except LookupError:
+                # It was deleted meanwhile: the name stands for a new feed now.
+                feed = rows.create(connection, store, feed.name, defaults(self.core))
+            else:
+                return
+        raise TransientStorageError(f"feed {feed.name!r} was deleted while messages were routed to it: publish them again")
+
+
+def _plan(connection: Connection, store: Store, item: Item) -> Plan:
+    hops = len(item.via)
+    if hops > routes.HOPS:
+        cut = Step(hops, item.topic, "", (), "", 0, "forward", item.topic, None, HOP_LIMIT)
+        return Plan([cut], {})
+    return plan(item.topic, routes.walk(connection, store, item.topic, hops), hops, item.via)
+
+
+def _collect(effects: _Effects, step: Step, row: WalkRow, message: NewMessage) -> None:
+    if step.action == "enqueue":
+        effects.jobs.append(JobTemplate(row.target, row.kind, group_of(row.options)).job(message))
+    elif step.action == "feed":
+        effects.feeds.setdefault(row.target, (row, []))[1].append(message)
+    elif step.action == "count":
+        effects.counts[row.target] += 1

@@ -1,0 +1,279 @@
+"""Routes: definitions, names that stand for them, subscriptions, and what a topic leads to.
+
+A transaction that routes locks in this order: the stripes of groups by number, feeds by id, counters by name; a cursor last.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from queue_db.dialects.clock import moment
+from queue_db.dialects.texts import text_parameter
+from queue_db.dialects.transactions import savepoint
+from queue_db.store.base import Store
+from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.schema import TOPIC_LENGTH, FeedTables
+
+#: Most forwards from topic to topic on the way of one message.
+HOPS = 8
+
+# Written into the statement: those that go to the driver directly have no values beside the caller's.
+_NO_TEXT: ColumnElement[str] = literal_column("''")
+_FORWARD: ColumnElement[str] = literal_column("'forward'")
+_FEED: ColumnElement[str] = literal_column("'feed'")
+_MOST: ColumnElement[int] = literal_column(str(HOPS))
+_ONE: ColumnElement[int] = literal_column("1")
+_GOING: ColumnElement[int] = literal_column("0")
+
+# Rows of a counter.
+_SLOTS = 16
+
+
+class DefinitionRow(NamedTuple):
+    """What a route does."""
+
+    sha: str
+    action: str
+    target: str
+    kind: str | None
+    options: str | None
+
+
+class WalkRow(NamedTuple):
+    """A subscription that may match a topic, with its route and definition."""
+
+    topic: str
+    form: str
+    pattern: str
+    route: str
+    version: int
+    paused: int
+    sha: str
+    action: str
+    target: str
+    kind: str | None
+    options: str | None
+    feed: FeedRow | None  #: the feed that is the target, if there is one
+
+
+# Columns of a row before those of the feed.
+_PLAIN = len(WalkRow._fields) - 1
+
+
+# --- definitions ----------------------------------------------------------------------------------------------------
+
+
+def define(connection: Connection, store: Store, new: DefinitionRow) -> int:
+    """The id of the definition with this content; it is inserted if there is none."""
+    definitions = store.tables.feeds.definitions
+    store.dialect.begin(connection)
+    found = find(connection, store, new.sha)
+    if found is None:
+        values = {**new._asdict(), "created_at": moment(store.clock is not None)}
+        try:
+            with savepoint(connection):
+                connection.execute(insert(definitions).values(values), store.time())
+        except IntegrityError:
+            pass  # another transaction has inserted it meanwhile
+        found = find(connection, store, new.sha)
+    assert found is not None  # noqa: S101 - it never changes, and nothing deletes it
+    return found
+
+
+def find(connection: Connection, store: Store, sha: str) -> int | None:
+    """The id of the definition with this SHA-256."""
+    definitions = store.tables.feeds.definitions
+    found: int | None = connection.execute(select(definitions.c.id).where(definitions.c.sha == sha)).scalar()
+    return found
+
+
+def beginning_with(connection: Connection, store: Store, digits: str) -> list[DefinitionRow]:
+    """Up to two definitions whose SHA-256 begins with these digits."""
+    definitions = store.tables.feeds.definitions
+    columns = [definitions.c[name] for name in DefinitionRow._fields]
+    query = (
+        select(*columns).where(definitions.c.sha >= digits, definitions.c.sha < f"{digits}g").order_by(definitions.c.sha).limit(2)
+    )
+    return [DefinitionRow(*row) for row in connection.execute(query)]
+
+
+def definitions(connection: Connection, store: Store) -> list[Row[Any]]:
+    """All definitions, by id."""
+    table = store.tables.feeds.definitions
+    return list(connection.execute(select(table).order_by(table.c.id)))
+
+
+# --- routes ---------------------------------------------------------------------------------------------------------
+
+
+def point(connection: Connection, store: Store, name: str, definition: int, *, create: bool) -> bool:
+    """Point a route at a definition; False: there is no such route, and ``create`` is not set."""
+    routes = store.tables.feeds.routes
+    now = moment(store.clock is not None)
+    values = {"definition": definition, "version": routes.c.version + 1, "changed_at": now}
+    if connection.execute(update(routes).where(routes.c.name == name).values(values), store.time()).rowcount:
+        return True
+    if create:
+        connection.execute(insert(routes).values(name=name, definition=definition, changed_at=now), store.time())
+    return create
+
+
+def pause(connection: Connection, store: Store, name: str, paused: int) -> bool:
+    """Pause a route, or let it go on; False: there is none."""
+    routes = store.tables.feeds.routes
+    values = {"paused": paused, "changed_at": moment(store.clock is not None)}
+    return bool(connection.execute(update(routes).where(routes.c.name == name).values(values), store.time()).rowcount)
+
+
+def remove(connection: Connection, store: Store, name: str) -> bool:
+    """Delete a route with its subscriptions; False: there is none."""
+    tables = store.tables.feeds
+    store.dialect.begin(connection)
+    there = _locked(connection, store, name)
+    connection.execute(delete(tables.subscriptions).where(tables.subscriptions.c.route == name))
+    connection.execute(delete(tables.routes).where(tables.routes.c.name == name))
+    return there
+
+
+def every(connection: Connection, store: Store) -> list[Row[Any]]:
+    """All routes by name, with their definitions, and the count if they count."""
+    tables = store.tables.feeds
+    routes, definitions = tables.routes, tables.definitions
+    total = select(func.sum(tables.counts.c.messages)).where(tables.counts.c.name == definitions.c.target)
+    query = (
+        select(
+            *(routes.c[name] for name in ("name", "version", "paused", "changed_at")),
+            *(definitions.c[name] for name in DefinitionRow._fields),
+            func.coalesce(total.scalar_subquery(), 0).label("messages"),
+        )
+        .join(definitions, definitions.c.id == routes.c.definition)
+        .order_by(routes.c.name)
+    )
+    return list(connection.execute(query))
+
+
+def _locked(connection: Connection, store: Store, name: str) -> bool:
+    routes = store.tables.feeds.routes
+    query = store.dialect.lock_rows(select(routes.c.name).where(routes.c.name == name), skip=False)
+    return connection.execute(query).first() is not None
+
+
+# --- subscriptions --------------------------------------------------------------------------------------------------
+
+
+def subscribe(connection: Connection, store: Store, route: str, values: Mapping[str, str]) -> bool | None:
+    """Subscribe a route; False: it has this subscription already. None: there is no such route."""
+    subscriptions = store.tables.feeds.subscriptions
+    store.dialect.begin(connection)
+    if not _locked(connection, store, route):
+        return None
+    if connection.execute(select(subscriptions.c.id).where(*_same(store, route, values))).first() is not None:
+        return False
+    connection.execute(insert(subscriptions).values(route=route, **values))
+    return True
+
+
+def unsubscribe(connection: Connection, store: Store, route: str, values: Mapping[str, str]) -> bool:
+    """Delete a subscription; False: there is none."""
+    subscriptions = store.tables.feeds.subscriptions
+    return bool(connection.execute(delete(subscriptions).where(*_same(store, route, values))).rowcount)
+
+
+def subscribed(connection: Connection, store: Store) -> list[Row[Any]]:
+    """``route, form, pattern`` of all subscriptions, in this order."""
+    columns = [store.tables.feeds.subscriptions.c[name] for name in ("route", "form", "pattern")]
+    return list(connection.execute(select(*columns).order_by(*columns)))
+
+
+def _same(store: Store, route: str, values: Mapping[str, str]) -> list[Any]:
+    subscriptions = store.tables.feeds.subscriptions
+    same = [subscriptions.c[name] == values[name] for name in ("form", "pattern")]
+    return [*same, subscriptions.c.route == route]
+
+
+# --- what a topic leads to ------------------------------------------------------------------------------------------
+
+
+def walk(connection: Connection, store: Store, topic: str, hops: int) -> list[WalkRow]:
+    """The subscriptions that may match ``topic``, or a topic that it may be forwarded to; ``hops`` are behind it already.
+
+    Some do not match: the caller decides by their patterns, and follows the forwards again. One statement reads all, so a route
+    that is pointed at another definition at the same time is read either before or after that.
+    """
+    found = store.dialect.fetch(connection, _walk(store.tables.feeds), {"topic": topic, "hops": hops})
+    return [WalkRow(*row[:_PLAIN], None if row[_PLAIN] is None else FeedRow(*row[_PLAIN:])) for row in found]
+
+
+@lru_cache(maxsize=64)
+def _walk(tables: FeedTables) -> Select[Any]:
+    subscriptions, routes, definitions, feeds = tables.subscriptions, tables.routes, tables.definitions, tables.feeds
+
+    def may_match(topic: Any) -> tuple[Any, Any]:
+        # The first condition is for the index, and true for all that are not exact.
+        return or_(subscriptions.c.topic == topic, subscriptions.c.topic == _NO_TEXT), topic.like(
+            subscriptions.c.like_pattern, escape="!"
+        )
+
+    start = text_parameter("topic", TOPIC_LENGTH)
+    reached = select(start.label("topic"), bindparam("hops", type_=Integer).label("hops")).cte("reached", recursive=True)
+    further = (
+        select(definitions.c.target, reached.c.hops + _ONE)
+        .select_from(reached)
+        .join(subscriptions, may_match(reached.c.topic)[0] & may_match(reached.c.topic)[1])
+        .join(routes, routes.c.name == subscriptions.c.route)
+        .join(definitions, definitions.c.id == routes.c.definition)
+        .where(definitions.c.action == _FORWARD, routes.c.paused == _GOING, reached.c.hops < _MOST)
+    )
+    reached = reached.union(further)
+    topics = select(reached.c.topic).distinct().subquery("topics")
+    return (
+        select(
+            topics.c.topic,
+            *(subscriptions.c[name] for name in ("form", "pattern")),
+            *(routes.c[name] for name in ("name", "version", "paused")),
+            *(definitions.c[name] for name in DefinitionRow._fields),
+            *(feeds.c[name] for name in FeedRow._fields),
+        )
+        .select_from(topics)
+        .join(subscriptions, may_match(topics.c.topic)[0] & may_match(topics.c.topic)[1])
+        .join(routes, routes.c.name == subscriptions.c.route)
+        .join(definitions, definitions.c.id == routes.c.definition)
+        .outerjoin(feeds, (feeds.c.name == definitions.c.target) & (definitions.c.action == _FEED))
+    )
+
+
+# --- counters -------------------------------------------------------------------------------------------------------
+
+
+def count(connection: Connection, store: Store, name: str, messages: int) -> None:
+    """Add to a counter, in one of its rows."""
+    counts = store.tables.feeds.counts
+    slot = random.randrange(_SLOTS)
+    more = update(counts).where(counts.c.name == name, counts.c.slot == slot).values(messages=counts.c.messages + messages)
+    if connection.execute(more).rowcount:
+        return
+    try:
+        with savepoint(connection):
+            connection.execute(insert(counts).values(name=name, slot=slot, messages=messages))
+    except IntegrityError:
+        connection.execute(more)  # another transaction has inserted it meanwhile

@@ -1,0 +1,90 @@
+"""The tables of routes: which patterns lead messages where."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
+
+from queue_db.dialects.clock import now_us
+from queue_db.store.schema.columns import (
+    ACTION_LENGTH,
+    BIG_ID,
+    COUNTER_LENGTH,
+    FORM_LENGTH,
+    KIND_LENGTH,
+    LIKE_LENGTH,
+    LONG_TEXT,
+    MYSQL,
+    PATTERN_LENGTH,
+    ROUTE_LENGTH,
+    SHA_LENGTH,
+    TOPIC_LENGTH,
+)
+
+
+def definitions(name: str, metadata: MetaData) -> Table:
+    """What a route does with a message. A row never changes."""
+    table = Table(
+        f"{name}_definitions",
+        metadata,
+        Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        # SHA-256 of the canonical text of the columns below.
+        Column("sha", String(SHA_LENGTH), nullable=False),
+        Column("action", String(ACTION_LENGTH), nullable=False),
+        # The feed, queue, topic or counter; empty for the action drop.
+        Column("target", String(TOPIC_LENGTH), nullable=False),
+        Column("kind", String(KIND_LENGTH)),
+        Column("options", LONG_TEXT),
+        Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        **MYSQL,
+    )
+    # SELECT … FROM jobs_definitions WHERE sha = ?
+    Index(f"{name}_definitions_sha", table.c.sha, unique=True)
+    return table
+
+
+def routes(name: str, metadata: MetaData) -> Table:
+    """A name that stands for a definition; it can be pointed at another one at any time."""
+    return Table(
+        f"{name}_routes",
+        metadata,
+        Column("name", String(ROUTE_LENGTH), primary_key=True),
+        Column("definition", BigInteger, nullable=False),
+        # How often it was pointed at another definition.
+        Column("version", BigInteger, nullable=False, server_default=text("1")),
+        Column("paused", Integer, nullable=False, server_default=text("0")),
+        Column("changed_at", BigInteger, nullable=False, server_default=now_us()),
+        **MYSQL,
+    )
+
+
+def subscriptions(name: str, metadata: MetaData) -> Table:
+    """Which topics lead to a route."""
+    table = Table(
+        f"{name}_subscriptions",
+        metadata,
+        Column("id", BIG_ID, primary_key=True, autoincrement=True),
+        Column("form", String(FORM_LENGTH), nullable=False),
+        Column("pattern", String(PATTERN_LENGTH), nullable=False),
+        # The only topic that matches; empty: LIKE finds those that may match, and the form decides.
+        Column("topic", String(TOPIC_LENGTH), nullable=False),
+        Column("like_pattern", String(LIKE_LENGTH), nullable=False),
+        Column("route", String(ROUTE_LENGTH), nullable=False),
+        **MYSQL,
+    )
+    # INSERT of the same subscription; DELETE … WHERE form = ? AND pattern = ? AND route = ?
+    Index(f"{name}_subscriptions_pattern", table.c.form, table.c.pattern, table.c.route, unique=True)
+    # A publish: … WHERE topic IN (?, '')
+    Index(f"{name}_subscriptions_topic", table.c.topic)
+    return table
+
+
+def counts(name: str, metadata: MetaData) -> Table:
+    """Counted messages. A counter has several rows, so that publishers seldom wait for each other."""
+    return Table(
+        f"{name}_counts",
+        metadata,
+        Column("name", String(COUNTER_LENGTH), primary_key=True),
+        Column("slot", Integer, primary_key=True, autoincrement=False),
+        Column("messages", BigInteger, nullable=False),
+        **MYSQL,
+    )

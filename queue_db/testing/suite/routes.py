@@ -1,0 +1,372 @@
+"""Topics and routes: what is published goes where patterns lead, all of it or nothing, and every way has an end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from queue_db.db import QueueDB
+from queue_db.errors import ArgumentError, CursorHeldError, PayloadError, RouteError
+from queue_db.feeds import Page
+from queue_db.routes import Step
+from queue_db.testing.clock import SettableClock
+from queue_db.testing.suite.fixtures import Notes
+
+__all__ = ["TestLoops", "TestPatterns", "TestRoutes", "TestTopics", "routed"]
+
+
+@pytest.fixture
+def routed(db: QueueDB, name: str) -> Iterator[str]:
+    """A prefix for topics, routes, feeds and queues; what begins with it is deleted after the test."""
+    yield name
+    for route in db.routes.list():
+        if route.name.startswith(name):
+            db.routes.remove(route.name)
+    for info in db.feeds.list():
+        if info.name.startswith(name):
+            db.feeds.delete(info.name)
+
+
+def payloads(page: Page) -> list[Any]:
+    """The payloads of a page."""
+    return [message.payload for message in page.messages]
+
+
+def acting(steps: list[Step], prefix: str) -> list[tuple[int, str, str]]:
+    """Hops, route and cut of each step, without the prefix."""
+    return [(step.hops, step.route.removeprefix(prefix), step.cut) for step in steps if step.route.startswith(prefix)]
+
+
+class TestTopics:
+    """Publish to a topic."""
+
+    def test_a_message_goes_where_its_topic_leads(self, db: QueueDB, routed: str) -> None:
+        archive, alarms, seen = f"{routed}-archive", f"{routed}-alarms", f"{routed}-seen"
+        db.routes.set(archive, feed=archive)
+        db.routes.set(alarms, enqueue=(alarms, "check"))
+        db.routes.set(seen, count=seen)
+        for route in (archive, alarms, seen):
+            assert db.routes.subscribe(f"{routed}.sensor.*", route)
+        topic = db.topic(f"{routed}.sensor.7")
+        assert topic.publish("reading", {"celsius": 21}, key="7", headers={"trace": "00-1"}, client="probe") == 3
+        assert db.topic(f"{routed}.door.1").publish("opened") == 0
+        (message,) = db.feed(archive).read().messages
+        assert (message.kind, message.payload, message.key, message.client) == ("reading", {"celsius": 21}, "7", "probe")
+        assert message.headers == {"trace": "00-1", "topic": topic.name}
+        (job,) = db.queue(alarms).claim(limit=9)
+        assert (job.kind, job.payload, job.headers, job.group) == ("check", {"celsius": 21}, message.headers, None)
+        assert [info.messages for info in db.routes.list() if info.name == seen] == [1]
+
+    def test_messages_keep_their_order(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(routed, feed=routed)
+        db.routes.set(f"{routed}-jobs", enqueue=routed, group=True)
+        db.routes.subscribe(routed, routed, form="exact")
+        db.routes.subscribe(routed, f"{routed}-jobs", form="exact")
+        topic = db.topic(routed)
+        assert topic.publish_many([("n", number, {"key": f"k{number % 2}"}) for number in range(6)]) == 12
+        assert topic.publish_many([]) == 0
+        assert payloads(db.feed(routed).read()) == list(range(6))
+        claimed = db.queue(routed).claim(limit=9)
+        assert [(job.payload, job.group) for job in claimed] == [(0, "k0"), (1, "k1")]
+
+    def test_what_routes_do_is_part_of_the_transaction(self, db: QueueDB, routed: str, notes: Notes) -> None:
+        db.routes.set(f"{routed}-feed", feed=routed)
+        db.routes.set(f"{routed}-jobs", enqueue=routed)
+        db.routes.set(f"{routed}-count", count=routed)
+        for route in ("feed", "jobs", "count"):
+            db.routes.subscribe(routed, f"{routed}-{route}")
+        with notes.engine.connect() as connection:
+            assert db.topic(routed).publish("n", "rolled back", using=connection) == 3
+            notes.write(connection, "no")
+            connection.rollback()
+        assert (db.feed(routed).read().messages, db.queue(routed).stats().available) == ([], 0)
+        assert [info.messages for info in db.routes.list() if info.name == f"{routed}-count"] == [0]
+        with notes.engine.begin() as connection:
+            db.topic(routed).publish("n", "committed", using=connection)
+            notes.write(connection, "yes")
+        assert payloads(db.feed(routed).read()) == ["committed"]
+        assert [job.payload for job in db.queue(routed).claim(limit=9)] == ["committed"]
+        assert [info.messages for info in db.routes.list() if info.name == f"{routed}-count"] == [1]
+        assert notes.read() == ["yes"]
+
+    def test_messages_are_published_all_or_none(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(routed, feed=routed)
+        db.routes.subscribe(routed, routed)
+        with pytest.raises(PayloadError):
+            db.topic(routed).publish_many([("n", 1), ("n", object())])
+        with pytest.raises(ArgumentError):
+            db.topic("").publish("n")
+        assert db.feed(routed).read().messages == []
+
+    def test_a_deleted_feed_is_created_again(self, db: QueueDB, routed: str, notes: Notes) -> None:
+        db.routes.set(routed, feed=routed)
+        db.routes.subscribe(routed, routed)
+        db.feeds.delete(routed)
+        with notes.engine.begin() as connection:
+            notes.write(connection, "before")
+            db.topic(routed).publish("n", 1, using=connection)
+        db.topic(routed).publish("n", 2)
+        assert payloads(db.feed(routed).read()) == [1, 2]
+
+
+class TestRoutes:
+    """Names that stand for definitions."""
+
+    def test_a_route_is_pointed_at_another_definition(self, db: QueueDB, routed: str, rival: QueueDB) -> None:
+        old = db.routes.set(routed, feed=f"{routed}-old")
+        new = db.routes.define(feed=f"{routed}-new")
+        db.routes.subscribe(routed, routed)
+        rival.topic(routed).publish("n", 1)
+        db.routes.point(routed, new[:12])
+        rival.topic(routed).publish("n", 2)
+        rival.routes.point(routed, old)
+        db.topic(routed).publish("n", 3)
+        assert payloads(db.feed(f"{routed}-old").read()) == [1, 3]
+        assert payloads(db.feed(f"{routed}-new").read()) == [2]
+        (info,) = [info for info in db.routes.list() if info.name == routed]
+        assert (info.definition, info.version, info.patterns) == (old, 3, [("glob", routed)])
+        with pytest.raises(RouteError, match="there is no route"):
+            db.routes.point(f"{routed}-other", old)
+        with pytest.raises(RouteError, match="no definition begins"):
+            db.routes.point(routed, "0" * 64)
+        with pytest.raises(ArgumentError, match="SHA-256"):
+            db.routes.point(routed, "latest")
+
+    def test_definitions_are_named_by_their_content(self, db: QueueDB, routed: str, clock: SettableClock) -> None:
+        first = db.routes.define(enqueue=(routed, "kind"), group=True)
+        assert first == db.routes.define(enqueue=(routed, "kind"), group=True)
+        others = [
+            db.routes.define(enqueue=routed, group=True),
+            db.routes.define(enqueue=(routed, "kind")),
+            db.routes.define(enqueue=(routed, "kind"), group="True"),
+            db.routes.define(feed=routed),
+            db.routes.define(forward=routed),
+            db.routes.define(count=routed),
+            db.routes.define(drop=True),
+        ]
+        assert len({first, *others}) == 8
+        (found,) = [one for one in db.routes.definitions() if one.sha == first]
+        assert (found.action, found.target, found.kind, found.group) == ("enqueue", routed, "kind", True)
+        assert found.created_at == clock.now()
+
+    def test_a_paused_route_does_nothing(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(routed, feed=routed)
+        db.routes.subscribe(routed, routed)
+        db.routes.pause(routed)
+        assert db.topic(routed).publish("n", "paused") == 0
+        assert acting(db.routes.test(routed).steps, routed) == [(0, "", "paused")]
+        db.routes.resume(routed)
+        assert db.topic(routed).publish("n", "resumed") == 1
+        assert payloads(db.feed(routed).read()) == ["resumed"]
+        for verb in (db.routes.pause, db.routes.resume):
+            with pytest.raises(RouteError):
+                verb(f"{routed}-other")
+
+    def test_a_removed_route_leaves_nothing(self, db: QueueDB, routed: str) -> None:
+        sha = db.routes.set(routed, feed=routed)
+        db.routes.subscribe(routed, routed)
+        assert db.routes.remove(routed)
+        assert not db.routes.remove(routed)
+        db.routes.set(routed, feed=routed)
+        assert db.topic(routed).publish("n") == 0, "a new route of the name has no patterns"
+        assert sha in [one.sha for one in db.routes.definitions()]
+
+    def test_a_subscription_is_made_once_and_taken_back(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(routed, feed=routed)
+        assert db.routes.subscribe(f"{routed}.*", routed)
+        assert not db.routes.subscribe(f"{routed}.*", routed)
+        assert db.routes.subscribe(f"{routed}.*", routed, form="amqp")
+        assert db.topic(f"{routed}.a").publish("n") == 1, "a route acts once, whatever number of patterns match"
+        assert db.routes.test(f"{routed}.a").steps[0].patterns == (f"{routed}.*", f"{routed}.*")
+        assert db.routes.unsubscribe(f"{routed}.*", routed)
+        assert not db.routes.unsubscribe(f"{routed}.*", routed)
+        assert db.topic(f"{routed}.a").publish("n") == 1
+        assert db.routes.unsubscribe(f"{routed}.*", routed, form="amqp")
+        assert db.topic(f"{routed}.a").publish("n") == 0
+        with pytest.raises(RouteError):
+            db.routes.subscribe(routed, f"{routed}-other")
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {},
+            {"feed": "f", "count": "c"},
+            {"feed": ""},
+            {"enqueue": 7},
+            {"enqueue": ("q", "")},
+            {"feed": "f", "group": True},
+            {"drop": False},
+        ],
+    )
+    def test_impossible_definitions_are_refused(self, db: QueueDB, routed: str, bad: dict[str, Any]) -> None:
+        with pytest.raises(ArgumentError):
+            db.routes.set(routed, **bad)
+        assert routed not in [info.name for info in db.routes.list()]
+
+    def test_a_router_routes_each_message_of_a_feed_once(self, db: QueueDB, routed: str, rival: QueueDB) -> None:
+        source, target = f"{routed}-source", f"{routed}-target"
+        db.routes.set(routed, feed=target)
+        db.routes.subscribe(f"{source}.paid", routed)
+        db.feed(source).publish_many([("paid", 1), ("shipped", 2), ("paid", 3)])
+        assert db.routes.follow(source, "router", limit=2) == 3
+        assert rival.routes.follow(source, "router") == 0
+        db.feed(source).publish("paid", 4)
+        with db.feed(source).cursor("router"), pytest.raises(CursorHeldError):
+            rival.routes.follow(source, "router")
+        assert rival.routes.follow(source, "router") == 1
+        page = db.feed(target).read()
+        assert payloads(page) == [1, 3, 4]
+        assert page.messages[0].headers == {"topic": f"{source}.paid", "via": [source]}
+
+    def test_a_router_knows_the_topic_of_a_message(self, db: QueueDB, routed: str) -> None:
+        inlet = f"{routed}-inlet"
+        db.routes.set(inlet, feed=inlet)
+        db.routes.subscribe(f"{routed}.in.*", inlet)
+        db.topic(f"{routed}.in.7").publish("n", 7)
+        db.routes.set(routed, enqueue=routed)
+        db.routes.subscribe(f"{routed}.in.7", routed)
+        assert db.routes.follow(inlet, "by header") == 1
+        assert db.routes.follow(inlet, "by name", topic=f"{routed}.other") == 1
+        (job,) = db.queue(routed).claim(limit=9)
+        assert job.headers == {"topic": f"{routed}.in.7", "via": [inlet]}
+
+
+class TestLoops:
+    """A message never goes round in circles."""
+
+    @pytest.mark.parametrize("length", [1, 2, 3])
+    def test_a_circle_is_cut_where_it_closes(self, db: QueueDB, routed: str, length: int, caplog: pytest.LogCaptureFixture) -> None:
+        topics = [f"{routed}.{number}" for number in range(length)]
+        for number, topic in enumerate(topics):
+            db.routes.set(f"{routed}-on-{number}", forward=topics[(number + 1) % length])
+            db.routes.subscribe(topic, f"{routed}-on-{number}", form="exact")
+        db.routes.set(f"{routed}-all", feed=routed)
+        db.routes.subscribe(f"{routed}.*", f"{routed}-all")
+        with caplog.at_level(logging.WARNING, logger="queue_db.routes"):
+            assert db.topic(topics[0]).publish("n", 1) == 1
+        assert payloads(db.feed(routed).read()) == [1]
+        assert db.counters.loops == 1
+        assert sum("leads back" in record.message for record in caplog.records) == 1
+        dry = db.routes.test(topics[0])
+        assert [(step.hops, step.topic) for step in dry.loops] == [(length - 1, topics[-1])]
+        assert db.counters.loops == 1, "a test does nothing"
+
+    def test_a_pattern_that_matches_its_own_target_is_a_circle(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(f"{routed}-on", forward=f"{routed}.all")
+        db.routes.subscribe(f"{routed}.*", f"{routed}-on")
+        db.routes.set(f"{routed}-all", count=routed)
+        db.routes.subscribe(f"{routed}.*", f"{routed}-all")
+        assert db.topic(f"{routed}.a").publish("n") == 1
+        assert acting(db.routes.test(f"{routed}.a").steps, f"{routed}-") == [
+            (0, "all", ""),
+            (0, "on", ""),
+            (1, "all", "again"),
+            (1, "on", "loop"),
+        ]
+
+    def test_two_ways_to_one_topic_are_no_circle(self, db: QueueDB, routed: str) -> None:
+        for source, target in (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")):
+            db.routes.set(f"{routed}-{source}{target}", forward=f"{routed}.{target}")
+            db.routes.subscribe(f"{routed}.{source}", f"{routed}-{source}{target}")
+        db.routes.set(f"{routed}-end", feed=routed)
+        db.routes.subscribe(f"{routed}.d", f"{routed}-end")
+        assert db.topic(f"{routed}.a").publish("n") == 1
+        assert len(db.feed(routed).read().messages) == 1
+        dry = db.routes.test(f"{routed}.a")
+        assert dry.loops == []
+        assert acting(dry.actions, f"{routed}-") == [(2, "end", "")]
+        assert db.counters.loops == 0
+
+    def test_a_chain_ends_after_eight_forwards(self, db: QueueDB, routed: str) -> None:
+        for number in range(12):
+            db.routes.set(f"{routed}-{number}", forward=f"{routed}.{number + 1}")
+            db.routes.subscribe(f"{routed}.{number}", f"{routed}-{number}")
+        db.routes.set(f"{routed}-all", feed=routed)
+        for last in ("8", "9"):
+            db.routes.set(f"{routed}-at-{last}", feed=f"{routed}-{last}")
+            db.routes.subscribe(f"{routed}.{last}", f"{routed}-at-{last}")
+        assert db.topic(f"{routed}.0").publish("n") == 1
+        assert [len(db.feed(f"{routed}-{last}").read().messages) for last in ("8", "9")] == [1, 0]
+        (cut,) = db.routes.test(f"{routed}.0").loops
+        assert (cut.hops, cut.topic, cut.cut) == (8, f"{routed}.8", "hops")
+
+    def test_growth_is_bounded_by_the_number_of_routes(self, db: QueueDB, routed: str) -> None:
+        names = ["a", "b", "c", "d"]
+        for source in names:
+            for target in names:
+                db.routes.set(f"{routed}-{source}{target}", forward=f"{routed}.{target}")
+                db.routes.subscribe(f"{routed}.{source}", f"{routed}-{source}{target}")
+            db.routes.set(f"{routed}-at-{source}", feed=routed)
+            db.routes.subscribe(f"{routed}.{source}", f"{routed}-at-{source}")
+        assert db.topic(f"{routed}.a").publish("n") == 4
+        assert len(db.feed(routed).read().messages) == 4
+
+    def test_routers_do_not_pass_a_message_round(self, db: QueueDB, routed: str) -> None:
+        first, second = f"{routed}-first", f"{routed}-second"
+        for route, source, target in (("there", first, second), ("back", second, first), ("self", first, first)):
+            db.routes.set(f"{routed}-{route}", feed=target)
+            db.routes.subscribe(f"{routed}.{source}", f"{routed}-{route}")
+        db.feed(first).publish("n", 1)
+        for _ in range(3):
+            db.routes.follow(first, "router", topic=f"{routed}.{first}")
+            db.routes.follow(second, "router", topic=f"{routed}.{second}")
+        assert [len(db.feed(name).read().messages) for name in (first, second)] == [1, 1]
+        assert db.counters.loops == 2
+
+
+class TestPatterns:
+    """The three forms of patterns, as the database and the library together decide."""
+
+    @pytest.mark.parametrize(
+        ("form", "pattern", "matching", "others"),
+        [
+            ("exact", "a.*", ["a.*"], ["a.b", "a."]),
+            ("exact", "Mail", ["Mail"], ["mail"]),
+            ("glob", "*", ["a", "a.b"], []),
+            ("glob", "h?llo", ["hello", "h.llo", "höllo"], ["hllo", "heello"]),
+            ("glob", "h*llo", ["hllo", "heeeello", "h.a.llo"], ["hell"]),
+            ("glob", "h[ae]llo", ["hallo", "hello"], ["hillo", "h[ae]llo"]),
+            ("glob", "h[^e]llo", ["hallo"], ["hello", "hllo"]),
+            ("glob", "h[a-c]llo", ["hbllo"], ["hdllo"]),
+            ("glob", "h[\\^\\]]llo", ["h^llo", "h]llo"], ["hallo"]),
+            ("glob", "a\\*c", ["a*c"], ["abc"]),
+            ("glob", "a\\[c", ["a[c"], ["ac"]),
+            ("glob", "50%_!*", ["50%_!", "50%_!x"], ["50xx!", "50%a!"]),
+            ("glob", "Sensor.*", ["Sensor.7"], ["sensor.7"]),
+            ("glob", "a*b*c*d", ["abcd", "axxbxxcxxd"], ["abdc", "abcdx"]),
+            ("amqp", "stock.*.nyse", ["stock.ibm.nyse"], ["stock.nyse", "stock.a.b.nyse", "stockx.nyse"]),
+            ("amqp", "stock.#", ["stock", "stock.a", "stock.a.b"], ["stocks", "a.stock"]),
+            ("amqp", "#.nyse", ["nyse", "a.nyse", "a.b.nyse"], ["nyse.a", "xnyse"]),
+            ("amqp", "a.#.b", ["a.b", "a.x.b", "a.x.y.b"], ["ab", "a.xb", "a"]),
+            ("amqp", "#", ["a", "a.b"], []),
+            ("amqp", "*.*", ["a.b"], ["a", "a.b.c"]),
+            ("amqp", "a*.b", ["a*.b"], ["ax.b"]),
+            ("amqp", "Stock.*", ["Stock.a"], ["stock.a"]),
+        ],
+    )
+    def test_what_a_pattern_matches(
+        self, db: QueueDB, routed: str, form: str, pattern: str, matching: list[str], others: list[str]
+    ) -> None:
+        db.routes.set(routed, count=routed)
+        db.routes.subscribe(pattern, routed, form=form)
+        for topic in (*matching, *others):
+            found = [step.route for step in db.routes.test(topic).steps if step.route == routed]
+            assert found == ([routed] if topic in matching else []), topic
+
+    @pytest.mark.parametrize(("form", "pattern"), [("regex", "a"), ("glob", ""), ("glob", "a" * 201), ("exact", " a"), ("amqp", 7)])
+    def test_impossible_patterns_are_refused(self, db: QueueDB, routed: str, form: str, pattern: Any) -> None:
+        db.routes.set(routed, count=routed)
+        with pytest.raises(ArgumentError):
+            db.routes.subscribe(pattern, routed, form=form)
+
+    def test_topics_are_told_apart_by_case_on_the_way(self, db: QueueDB, routed: str) -> None:
+        for source, target in (("a", "B"), ("a", "b")):
+            db.routes.set(f"{routed}-{target}", forward=f"{routed}.{target}")
+            db.routes.subscribe(f"{routed}.{source}", f"{routed}-{target}")
+            db.routes.set(f"{routed}-at-{target}", feed=f"{routed}-{target}")
+            db.routes.subscribe(f"{routed}.{target}", f"{routed}-at-{target}")
+        assert db.topic(f"{routed}.a").publish("n") == 2
+        assert [len(db.feed(f"{routed}-{target}").read().messages) for target in ("B", "b")] == [1, 1]

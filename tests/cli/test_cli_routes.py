@@ -1,0 +1,94 @@
+"""Routes and topics from the command line."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def route(db, name):
+    """The name of a route, which is removed after the test."""
+    yield name
+    db.routes.remove(name)
+
+
+def test_what_is_published_goes_where_routes_lead(ask, db, route):
+    sha = ask("routes", "set", route, "--feed", route, "--json").record["definition"]
+    assert ask("routes", "subscribe", f"{route}.*", route, "--json").record["state"] == "subscribed"
+    assert "already subscribed" in ask("routes", "subscribe", f"{route}.*", route).out
+    published = ask("topics", "publish", f"{route}.7", "reading", '{"celsius": 21}', "--key", "7", "--json").record
+    assert published == {"topic": f"{route}.7", "routes": 1}
+    assert "0 routes acted" in ask("topics", "publish", f"{route}-other", "reading").out
+    (message,) = db.feed(route).read().messages
+    assert (message.kind, message.payload, message.key) == ("reading", {"celsius": 21}, "7")
+    (step,) = ask("routes", "test", f"{route}.7", "--json").records
+    assert (step["route"], step["patterns"], step["definition"], step["cut"]) == (route, [f"{route}.*"], sha, "")
+    assert route in ask("routes", "test", f"{route}.7").out
+    assert "unsubscribed" in ask("routes", "unsubscribe", f"{route}.*", route).out
+    assert "not found" in ask("routes", "unsubscribe", f"{route}.*", route).out
+
+
+def test_a_route_is_pointed_paused_and_removed(ask, db, route):
+    first = ask("routes", "set", route, "--enqueue", route, "--kind", "check", "--group", "--json").record["definition"]
+    ask("routes", "set", route, "--count", route)
+    ask("routes", "subscribe", f"{route}.#", route, "--form", "amqp")
+    ask("topics", "publish", route, "n")
+    listed = next(one for one in ask("routes", "list", "--json").records if one["name"] == route)
+    assert (listed["action"], listed["messages"], listed["patterns"], listed["version"]) == (
+        "count",
+        1,
+        [["amqp", f"{route}.#"]],
+        2,
+    )
+    assert any(f"amqp:{route}.#" in line for line in ask("routes", "list").out.splitlines())
+    ask("routes", "point", route, first[:12])
+    assert first in [one["sha"] for one in ask("routes", "definitions", "--json").records]
+    assert first[:12] in ask("routes", "definitions").out
+    ask("topics", "publish", f"{route}.a", "n", "--key", "k")
+    assert [(job.kind, job.group) for job in db.queue(route).claim(limit=5)] == [("check", "k")]
+    assert "paused" in ask("routes", "pause", route).out
+    assert ask("topics", "publish", route, "n", "--json").record["routes"] == 0
+    assert "resumed" in ask("routes", "resume", route).out
+    assert ask("routes", "remove", route, "--json").record["state"] == "removed"
+    assert "not found" in ask("routes", "remove", route).out
+
+
+def test_the_messages_of_a_feed_are_routed(ask, db, route):
+    db.feed(route).publish_many([("paid", number) for number in range(3)])
+    ask("routes", "set", route, "--enqueue", route)
+    ask("routes", "subscribe", f"{route}.paid", route, "--form", "exact")
+    assert ask("routes", "follow", route, "router", "--json").record["routed"] == 3
+    assert "0 messages routed" in ask("routes", "follow", route, "router").out
+    assert db.queue(route).stats().available == 3
+
+
+@pytest.mark.parametrize("verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "follow", "{0}", "billing")])
+def test_following_ends_with_ctrl_c(db, url, route, verb):
+    feed = db.feed(route)
+    feed.publish("n", 1)
+    feed.rank()
+    words = [word.format(route) for word in verb]
+    program = subprocess.Popen(
+        [sys.executable, "-m", "queue_db", *words, "--follow"], env={**os.environ, "QUEUE_DB_URL": url}, stderr=subprocess.PIPE
+    )
+    try:
+        while not [info for info in feed.cursors() if info.name == "billing" and info.behind == 0]:
+            assert program.poll() is None, program.stderr.read()
+        program.send_signal(signal.SIGINT)
+        assert program.wait(30) == 0, program.stderr.read()
+    finally:
+        program.kill()
+        program.communicate()
+    assert feed.cursors()[0].holder is None
+
+
+def test_what_is_not_there_is_named(ask, route):
+    assert "there is no route" in ask("routes", "pause", route, status=1).err
+    assert "there is no route" in ask("routes", "subscribe", "a", route, status=1).err
+    assert "there is no feed" in ask("routes", "follow", route, "router", status=1).err
+    assert "give one action" in ask("routes", "set", route, status=2).err
+    assert "--enqueue" in ask("routes", "set", route, "--kind", "k", "--drop", status=2).err
+    assert "is not JSON" in ask("topics", "publish", route, "n", "{", status=2).err
