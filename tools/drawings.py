@@ -133,6 +133,7 @@ def spans() -> Drawing:
         x = left + number * cell - 3
         drawing.arrow((x, 250), (x, top + 44))
         drawing.box(x - (120 if number == 3 else 20), 250, 240 if number == 3 else 150, title, lines, RED)
+    return drawing
 
 
 def route() -> Drawing:

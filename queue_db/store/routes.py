@@ -221,7 +221,8 @@ def walk(connection: Connection, store: Store, topic: str, hops: int) -> list[Wa
     that is pointed at another definition at the same time is read either before or after that.
     """
     found = store.dialect.fetch(connection, _walk(store.tables.feeds), {"topic": topic, "hops": hops})
-    return [WalkRow(*row[:_PLAIN], None if row[_PLAIN] is None else FeedRow(*row[_PLAIN:])) for row in found]
+    feeds = [None if row[_PLAIN] is None else FeedRow(*row[_PLAIN:]) for row in found]
+    return [WalkRow._make((*row[:_PLAIN], feed)) for row, feed in zip(found, feeds, strict=True)]
 
 
 @lru_cache(maxsize=64)
