@@ -36,8 +36,8 @@ log = logging.getLogger("queue_db.routes")
 # Seconds between two log lines about one loop.
 _LOGGED_EVERY = 60.0
 
-# Most feeds whose messages a publisher numbers after its commit; the readers of the others do it.
-_RANKED = 16
+# Most feeds whose readers a publisher notifies, and whose messages it numbers after its commit; the readers of the others look.
+_ATTENDED = 16
 
 
 class Item(NamedTuple):
@@ -75,8 +75,11 @@ class Router:
         self.feed = feed
         self._logged: dict[tuple[str, str], float] = {}
 
-    def route(self, connection: Connection, store: Store, items: Sequence[Item]) -> Done:
-        """Route ``items`` in their order, all or none with the rest of the transaction."""
+    def route(self, connection: Connection, store: Store, items: Sequence[Item], *, own: bool = True) -> Done:
+        """Route ``items`` in their order, all or none with the rest of the transaction.
+
+        :param own: it is not a caller's transaction, which may commit long after this.
+        """
         store.dialect.begin(connection)
         done, effects = Done(), _Effects()
         plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
@@ -92,6 +95,9 @@ class Router:
         self._apply(connection, store, effects)
         done.queues = {job.queue for job in effects.jobs}
         done.feeds = set(effects.feeds)
+        feeds = self.core.feed_notifications
+        for name in sorted(done.feeds)[:_ATTENDED]:
+            (feeds.notify if own else feeds.notify_surely)(connection, name)
         return done
 
     def report(self, done: Done) -> None:
@@ -112,7 +118,7 @@ class Router:
         self.report(done)
         for queue in sorted(done.queues):
             self.core.notifications.wake(queue)
-        for name in sorted(done.feeds)[:_RANKED]:
+        for name in sorted(done.feeds)[:_ATTENDED]:
             self.feed(name).after_publish()
 
     def _apply(self, connection: Connection, store: Store, effects: _Effects) -> None:

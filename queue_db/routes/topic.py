@@ -62,7 +62,7 @@ class Topic:
         if using is not None:
             # A savepoint: all or none, also in a transaction that goes on after an error.
             with core.joined(using, "publish") as connection, savepoint(connection):
-                done = self._router.route(connection, core.store, items)
+                done = self._router.route(connection, core.store, items, own=False)
             self._router.report(done)
         else:
             done = core.write(self._router.route, items)
