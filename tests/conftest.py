@@ -6,6 +6,7 @@ names. ``fresh_url`` is a separate database.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sqlite3
@@ -13,12 +14,13 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, make_url
 from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from queue_db import Queue, QueueDB
@@ -174,9 +176,32 @@ def shared_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str
 
 
 @pytest.fixture
-def url(kind: str, shared_urls: Callable[[str], str]) -> str:
+def url(kind: str, shared_urls: Callable[[str], str]) -> Iterator[str]:
     """A migrated database, shared with other tests: use unique queue names."""
-    return shared_urls(kind)
+    shared = shared_urls(kind)
+    yield shared
+    if kind in FILES:
+        _check_that_it_can_be_written(shared)
+
+
+def _check_that_it_can_be_written(url: str) -> None:
+    """Fail the test that leaves a transaction open: every later test would wait for its lock."""
+    file = str(make_url(url).database)
+    with closing(sqlite3.connect(file, isolation_level=None, timeout=10.0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            pytest.fail(f"{file} cannot be written after the test: {error}; it is open in {_users_of(file)}", pytrace=False)
+
+
+def _users_of(file: str) -> list[str]:
+    """The processes that have the file open: id and command."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if any(os.path.realpath(opened) == file for opened in (process / "fd").iterdir()):
+                found.append(f"{process.name} {(process / 'cmdline').read_text().replace(chr(0), ' ')[:200]}")
+    return found
 
 
 @pytest.fixture
