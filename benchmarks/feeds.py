@@ -17,13 +17,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from queue_db import QueueDB
+from queue_db import QueueDB, TransientStorageError
 from queue_db.feeds import Feed
 from queue_db.store import Store
 from queue_db.store.feeds import messages
@@ -152,15 +152,24 @@ class Soak:
             while time.monotonic() < until:
                 turn += 1
                 texts = [f"{number}-{turn}-{part}" for part in range(rng.randint(1, 3))]
-                commits = rng.random() >= self.rollbacks
-                with suppress(_RollBackError), db.database.begin() as connection:
-                    feed.publish_many([("n", text) for text in texts], using=connection)
-                    time.sleep(rng.uniform(0, self.pause))
-                    if not commits:
-                        raise _RollBackError
-                if commits:
+                if self._transaction(db, feed, texts, rng.uniform(0, self.pause), commits=rng.random() >= self.rollbacks):
                     with self._lock:
                         self.committed |= set(texts)
+
+    def _transaction(self, db: QueueDB, feed: Feed, texts: Sequence[str], pause: float, *, commits: bool) -> bool:
+        """Publish within a transaction that takes a while; whether it was committed."""
+        try:
+            with db.database.begin() as connection:
+                feed.publish_many([("n", text) for text in texts], using=connection)
+                time.sleep(pause)
+                _roll_back_unless(commits=commits)
+        except _RollBackError:
+            return False
+        except TransientStorageError as error:
+            if error.outcome_unknown:
+                raise
+            return False  # on SQLite, where others have held the one lock for too long
+        return True
 
     def _observe(self, seen: list[str]) -> None:
         with QueueDB(self.url) as db:
@@ -193,6 +202,11 @@ class Soak:
 
 class _RollBackError(Exception):
     """Ends a transaction."""
+
+
+def _roll_back_unless(*, commits: bool) -> None:
+    if not commits:
+        raise _RollBackError
 
 
 def _out_of_turn(texts: Sequence[str]) -> int:

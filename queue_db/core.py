@@ -21,7 +21,7 @@ from queue_db.database import migrate
 from queue_db.database.database import ATTEMPTS, Database
 from queue_db.errors import PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Deaths
-from queue_db.notifications.wakeups import Notifications
+from queue_db.notifications.wakeups import FeedNotifications, Notifications
 from queue_db.removal import Removal
 from queue_db.store import LowWaterMarks, Store
 from queue_db.store.schema import Tables
@@ -100,7 +100,7 @@ class Core:
         #: Where the claims of each queue start.
         self.marks: defaultdict[str, LowWaterMarks] = defaultdict(LowWaterMarks)
         self.notifications = Notifications(self.store)
-        self.feed_notifications = Notifications(self.store, tables.feeds.feeds)
+        self.feed_notifications = FeedNotifications(self.store)
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker
         # Read at once, so that the first verb need not. A user without the right to read the version learns it from the first verb.

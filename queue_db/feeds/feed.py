@@ -22,6 +22,7 @@ from queue_db.feeds.position import Position, check
 from queue_db.feeds.retention import RANK, trim_once
 from queue_db.feeds.shared import SharedCursor
 from queue_db.model import from_micros
+from queue_db.notifications.wakeups import FeedNotifications
 from queue_db.store import Store
 from queue_db.store.feeds import cursors, messages, rows, spans
 from queue_db.store.feeds.messages import First, MessageRow, NewMessage
@@ -42,6 +43,9 @@ KEEP_UNREAD = 1_000_000
 
 # Seconds for which a feed's row is used without a look at the database.
 _FRESH = 1.0
+
+# One statement; a reader that misses it looks by itself.
+_NOTIFY = Run(attempts=1, direct=True)
 
 # How many feeds of one name a publisher tries that are deleted before it publishes to them.
 _NAMESAKES = 5
@@ -121,7 +125,7 @@ class Feed:
         for _ in range(_NAMESAKES):
             row = self.row()
             try:
-                return row, self.core.write(_publish, row, new, self.core.feed_notifications.notify)
+                return row, self.core.write(_publish, row, new)
             except LookupError:
                 # It was deleted: the name stands for a new feed now.
                 self._row = None
@@ -133,18 +137,26 @@ class Feed:
         for known in (self._known(), None):
             row = known or rows.create(connection, store, self.name, defaults(self.core))
             try:
-                return row, _publish(connection, store, row, new, self.core.feed_notifications.notify_surely)
+                first = _publish(connection, store, row, new)
             except LookupError:
                 self._row = None
+                continue
+            self.core.feed_notifications.notify(connection, self.name)
+            return row, first
         raise TransientStorageError(
             f"feed {self.name!r} was deleted after this transaction had begun, and its isolation level still shows it: run it again"
         )
 
     def after_publish(self, row: FeedRow | None = None) -> None:
-        """Number the messages, and trim now and then. The messages are committed: an error is logged and not raised."""
+        """Number the messages, notify readers, trim now and then. The messages are committed: an error is logged and not raised."""
+        notifications = self.core.feed_notifications
         try:
             row = row or self.row()
             self.rank_once(row)
+            if notifications.due(self.name):
+                # Not in the publisher's transaction: PostgreSQL commits those that notify one after the other, and this one need
+                # not wait for the disk.
+                self.core.run(_NOTIFY, _notify, notifications, self.name)
             now = time.monotonic()
             if now >= self._trim_at:
                 self._trim_at = now + _TRIM_EVERY
@@ -155,7 +167,7 @@ class Feed:
                 self.name,
                 error,
             )
-        self.core.feed_notifications.wake(self.name)
+        notifications.wake(self.name)
 
     def rank_once(self, row: FeedRow) -> int:
         """Number some messages, if no other process does so now; return how many."""
@@ -493,12 +505,12 @@ def ordering_of(row: FeedRow) -> Ordering:
     return ordering
 
 
-def _publish(
-    connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage], notify: Callable[[Connection, str], None]
-) -> First | None:
-    first = ordering_of(row).append(connection, store, row, new)
-    notify(connection, row.name)
-    return first
+def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
+    return ordering_of(row).append(connection, store, row, new)
+
+
+def _notify(connection: Connection, store: Store, notifications: FeedNotifications, name: str) -> None:
+    notifications.notify(connection, name)
 
 
 def _page(connection: Connection, store: Store, feed: int, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:

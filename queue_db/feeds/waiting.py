@@ -45,7 +45,7 @@ class Waiting:
             return
         if self._wakeup is None:
             notifications = self._core.feed_notifications
-            self._wakeup = Wakeup(lambda: self._core.database.listen(notifications.channel), _RETRY)
+            self._wakeup = Wakeup(lambda: self._core.database.listen(notifications.channel_of(self._feed)), _RETRY)
             notifications.add(self._published)
         until = monotonic() + seconds
         while True:

@@ -9,15 +9,19 @@ transactions one after the other, and one notification per job would cost more t
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
 
 from queue_db.store import Store
 
 #: Seconds between two notifications of one queue through the database. A worker that was just woken polls more often than this.
 EVERY = 0.02
+
+#: … and of one feed. A reader that was just woken looks again after 10 ms, and then after twice as long each time.
+EVERY_OF_FEED = 0.1
 
 #: Begins the notification of a cancelled job, before its id. No queue name contains this character.
 CANCELLED = "\x18"
@@ -39,31 +43,30 @@ def cancelled_in(received: Iterable[str]) -> set[int]:
 
 
 class Notifications:
-    """Notifies the workers, or the readers of feeds, of one set of tables, from one process.
+    """Notifies the workers of one set of tables, from one process."""
 
-    :param table: of the jobs, or of the feeds: names the channel.
-    """
+    every = EVERY
 
-    def __init__(self, store: Store, table: Table | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
-        self._table = store.tables.jobs if table is None else table
         self._clock = clock
         self._notified_at: dict[str, float] = {}
         self._listeners: tuple[Listener, ...] = ()
 
     def notify(self, connection: Connection, queue: str) -> None:
         """In the transaction that adds jobs or messages: its commit notifies those who wait, if the database can do that."""
-        if not self._store.dialect.notifies:
-            return
-        now = self._clock()
-        if now - self._notified_at.get(queue, -EVERY) >= EVERY:
-            self._notified_at[queue] = now
+        if self.due(queue):
             self._store.dialect.notify(connection, self.channel, queue)
 
-    def notify_surely(self, connection: Connection, name: str) -> None:
-        """As :meth:`notify`, whenever the last one was: for a caller's transaction, which may commit long after the next one."""
-        if self._store.dialect.notifies:
-            self._store.dialect.notify(connection, self.channel, name)
+    def due(self, name: str) -> bool:
+        """Whether to notify now: the database can do that, and the last time is not just now. The caller then does."""
+        if not self._store.dialect.notifies:
+            return False
+        now = self._clock()
+        if now - self._notified_at.get(name, -self.every) < self.every:
+            return False
+        self._notified_at[name] = now
+        return True
 
     def notify_cancelled(self, connection: Connection, job_id: int) -> None:
         """In the transaction that cancels a running job: its commit notifies the worker that runs it."""
@@ -82,7 +85,7 @@ class Notifications:
     @property
     def channel(self) -> str:
         """The database's channel for these notifications. If two names are cut to the same one, workers only wake too often."""
-        return f"queue_db.{self._table.fullname}"[:63]
+        return f"queue_db.{self._store.tables.jobs.fullname}"[:63]
 
     def add(self, listener: Listener) -> None:
         """Call ``listener`` from now on."""
@@ -91,3 +94,19 @@ class Notifications:
     def remove(self, listener: Listener) -> None:
         """Call it no more."""
         self._listeners = tuple(one for one in self._listeners if one != listener)
+
+
+class FeedNotifications(Notifications):
+    """Notifies the readers of feeds. Each feed has a channel of its own: who listens to one is not woken by the others."""
+
+    every = EVERY_OF_FEED
+
+    def notify(self, connection: Connection, feed: str) -> None:
+        """Its commit notifies those who wait, whenever the last one was: a caller's transaction may commit much later."""
+        if self._store.dialect.notifies:
+            self._store.dialect.notify(connection, self.channel_of(feed), feed)
+
+    def channel_of(self, feed: str) -> str:
+        """The database's channel for notifications of one feed; any name fits into its 63 characters."""
+        table = self._store.tables.feeds.feeds.fullname
+        return f"queue_db.feed.{hashlib.sha256(f'{table} {feed}'.encode()).hexdigest()[:32]}"

@@ -95,9 +95,10 @@ class Router:
         self._apply(connection, store, effects)
         done.queues = {job.queue for job in effects.jobs}
         done.feeds = set(effects.feeds)
-        feeds = self.core.feed_notifications
-        for name in sorted(done.feeds)[:_ATTENDED]:
-            (feeds.notify if own else feeds.notify_surely)(connection, name)
+        if not own:
+            # Otherwise after the commit: PostgreSQL commits transactions that notify one after the other.
+            for name in sorted(done.feeds)[:_ATTENDED]:
+                self.core.feed_notifications.notify(connection, name)
         return done
 
     def report(self, done: Done) -> None:
