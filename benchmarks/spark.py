@@ -412,7 +412,9 @@ def feed(setting: Setting) -> Iterator[Chart]:
     """Measure reading a feed into Parquet: by the source, in batch and as a stream, and by JDBC."""
     tables, messages = setting.tables, setting.jobs
     batch, rival = "spark.read of a feed", "spark.read.jdbc of its messages, 8 partitions"
+    memory = "spark.read of a Python source, from memory"
     rows = [
+        Row(memory, partial(_read_nothing, setting)),
         Row(batch, partial(_read_feed, setting), ours=True),
         Row("stream of a feed, 5 batches", lambda count: _stream_feed(setting, -(-count // 5)), ours=True),
     ]
@@ -426,6 +428,7 @@ def feed(setting: Setting) -> Iterator[Chart]:
         setting.once(row, messages, lambda row: None, partial(_files, setting, column="seq"))
         row.runs.clear()
     setting.turns(chart, messages, lambda row: None, partial(_files, setting, column="seq"))
+    chart.bar("reading a feed, against a Python source that has the rows in memory", batch, memory, 0.75)
     if tables.family != "sqlite":
         chart.bar("reading a feed, against JDBC's read of the same rows", batch, rival, 0.6)
     yield chart
@@ -440,6 +443,13 @@ def _read_feed(setting: Setting, messages: int) -> Spent:
     out = new_folder(setting.folder, "out")
     with measured() as spent:
         setting.spark.read.format("queue_db").options(**_feed_options(setting)).load().write.mode("overwrite").parquet(str(out))
+    return spent()
+
+
+def _read_nothing(setting: Setting, rows: int) -> Spent:
+    out = new_folder(setting.folder, "out")
+    with measured() as spent:
+        setting.spark.read.format("nothing").option("rows", str(rows)).load().write.mode("overwrite").parquet(str(out))
     return spent()
 
 
