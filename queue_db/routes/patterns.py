@@ -169,8 +169,7 @@ def _amqp_like(text: str) -> tuple[str, str | None]:
     for at, word in enumerate(words):
         if word == "#":
             # No words are possible too, and then the dots beside it are missing.
-            found = found.rstrip(".") if at else found
-            found = found if found.endswith("%") else found + "%"
+            found = found.rstrip(".") + "%"
         else:
             dot = "." if at and words[at - 1] != "#" else ""
             found += dot + ("%" if word == "*" else _like(word))

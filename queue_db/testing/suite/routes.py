@@ -344,6 +344,7 @@ class TestPatterns:
             ("amqp", "#", ["a", "a.b"], []),
             ("amqp", "*.*", ["a.b"], ["a", "a.b.c"]),
             ("amqp", "a*.b", ["a*.b"], ["ax.b"]),
+            ("amqp", "50%.#", ["50%", "50%.a"], ["50x.a", "50"]),
             ("amqp", "Stock.*", ["Stock.a"], ["stock.a"]),
         ],
     )
