@@ -76,6 +76,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
     autocommits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
     deletes_on_claim: ClassVar[bool] = True
+    changes_in_with: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (12,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
     # And what a prepared statement meets in a session that is not the one that it was prepared in.

@@ -66,6 +66,8 @@ class ClaimSeam:
     served: ClassVar[bool] = True
     #: Whether :meth:`take` can delete the jobs that it claims in the same statement.
     deletes_on_claim: ClassVar[bool] = False
+    #: Whether a WITH clause can have statements that change rows.
+    changes_in_with: ClassVar[bool] = False
     #: Whether a commit can notify other connections: see :meth:`notify` and :meth:`listen`.
     notifies: ClassVar[bool] = False
     #: The statement that begins a transaction with changes.

@@ -290,8 +290,12 @@ class Slot:
         if not self._lock.acquire(timeout=_END):
             return
         try:
-            if self._source is not None:
-                self._take_away(self._source)
+            source, current = self._source, self._current
+            if source is not None:
+                self._take_away(source)
+                if current is not None:
+                    current[0].settled_by = "release"
+                    self._slots.results.settled(Done(current[0], None, None, object()), Verdict.APPLIED)
         finally:
             self._lock.release()
 

@@ -238,7 +238,8 @@ def test_a_stop_without_grace_releases_the_message_in_hand(feed, make, open_db, 
         go.set()
         log.wait("the result does not count")
     assert span.complete()
-    assert worker.summary == Summary(completed=1)
+    assert worker.summary == Summary(completed=1, released=1)
+    assert worker.events == {EventType.STARTED: 2, EventType.COMPLETED: 1, EventType.RELEASED: 1}
 
 
 def test_a_lost_span_is_one_line_and_its_results_do_not_count(feed, make, open_db, name, running, log):

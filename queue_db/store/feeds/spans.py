@@ -14,10 +14,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
     Connection,
     Delete,
     Row,
     Select,
+    String,
     Table,
     Update,
     and_,
@@ -26,7 +28,9 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal,
     select,
+    true,
     update,
 )
 from sqlalchemy.exc import IntegrityError
@@ -157,6 +161,11 @@ def hand_out(
     """
     tables = store.tables.feeds
     cursors, spans, settable = tables.cursors, tables.spans, store.clock is not None
+    if store.dialect.changes_in_with:
+        values = {"of": feed, "called": name, "most": count, "consumer": worker, "lease": lease, **store.time()}
+        one = _hand_out(store.dialect, cursors, spans, settable)
+        found = store.dialect.fetch(connection, one, {**values, "first": look.first_seq, "next": look.next_seq})
+        return (SpanRow._make([*found[0][:-1], None]), found[0][-1]) if found else None
     store.dialect.begin(connection)
     found = store.dialect.fetch(connection, _locked(store.dialect, cursors), {"feed": feed, "name": name})
     if not found or found[0][0] is None:
@@ -173,6 +182,52 @@ def hand_out(
     made = connection.execute(insert(spans).values(**row, until=moment(settable) + lease), store.time())
     (span,) = made.inserted_primary_key or (0,)
     return SpanRow(span, low, high, version, 1, None), low - handed - 1
+
+
+@lru_cache(maxsize=64)
+def _hand_out(dialect: Dialect, cursors: Table, spans: Table, settable: bool) -> Select[Any]:
+    """The statements of :func:`hand_out` in one. The lock gives the cursor as the last claim has left it.
+
+    No parameter is named as a column is: SQLAlchemy would set the column.
+    """
+    mine = and_(cursors.c.feed == bindparam("of"), cursors.c.name == bindparam("called"), cursors.c.handed.is_not(None))
+    held = dialect.lock_rows(select(cursors.c.feed, cursors.c.name, cursors.c.handed, cursors.c.version).where(mine), skip=False)
+    held_cte = held.cte("held")
+    big = BigInteger()
+    first, end = bindparam("first", type_=big), bindparam("next", type_=big) - 1
+    low = func.greatest(held_cte.c.handed + 1, first)
+    high = func.least(low + bindparam("most", type_=big) - 1, end)
+    moved = (
+        update(cursors)
+        .where(cursors.c.feed == held_cte.c.feed, cursors.c.name == held_cte.c.name, low <= end)
+        .values(handed=high, seen_at=moment(settable))
+        .returning(
+            cursors.c.feed,
+            cursors.c.name,
+            low.label("low"),
+            cursors.c.handed.label("high"),
+            held_cte.c.version,
+            (low - held_cte.c.handed - 1).label("skipped"),
+        )
+        .cte("moved")
+    )
+    values: dict[str, Any] = {
+        "feed": moved.c.feed,
+        "cursor_name": moved.c.name,
+        "low": moved.c.low,
+        "high": moved.c.high,
+        "version": moved.c.version,
+        "attempts": literal(1),
+        "worker": bindparam("consumer", type_=String()),
+        "until": moment(settable) + bindparam("lease", type_=big),
+    }
+    made = (
+        insert(spans)
+        .from_select(list(values), select(*values.values()))
+        .returning(*(spans.c[name] for name in ("id", "low", "high", "version", "attempts")))
+        .cte("made")
+    )
+    return select(*made.c, moved.c.skipped).select_from(made.join(moved, true()))
 
 
 @lru_cache(maxsize=64)
