@@ -4,6 +4,8 @@ from queue_db.db import QueueDB
 from queue_db.errors import (
     ArgumentError,
     CheckpointMismatchError,
+    ClaimError,
+    ClaimExpiredError,
     ConfigurationError,
     CursorHeldError,
     DuplicateJobError,
@@ -12,6 +14,8 @@ from queue_db.errors import (
     HandlerProcessError,
     JobNotFoundError,
     LeaseLostError,
+    MessageClaimedError,
+    MessageNotClaimedError,
     PayloadError,
     PermanentStorageError,
     PositionError,
@@ -24,10 +28,11 @@ from queue_db.errors import (
     StreamFencedError,
     TransientStorageError,
     TrimmedError,
+    UnknownClaimError,
     UnknownKindError,
     UnsupportedError,
 )
-from queue_db.feeds import Cursor, Feed, Message, SharedCursor, Span
+from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
     Batch,
@@ -58,6 +63,8 @@ __all__ = [
     "Cancel",
     "Capability",
     "CheckpointMismatchError",
+    "ClaimError",
+    "ClaimExpiredError",
     "ConfigurationError",
     "Controls",
     "Counters",
@@ -78,6 +85,9 @@ __all__ = [
     "LeaseLostError",
     "LeasedJob",
     "Message",
+    "MessageClaim",
+    "MessageClaimedError",
+    "MessageNotClaimedError",
     "Optimistic",
     "PayloadError",
     "PermanentStorageError",
@@ -103,6 +113,7 @@ __all__ = [
     "Topic",
     "TransientStorageError",
     "TrimmedError",
+    "UnknownClaimError",
     "UnknownKindError",
     "UnsupportedError",
     "Verdict",

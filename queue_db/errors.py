@@ -12,7 +12,11 @@
     ├─ LeaseLostError
     ├─ HandlerProcessError
     ├─ FeedError ─┬─ PositionError ─── TrimmedError
-    │             └─ CursorHeldError
+    │             ├─ CursorHeldError
+    │             └─ ClaimError ─┬─ UnknownClaimError
+    │                            ├─ ClaimExpiredError
+    │                            ├─ MessageNotClaimedError
+    │                            └─ MessageClaimedError
     ├─ StreamError ─┬─ StreamFencedError
     │               └─ CheckpointMismatchError
     └─ StorageError ─┬─ TransientStorageError
@@ -158,6 +162,26 @@ class CursorHeldError(FeedError):
 
 class RouteError(QueueDBError):
     """There is no such route or definition."""
+
+
+class ClaimError(FeedError):
+    """A claim on messages does not allow this. Nothing was changed."""
+
+
+class UnknownClaimError(ClaimError):
+    """There is no such claim: it was released, its messages are deleted or claimed by others, or it never existed."""
+
+
+class ClaimExpiredError(ClaimError):
+    """The claim has ended."""
+
+
+class MessageNotClaimedError(ClaimError):
+    """The message is not under this claim: it is free, claimed by another, or deleted."""
+
+
+class MessageClaimedError(ClaimError):
+    """The message is claimed, and can be deleted with the id of its claim only."""
 
 
 class StorageError(QueueDBError):

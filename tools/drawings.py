@@ -331,6 +331,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_messages", "a numbered message", "publish, rank; trim"),
         ("_cursors", "a reader's position", "cursor, ack, seek; claim of a span"),
         ("_spans", "a lease on some messages", "claim, complete, fail of a span"),
+        ("_claims", "free, delayed or claimed", "publish, rank; claim, pop, delete"),
     ],
     "Routes": [
         ("_definitions", "what a route does", "routes.define, set"),

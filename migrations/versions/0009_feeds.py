@@ -1,4 +1,4 @@
-"""Feeds: ordered messages, the inbox of those that have no number yet, cursors, and spans."""
+"""Feeds: ordered messages, the inbox of those that have no number yet, cursors, spans, and claims."""
 
 import sqlalchemy as sa
 from alembic import context, op
@@ -12,7 +12,7 @@ branch_labels = None
 depends_on = None
 additive = True
 loses = (
-    "the tables {jobs}_feeds, {jobs}_inbox, {jobs}_messages, {jobs}_cursors, {jobs}_spans, {jobs}_definitions, "
+    "the tables {jobs}_feeds, {jobs}_inbox, {jobs}_messages, {jobs}_cursors, {jobs}_spans, {jobs}_claims, {jobs}_definitions, "
     "{jobs}_routes, {jobs}_subscriptions and {jobs}_counts, with what they hold"
 )
 
@@ -46,6 +46,8 @@ def content() -> list[sa.Column]:
         sa.Column("message_key", sa.String(200)),
         sa.Column("client", sa.String(100)),
         sa.Column("created_at", sa.BigInteger, nullable=False, server_default=now_us()),
+        sa.Column("delay", sa.BigInteger),
+        sa.Column("lifetime", sa.BigInteger),
     ]
 
 
@@ -65,6 +67,7 @@ def upgrade() -> None:
         sa.Column("keep_for", sa.BigInteger),
         sa.Column("keep_unread", sa.BigInteger, nullable=False, server_default=sa.text("0")),
         sa.Column("created_at", sa.BigInteger, nullable=False, server_default=now_us()),
+        sa.Column("max_attempts", sa.BigInteger),
         sqlite_autoincrement=True,
         **made,
     )
@@ -131,6 +134,27 @@ def upgrade() -> None:
     # SELECT … FROM jobs_spans WHERE feed = ? AND cursor_name = ? AND until <= ? ORDER BY until LIMIT 1
     if lacks(f"{jobs}_spans", f"{jobs}_spans_cursor", schema):
         op.create_index(f"{jobs}_spans_cursor", f"{jobs}_spans", ["feed", "cursor_name", "until"], schema=schema)
+    op.create_table(
+        f"{jobs}_claims",
+        sa.Column("feed", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("token", sa.String(36)),
+        sa.Column("until", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+        sa.Column("attempts", sa.Integer, nullable=False, server_default=sa.text("0")),
+        sa.Column("expires_at", sa.BigInteger),
+        postgresql_with={
+            "autovacuum_vacuum_scale_factor": 0,
+            "autovacuum_vacuum_threshold": 5000,
+            "autovacuum_vacuum_cost_delay": 0,
+        },
+        **made,
+    )
+    # SELECT … FROM jobs_claims WHERE feed = ? AND token = ?
+    if lacks(f"{jobs}_claims", f"{jobs}_claims_token", schema):
+        op.create_index(f"{jobs}_claims_token", f"{jobs}_claims", ["feed", "token"], schema=schema)
+    # Trimming: SELECT seq FROM jobs_claims WHERE feed = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?
+    if lacks(f"{jobs}_claims", f"{jobs}_claims_expires", schema):
+        op.create_index(f"{jobs}_claims_expires", f"{jobs}_claims", ["feed", "expires_at"], schema=schema)
     upgrade_routes()
 
 
@@ -188,5 +212,5 @@ def upgrade_routes() -> None:
 
 def downgrade() -> None:
     jobs, schema = names()
-    for table in ("counts", "subscriptions", "routes", "definitions", "spans", "cursors", "messages", "inbox", "feeds"):
+    for table in ("counts", "subscriptions", "routes", "definitions", "claims", "spans", "cursors", "messages", "inbox", "feeds"):
         op.drop_table(f"{jobs}_{table}", schema=schema, if_exists=True)

@@ -16,7 +16,7 @@ except ImportError:
     ) from None
 
 from queue_db.aio.dead import AsyncDeadJobs
-from queue_db.aio.feeds import AsyncCursor, AsyncFeed, AsyncFeeds, AsyncSharedCursor, AsyncSpan
+from queue_db.aio.feeds import AsyncCursor, AsyncFeed, AsyncFeeds, AsyncMessageClaim, AsyncSharedCursor, AsyncSpan
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.queue import AsyncQueue, AsyncQueueDB
 from queue_db.aio.routes import AsyncRoutes, AsyncTopic
@@ -29,6 +29,7 @@ __all__ = [
     "AsyncFeed",
     "AsyncFeeds",
     "AsyncLeasedJob",
+    "AsyncMessageClaim",
     "AsyncQueue",
     "AsyncQueueDB",
     "AsyncRoutes",

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.running import joined, run
-from queue_db.feeds import Cursor, CursorInfo, Feed, FeedInfo, Feeds, Message, Page, SharedCursor, Span, SpanInfo
+from queue_db.feeds import (
+    Cursor,
+    CursorInfo,
+    Feed,
+    FeedInfo,
+    Feeds,
+    FeedStats,
+    Message,
+    MessageClaim,
+    Page,
+    SharedCursor,
+    Span,
+    SpanInfo,
+)
 from queue_db.feeds.registry import Infos
 from queue_db.feeds.waiting import LONGEST_LOOK
 from queue_db.model import Verdict
@@ -31,24 +45,30 @@ class AsyncFeed:
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
+        delay: float = 0.0,
+        expires_in: float | None = None,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> str | None:
         """Publish one message; return its position, None where it has no number yet (ordering ``ranked``).
 
         :param key: what the message is about, such as ``order-7``.
         :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
+        :param delay: seconds before which it cannot be claimed; only for a feed with claims, as ``expires_in``.
+        :param expires_in: seconds after which it cannot be claimed any more and is deleted; None: retention alone deletes it.
         :param using: a connection or session with a transaction: the message is published when it commits.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        return await run(self._sync.publish, kind, payload, key=key, headers=headers, client=client, using=joined(using))
+        options: dict[str, Any] = {"key": key, "headers": headers, "client": client, "delay": delay, "expires_in": expires_in}
+        return await run(self._sync.publish, kind, payload, using=joined(using), **options)
 
     async def publish_many(
         self, messages: Iterable[Any], *, client: str | None = None, using: AsyncConnection | AsyncSession | None = None
     ) -> list[str | None]:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
-        Return their positions, None where they have no number yet.
+        The options are ``key``, ``headers``, ``delay`` and ``expires_in`` of :meth:`publish`. Return their positions, None where
+        they have no number yet.
 
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
@@ -63,20 +83,85 @@ class AsyncFeed:
         kinds: Iterable[str] | None = None,
         client: str | None = None,
         echo: bool = True,
+        hidden: bool = True,
         on_trimmed: str = "raise",
     ) -> Page:
         """Up to ``limit`` messages after a position, in order. Nothing at or before ``page.position`` is ever published later.
 
-        With ``kinds`` or ``echo=False`` a page may be empty and others follow: go on while ``page.behind`` is not 0.
+        With ``kinds``, ``echo`` or ``hidden`` a page may be empty and others follow: go on while ``page.behind`` is not 0.
 
         :param after: a position; None: from the first message that is there.
         :param kinds: only messages of these kinds.
         :param client: the reader's own name, for ``echo=False``: leave out the messages that it published.
+        :param hidden: False: leave out messages that are claimed, delayed or expired now; the position passes them all the same.
         :param on_trimmed: ``raise``, or ``skip`` messages that retention has deleted: ``page.skipped`` has their number.
         :raises TrimmedError: messages after the position were trimmed.
         :raises PositionError: it is a position of another feed, database or epoch.
         """
-        return await run(self._sync.read, after, limit, kinds=kinds, client=client, echo=echo, on_trimmed=on_trimmed)
+        options: dict[str, Any] = {"kinds": kinds, "client": client, "echo": echo, "hidden": hidden, "on_trimmed": on_trimmed}
+        return await run(self._sync.read, after, limit, **options)
+
+    async def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
+        """The messages with these positions (``message.position``) that are there, in the order of the feed.
+
+        :raises PositionError: it is a position of another feed, database or epoch.
+        """
+        return await run(self._sync.get, positions)
+
+    async def claim(self, limit: int = 10, *, lease: float = 300.0, grace: float = 60.0) -> AsyncMessageClaim | None:
+        """Claim the first messages that are free, up to ``limit``: nobody else can until the claim ends. None: none is free.
+
+        A message that was claimed ``max_attempts`` times and not deleted becomes a dead job of the queue with the feed's name.
+
+        :param limit: messages, at most 1000.
+        :param lease: seconds until others can claim those that are not deleted; :meth:`MessageClaim.extend` extends them.
+        :param grace: seconds after the end of the claim before which none of the messages expires.
+        :raises FeedError: the feed was made without claims.
+        """
+        claim = await run(self._sync.claim, limit, lease=lease, grace=grace)
+        return None if claim is None else AsyncMessageClaim(claim)
+
+    async def pop(self, limit: int = 1) -> list[Message]:
+        """Delete the first messages that are free, up to ``limit``, and return them: at most once, if this process dies.
+
+        :raises FeedError: the feed was made without claims.
+        """
+        return await run(self._sync.pop, limit)
+
+    async def find_claim(self, claim: str) -> AsyncMessageClaim:
+        """A claim by its id, with the messages that are left of it.
+
+        :raises UnknownClaimError: there is none, or others have claimed all its messages.
+        :raises ClaimExpiredError: it has ended.
+        """
+        return AsyncMessageClaim(await run(self._sync.find_claim, claim))
+
+    async def delete(
+        self,
+        messages: Message | str | Iterable[Message | str],
+        *,
+        claim: str | None = None,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> int:
+        """Delete messages, or those with these positions, for all readers; all or none. Return how many.
+
+        :param claim: the id of the claim that has them. Without it messages are deleted that nobody has claimed now, and those
+            that are gone are passed over.
+        :param using: a connection or session with a transaction: they are deleted when it commits.
+        :raises MessageClaimedError: one of them is claimed, and there is no ``claim``.
+        :raises MessageNotClaimedError: the claim does not have one of them.
+        :raises ClaimExpiredError: the claim has ended.
+        :raises UnknownClaimError: there is no such claim.
+        :raises PositionError: it is a position of another feed, database or epoch.
+        """
+        return await run(self._sync.delete, messages, claim=claim, using=joined(using))
+
+    async def stats(self) -> FeedStats:
+        """Count the messages: free, claimed and delayed; the oldest and the newest of them.
+
+        :raises FeedError: the feed was made without claims.
+        """
+        return await run(self._sync.stats)
 
     async def start(self) -> str:
         """The position before the first message that is there."""
@@ -202,6 +287,8 @@ class AsyncFeeds:
         keep_for: float | None = None,
         keep_rows: int | None = None,
         keep_unread: int | None = None,
+        claims: bool | None = None,
+        max_attempts: int | None = None,
     ) -> None:
         """Create the feed with these settings, or change them. What is None stays as it is.
 
@@ -211,10 +298,14 @@ class AsyncFeeds:
         :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
         :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
         :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
-            feed; 0: retention does not wait for cursors.
-        :raises FeedError: the feed exists and has another ordering.
+            feed; 0: retention does not wait for cursors. Messages that are claimed now count as unread.
+        :param claims: True: consumers can claim messages and delete them. Only a new feed takes it.
+        :param max_attempts: a message that was claimed this often and not deleted becomes a dead job at its next claim; 0: never
+            (a new feed).
+        :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
-        await run(self._sync.set, name, ordering=ordering, keep_for=keep_for, keep_rows=keep_rows, keep_unread=keep_unread)
+        keep: dict[str, Any] = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
+        await run(self._sync.set, name, ordering=ordering, claims=claims, max_attempts=max_attempts, **keep)
 
     async def cursors(self) -> Infos:
         """The cursors of all feeds, by feed and name."""
@@ -395,4 +486,53 @@ class AsyncSpan:
 
     async def release(self) -> Verdict:
         """Let another consumer have what is left at once; this does not count as an attempt."""
+        return await run(self._sync.release)
+
+
+class AsyncMessageClaim:
+    """Claimed messages, which nobody else can claim until the claim ends. Safe to share between threads.
+
+    :ivar id: a text; any process that has it can do with the claim what its holder can: ``feed.find_claim``, ``feed.delete``.
+    :ivar messages: those that were claimed, by number.
+    :ivar attempts: how often each of them was claimed.
+    :ivar expires_at: the end of the claim, as far as this object knows.
+    """
+
+    def __init__(self, claim: MessageClaim) -> None:
+        self._sync = claim
+        self.id = claim.id
+        self.messages = claim.messages
+        self.attempts = claim.attempts
+
+    @property
+    def expires_at(self) -> datetime:
+        """The end of the claim, as far as this object knows."""
+        return self._sync.expires_at
+
+    async def delete(
+        self,
+        messages: Message | str | Iterable[Message | str] | None = None,
+        *,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> int:
+        """Delete these messages, which are done; without ``messages`` all that were claimed. Return how many.
+
+        :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect.
+        :raises ClaimError: the claim has ended, or does not have one of them: nothing was deleted.
+        """
+        return await run(self._sync.delete, messages, using=joined(using))
+
+    async def extend(self, seconds: float, *, grace: float = 60.0) -> None:
+        """The claim ends ``seconds`` from now.
+
+        :param grace: seconds after the end of the claim before which none of the messages expires.
+        :raises ClaimError: the claim has ended, or nothing is left of it.
+        """
+        await run(self._sync.extend, seconds, grace=grace)
+
+    async def release(self) -> int:
+        """Others can claim the messages that are left at once, and this claim does not count; return how many.
+
+        :raises ClaimError: the claim has ended, or nothing is left of it.
+        """
         return await run(self._sync.release)

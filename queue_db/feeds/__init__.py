@@ -1,9 +1,23 @@
 """Feeds: ordered, durable messages for any number of readers. ``db.feed(name)`` is one feed, ``db.feeds`` all of them."""
 
+from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.feed import Feed
-from queue_db.feeds.message import CursorInfo, FeedInfo, Message, Page, SpanInfo
+from queue_db.feeds.message import CursorInfo, FeedInfo, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.registry import Feeds
 from queue_db.feeds.shared import SharedCursor, Span
 
-__all__ = ["Cursor", "CursorInfo", "Feed", "FeedInfo", "Feeds", "Message", "Page", "SharedCursor", "Span", "SpanInfo"]
+__all__ = [
+    "Cursor",
+    "CursorInfo",
+    "Feed",
+    "FeedInfo",
+    "FeedStats",
+    "Feeds",
+    "Message",
+    "MessageClaim",
+    "Page",
+    "SharedCursor",
+    "Span",
+    "SpanInfo",
+]

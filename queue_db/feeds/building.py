@@ -16,13 +16,18 @@ from queue_db.verbs.new_jobs import JobBuilder
 MOST = 10_000
 
 _TRIPLE = 3
-_OPTIONS = frozenset({"key", "headers"})
+_OPTIONS = ("key", "headers")
+_DELAYS = ("delay", "expires_in")
 
 
 class MessageBuilder:
-    """Builds the messages of one feed or topic."""
+    """Builds the messages of one feed or topic.
 
-    def __init__(self, core: Core, name: str) -> None:
+    :param delays: whether messages may have a delay and a lifetime.
+    """
+
+    def __init__(self, core: Core, name: str, *, delays: bool = False) -> None:
+        self._known = _OPTIONS + _DELAYS if delays else _OPTIONS
         self._core = core
         self._builder = JobBuilder(name, core.codec, core.max_payload)
 
@@ -48,11 +53,13 @@ class MessageBuilder:
             raise ArgumentError(f"message {at}: must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
         kind, payload, options = (*item, None, None)[:_TRIPLE]
         options = {} if options is None else options
-        if not isinstance(options, Mapping) or set(options) - _OPTIONS:
-            raise ArgumentError(f"message {at}: its options may be key and headers, not {arguments.shown(options)}")
+        if not isinstance(options, Mapping) or set(options) - set(self._known):
+            known = f"{', '.join(self._known[:-1])} and {self._known[-1]}"
+            raise ArgumentError(f"message {at}: its options may be {known}, not {arguments.shown(options)}")
         key, headers = options.get("key"), arguments.headers(options.get("headers"))
         if stamp or fixed:
             headers = {**(stamp or {}), **(headers or {}), **(fixed or {})}
+        expires_in = options.get("expires_in")
         job = self._builder.job(kind, payload, {"headers": headers})
         return NewMessage(
             kind=job.kind,
@@ -60,4 +67,6 @@ class MessageBuilder:
             headers=job.headers,
             message_key=None if key is None else arguments.name("key", key, KEY_LENGTH),
             client=client,
+            delay=arguments.seconds("delay", options.get("delay", 0)) or None,
+            lifetime=None if expires_in is None else arguments.seconds("expires_in", expires_in, zero=False),
         )

@@ -14,17 +14,19 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core, Run
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
+from queue_db.feeds import claims
 from queue_db.feeds.building import MOST, MessageBuilder
+from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.forwarding import JobTemplate, forward
-from queue_db.feeds.message import CursorInfo, Message, Page, SpanInfo
+from queue_db.feeds.message import CursorInfo, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.position import Position, check
 from queue_db.feeds.retention import RANK, trim_once
 from queue_db.feeds.shared import SharedCursor
 from queue_db.model import from_micros
 from queue_db.notifications.wakeups import FeedNotifications
 from queue_db.store import Store
-from queue_db.store.feeds import cursors, messages, rows, spans
+from queue_db.store.feeds import claim_rows, cursors, messages, rows, spans
 from queue_db.store.feeds.messages import First, MessageRow, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
@@ -66,7 +68,7 @@ class Feed:
     def __init__(self, core: Core, name: str) -> None:
         self.core = core
         self.name = name
-        self._builder = MessageBuilder(core, name)
+        self._builder = MessageBuilder(core, name, delays=True)
         self._lock = threading.Lock()
         self._row: FeedRow | None = None
         self._row_until = 0.0
@@ -85,25 +87,30 @@ class Feed:
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
+        delay: float = 0.0,
+        expires_in: float | None = None,
         using: Connection | Session | None = None,
     ) -> str | None:
         """Publish one message; return its position, None where it has no number yet (ordering ``ranked``).
 
         :param key: what the message is about, such as ``order-7``.
         :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
+        :param delay: seconds before which it cannot be claimed; only for a feed with claims, as ``expires_in``.
+        :param expires_in: seconds after which it cannot be claimed any more and is deleted; None: retention alone deletes it.
         :param using: a connection or session with a transaction: the message is published when it commits.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        positions = self.publish_many([(kind, payload, {"key": key, "headers": headers})], client=client, using=using)
-        return positions[0]
+        options = {"key": key, "headers": headers, "delay": delay, "expires_in": expires_in}
+        return self.publish_many([(kind, payload, options)], client=client, using=using)[0]
 
     def publish_many(
         self, messages: Iterable[Any], *, client: str | None = None, using: Connection | Session | None = None
     ) -> list[str | None]:
         """Publish messages, all or none, in their order: ``(kind, payload)`` or ``(kind, payload, {"key": …, "headers": …})``.
 
-        Return their positions, None where they have no number yet.
+        The options are ``key``, ``headers``, ``delay`` and ``expires_in`` of :meth:`publish`. Return their positions, None where
+        they have no number yet.
 
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
@@ -184,15 +191,17 @@ class Feed:
         kinds: Iterable[str] | None = None,
         client: str | None = None,
         echo: bool = True,
+        hidden: bool = True,
         on_trimmed: str = "raise",
     ) -> Page:
         """Up to ``limit`` messages after a position, in order. Nothing at or before ``page.position`` is ever published later.
 
-        With ``kinds`` or ``echo=False`` a page may be empty and others follow: go on while ``page.behind`` is not 0.
+        With ``kinds``, ``echo`` or ``hidden`` a page may be empty and others follow: go on while ``page.behind`` is not 0.
 
         :param after: a position; None: from the first message that is there.
         :param kinds: only messages of these kinds.
         :param client: the reader's own name, for ``echo=False``: leave out the messages that it published.
+        :param hidden: False: leave out messages that are claimed, delayed or expired now; the position passes them all the same.
         :param on_trimmed: ``raise``, or ``skip`` messages that retention has deleted: ``page.skipped`` has their number.
         :raises TrimmedError: messages after the position were trimmed.
         :raises PositionError: it is a position of another feed, database or epoch.
@@ -208,9 +217,10 @@ class Feed:
         kept: list[Message] = []
         scanned = 0
         while True:
+            out = self._hidden(row, found) if not hidden else ()
             for one in found:
                 last = one.seq
-                if wanted(one):
+                if one.seq not in out and wanted(one):
                     kept.append(self._message(row, one))
                     if len(kept) == limit:
                         break
@@ -223,6 +233,13 @@ class Feed:
                 break  # the page ends here, and the next one reports it
         here = Position(row.token, row.epoch, last)
         return Page(kept, str(here), max(0, row.next_seq - 1 - here.seq), skipped)
+
+    def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
+        """The messages with these positions (``message.position``) that are there, in the order of the feed.
+
+        :raises PositionError: it is a position of another feed, database or epoch.
+        """
+        return claims.get(self, positions)
 
     def start(self) -> str:
         """The position before the first message that is there."""
@@ -290,12 +307,73 @@ class Feed:
             check(position, row)
         return row, found
 
+    def _hidden(self, row: FeedRow, found: Sequence[MessageRow]) -> set[int]:
+        if row.max_attempts is None or not found:
+            return set()
+        return self.core.read(claim_rows.hidden, row.id, found[0].seq, found[-1].seq)
+
     def _message(self, row: FeedRow, one: MessageRow) -> Message:
         return self.message(row.token, row.epoch, one)
 
     def message(self, token: str, epoch: int, one: MessageRow) -> Message:
         """A stored message of this feed."""
         return Message(self.name, str(Position(token, epoch, one.seq)), one, self.core.codec)
+
+    # --- claims ----------------------------------------------------------------------------------------------------
+
+    def claim(self, limit: int = 10, *, lease: float = 300.0, grace: float = 60.0) -> MessageClaim | None:
+        """Claim the first messages that are free, up to ``limit``: nobody else can until the claim ends. None: none is free.
+
+        A message that was claimed ``max_attempts`` times and not deleted becomes a dead job of the queue with the feed's name.
+
+        :param limit: messages, at most 1000.
+        :param lease: seconds until others can claim those that are not deleted; :meth:`MessageClaim.extend` extends them.
+        :param grace: seconds after the end of the claim before which none of the messages expires.
+        :raises FeedError: the feed was made without claims.
+        """
+        return claims.claim(self, limit, lease, grace)
+
+    def pop(self, limit: int = 1) -> list[Message]:
+        """Delete the first messages that are free, up to ``limit``, and return them: at most once, if this process dies.
+
+        :raises FeedError: the feed was made without claims.
+        """
+        return claims.pop(self, limit)
+
+    def find_claim(self, claim: str) -> MessageClaim:
+        """A claim by its id, with the messages that are left of it.
+
+        :raises UnknownClaimError: there is none, or others have claimed all its messages.
+        :raises ClaimExpiredError: it has ended.
+        """
+        return claims.find(self, claim)
+
+    def delete(
+        self,
+        messages: Message | str | Iterable[Message | str],
+        *,
+        claim: str | None = None,
+        using: Connection | Session | None = None,
+    ) -> int:
+        """Delete messages, or those with these positions, for all readers; all or none. Return how many.
+
+        :param claim: the id of the claim that has them. Without it messages are deleted that nobody has claimed now, and those
+            that are gone are passed over.
+        :param using: a connection or session with a transaction: they are deleted when it commits.
+        :raises MessageClaimedError: one of them is claimed, and there is no ``claim``.
+        :raises MessageNotClaimedError: the claim does not have one of them.
+        :raises ClaimExpiredError: the claim has ended.
+        :raises UnknownClaimError: there is no such claim.
+        :raises PositionError: it is a position of another feed, database or epoch.
+        """
+        return claims.delete(self, messages, claim, using)
+
+    def stats(self) -> FeedStats:
+        """Count the messages: free, claimed and delayed; the oldest and the newest of them.
+
+        :raises FeedError: the feed was made without claims.
+        """
+        return claims.stats(self)
 
     # --- cursors ----------------------------------------------------------------------------------------------------
 
@@ -378,6 +456,8 @@ class Feed:
         if on_trimmed not in {"raise", "skip"}:
             raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
         row = self.row(fresh=True)
+        if row.max_attempts is not None:
+            raise FeedError(f"feed {self.name!r} was made with claims: its consumers claim messages with feed.claim")
         known = self.core.read(spans.look, row.id, name)
         shared = known.handed is not None if known else self.core.write(spans.create, row.id, name, self._begin(start))
         if not shared:
@@ -506,6 +586,10 @@ def ordering_of(row: FeedRow) -> Ordering:
 
 
 def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
+    if row.max_attempts is None and any(one.delay is not None or one.lifetime is not None for one in new):
+        raise FeedError(
+            f"feed {row.name!r} was made without claims, so delay and expires_in mean nothing to it: db.feeds.set(…, claims=True)"
+        )
     return ordering_of(row).append(connection, store, row, new)
 
 

@@ -91,6 +91,8 @@ class FeedInfo:
     keep_for: float | None  #: seconds
     keep_unread: int  #: messages kept at most for cursors that have not acknowledged them
     created_at: datetime
+    claims: bool = False  #: whether its messages can be claimed
+    max_attempts: int | None = None  #: how often a message is claimed before it becomes a dead job; None: any number of times
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,18 @@ class CursorInfo:
     created_at: datetime
     shared: bool = False  #: whether consumers share it
     spans: int = 0  #: open spans of a shared cursor
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStats:
+    """The messages of a feed with claims at the time of the call, without those that have expired."""
+
+    total: int
+    free: int  #: can be claimed now
+    claimed: int
+    delayed: int  #: cannot be claimed yet
+    oldest: Message | None
+    newest: Message | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Feeds:
             FeedInfo(
                 name=row.name,
                 ordering=row.ordering,
-                messages=row.next_seq - row.first_seq,
+                messages=messages,
                 waiting=waiting,
                 start=str(Position(row.token, row.epoch, row.first_seq - 1)),
                 end=str(Position(row.token, row.epoch, row.next_seq - 1)),
@@ -44,8 +44,10 @@ class Feeds:
                 keep_for=None if row.keep_for is None else row.keep_for / 1_000_000,
                 keep_unread=row.keep_unread,
                 created_at=from_micros(row.created_at),
+                claims=row.max_attempts is not None,
+                max_attempts=row.max_attempts or None,
             )
-            for row, waiting in self._core.read(rows.every)
+            for row, messages, waiting in self._core.read(rows.every)
         ]
 
     def set(
@@ -56,6 +58,8 @@ class Feeds:
         keep_for: float | None = None,
         keep_rows: int | None = None,
         keep_unread: int | None = None,
+        claims: bool | None = None,
+        max_attempts: int | None = None,
     ) -> None:
         """Create the feed with these settings, or change them. What is None stays as it is.
 
@@ -65,27 +69,33 @@ class Feeds:
         :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
         :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
         :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
-            feed; 0: retention does not wait for cursors.
-        :raises FeedError: the feed exists and has another ordering.
+            feed; 0: retention does not wait for cursors. Messages that are claimed now count as unread.
+        :param claims: True: consumers can claim messages and delete them. Only a new feed takes it.
+        :param max_attempts: a message that was claimed this often and not deleted becomes a dead job at its next claim; 0: never
+            (a new feed).
+        :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         arguments.name("feed", name, FEED_LENGTH)
         if ordering is not None and ordering not in ORDERINGS:
             raise ArgumentError(f"ordering={arguments.shown(ordering)}: must be {' or '.join(sorted(ORDERINGS))}")
-        values: dict[str, Any] = {}
-        if keep_for is not None:
-            values["keep_for"] = arguments.seconds("keep_for", keep_for) or None
-        if keep_rows is not None:
-            values["keep_rows"] = arguments.whole("keep_rows", keep_rows, 0, _MOST_ROWS) or None
-        if keep_unread is not None:
-            values["keep_unread"] = arguments.whole("keep_unread", keep_unread, 0, _MOST_ROWS)
+        values = _retention(keep_for, keep_rows, keep_unread)
+        limits = {} if max_attempts is None else {"max_attempts": arguments.whole("max_attempts", max_attempts, 0)}
         new = defaults(self._core) | values
+        if claims:
+            new |= {"max_attempts": 0} | limits
         if ordering is not None:
             new["ordering"] = ordering
         row = self._core.write(rows.create, name, new)
         if ordering is not None and row.ordering != ordering:
             raise FeedError(f"feed {name!r} has the ordering {row.ordering!r}, which cannot be changed: use a feed of another name")
-        if values:
-            self._core.write(rows.change, row.id, values)
+        has = row.max_attempts is not None
+        if (claims is not None and claims is not has) or (limits and not has):
+            made = "with" if has else "without"
+            raise FeedError(f"feed {name!r} was made {made} claims, which cannot be changed: use a feed of another name")
+        if values or limits:
+            self._core.write(rows.change, row.id, values | limits)
+            if name in self._known:
+                self._known[name].forget()
 
     def cursors(self) -> Infos:
         """The cursors of all feeds, by feed and name."""
@@ -120,3 +130,15 @@ class Feeds:
         Return the number of feeds.
         """
         return self._core.write(rows.raise_epochs)
+
+
+def _retention(keep_for: float | None, keep_rows: int | None, keep_unread: int | None) -> dict[str, Any]:
+    """The columns of what is not None."""
+    values: dict[str, Any] = {}
+    if keep_for is not None:
+        values["keep_for"] = arguments.seconds("keep_for", keep_for) or None
+    if keep_rows is not None:
+        values["keep_rows"] = arguments.whole("keep_rows", keep_rows, 0, _MOST_ROWS) or None
+    if keep_unread is not None:
+        values["keep_unread"] = arguments.whole("keep_unread", keep_unread, 0, _MOST_ROWS)
+    return values

@@ -16,6 +16,7 @@ from queue_db.feeds import Feed
 from queue_db.testing.suite import *  # noqa: F403
 from queue_db.testing.suite import Notes, OpenDB, Statements, fixtures
 from queue_db.testing.suite import feeds as fixtures_of_feeds
+from queue_db.testing.suite import message_claims as fixtures_of_claims
 from queue_db.testing.suite import routes as fixtures_of_routes
 from tests.aio.loop import for_asyncio, spawned
 from tests.conformance import grid
@@ -84,6 +85,13 @@ def feed(db: QueueDB, name: str, ordering: str) -> Iterator[Feed]:
 @pytest.fixture
 def routed(db: QueueDB, name: str) -> Iterator[str]:
     within = fixtures_of_routes.routed.__wrapped__(db, name)
+    yield spawned(lambda: next(within))
+    spawned(lambda: next(within, None))
+
+
+@pytest.fixture
+def claimable(db: QueueDB, name: str, ordering: str) -> Iterator[Feed]:
+    within = fixtures_of_claims.claimable.__wrapped__(db, name, ordering)
     yield spawned(lambda: next(within))
     spawned(lambda: next(within, None))
 

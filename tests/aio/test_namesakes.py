@@ -19,6 +19,7 @@ from queue_db.aio import (
     AsyncFeed,
     AsyncFeeds,
     AsyncLeasedJob,
+    AsyncMessageClaim,
     AsyncQueue,
     AsyncQueueDB,
     AsyncRoutes,
@@ -29,7 +30,7 @@ from queue_db.aio import (
     AsyncTopic,
 )
 from queue_db.dead import DeadJobs
-from queue_db.feeds import Cursor, Feed, Feeds, SharedCursor, Span
+from queue_db.feeds import Cursor, Feed, Feeds, MessageClaim, SharedCursor, Span
 from queue_db.routes import Routes, Topic
 from queue_db.schedules import Schedules
 from queue_db.streams import Streams
@@ -48,6 +49,7 @@ PAIRS: dict[type, type] = {
     Cursor: AsyncCursor,
     SharedCursor: AsyncSharedCursor,
     Span: AsyncSpan,
+    MessageClaim: AsyncMessageClaim,
 }
 
 #: How the section of each begins in docs/reference.md.
@@ -65,6 +67,7 @@ SECTIONS: dict[type, str] = {
     Cursor: "feed.cursor(name)`",
     SharedCursor: "feed.shared(name)`",
     Span: "Span`",
+    MessageClaim: "MessageClaim`",
 }
 
 #: What has no namesake, and why.
@@ -107,6 +110,7 @@ MORE = {
     "AsyncQueueDB.routes": "an attribute",
     "AsyncQueueDB.schemas": "an attribute",
     "AsyncLeasedJob.version": "an attribute",
+    "AsyncMessageClaim.expires_at": "an attribute",
     "AsyncSharedCursor.skipped": "an attribute",
 }
 
@@ -134,6 +138,7 @@ WORDS = [
     (r"-> 'SharedCursor'", "-> 'AsyncSharedCursor'"),
     (r"-> 'Span \| None'", "-> 'AsyncSpan | None'"),
     (r"-> 'Topic'", "-> 'AsyncTopic'"),
+    (r"-> 'MessageClaim", "-> 'AsyncMessageClaim"),
 ]
 
 

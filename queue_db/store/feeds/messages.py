@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Integer, Select, Table, Update, bindparam, ca
 
 from queue_db.dialects.clock import moment
 from queue_db.store.base import Store
-from queue_db.store.feeds import spans
+from queue_db.store.feeds import claim_rows, spans
 from queue_db.store.feeds.rows import FeedRow, locked
 
 #: Most messages that one call of :func:`trim` deletes.
@@ -25,6 +25,8 @@ class NewMessage(NamedTuple):
     headers: str | None
     message_key: str | None
     client: str | None
+    delay: int | None = None  #: microseconds until it can be claimed
+    lifetime: int | None = None  #: microseconds until it expires
 
 
 class First(NamedTuple):
@@ -41,6 +43,7 @@ class Extent(NamedTuple):
     first_seq: int
     keep_rows: int | None
     keep_unread: int
+    max_attempts: int | None = None
 
 
 class MessageRow(NamedTuple):
@@ -70,7 +73,7 @@ def _take_numbers(feeds: Table) -> Update:
 
 @lru_cache(maxsize=64)
 def _numbers(feeds: Table) -> Select[Any]:
-    columns = (feeds.c.next_seq, feeds.c.first_seq, feeds.c.keep_rows, feeds.c.keep_unread, feeds.c.epoch)
+    columns = (feeds.c.next_seq, feeds.c.first_seq, feeds.c.keep_rows, feeds.c.keep_unread, feeds.c.max_attempts, feeds.c.epoch)
     return select(*columns).where(feeds.c.id == bindparam("feed"))
 
 
@@ -86,11 +89,11 @@ def append(connection: Connection, store: Store, feed: int, messages: Sequence[N
     if not store.dialect.execute(connection, _take_numbers(tables.feeds), {"feed": feed, "count": len(messages)}):
         raise LookupError(feed)
     found = store.dialect.fetch(connection, _numbers(tables.feeds), {"feed": feed})
-    ((next_seq, first_seq, keep_rows, keep_unread, epoch),) = found
+    ((next_seq, first_seq, keep_rows, keep_unread, max_attempts, epoch),) = found
     first = next_seq - len(messages)
     rows = [{"feed": feed, "seq": seq, **message._asdict()} for seq, message in enumerate(messages, first)]
     insert_rows(connection, store, tables.messages, rows)
-    keep(connection, store, feed, Extent(next_seq, first_seq, keep_rows, keep_unread), len(messages))
+    keep(connection, store, feed, Extent(next_seq, first_seq, keep_rows, keep_unread, max_attempts), len(messages))
     return First(first, epoch)
 
 
@@ -113,13 +116,18 @@ def read(connection: Connection, store: Store, feed: int, after: int, limit: int
 def trim(connection: Connection, store: Store, row: FeedRow) -> int:
     """Delete the oldest messages that the feed's retention does not keep, at most :data:`TRIMMED_AT_ONCE`; return how many."""
     messages = store.tables.feeds.messages
-    if row.keep_rows is None and row.keep_for is None:
+    if row.keep_rows is None and row.keep_for is None and row.max_attempts is None:
         return 0
     store.dialect.begin(connection)
     found = locked(connection, store, row.id)
     if found is None:
         return 0
     row = found
+    first, expired = row.first_seq, 0
+    if row.max_attempts is not None:
+        expired = claim_rows.expire(connection, store, row.id, TRIMMED_AT_ONCE)
+        # What was deleted under a claim has left gaps.
+        first = max(first, claim_rows.lowest(connection, store, row.id) or row.next_seq)
     end = row.first_seq
     if row.keep_rows is not None:
         end = max(end, row.next_seq - row.keep_rows)
@@ -138,33 +146,42 @@ def trim(connection: Connection, store: Store, row: FeedRow) -> int:
         ).select_from(oldest)
         young, last = connection.execute(kept, store.time()).one()
         end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
-    end = min(end, row.first_seq + TRIMMED_AT_ONCE)
-    return cut(connection, store, row.id, spared(connection, store, row.id, end, row.next_seq, row.keep_unread))
+    end = min(end, first + TRIMMED_AT_ONCE)
+    return expired + cut(connection, store, row.id, spared(connection, store, row.id, end, row.next_seq, row.keep_unread))
 
 
 def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int) -> None:
-    """After ``new`` messages were added: delete those above ``keep_rows``. The caller holds the feed's row.
+    """After ``new`` messages were added: let them be claimed, and delete those above ``keep_rows``.
 
-    At most :data:`TRIMMED_AT_ONCE` more than were added: after ``keep_rows`` was lowered there may be a million, too many for a
-    publisher's transaction.
+    The caller holds the feed's row. At most :data:`TRIMMED_AT_ONCE` more are deleted than were added: after ``keep_rows`` was
+    lowered there may be a million, too many for a publisher's transaction.
     """
+    if extent.max_attempts is not None:
+        claim_rows.add(connection, store, feed, extent.next_seq - new, extent.next_seq - 1)
     if extent.keep_rows is None or extent.next_seq - extent.first_seq <= extent.keep_rows:
         return
-    end = min(extent.next_seq - extent.keep_rows, extent.first_seq + new + TRIMMED_AT_ONCE)
+    first = extent.first_seq
+    if extent.max_attempts is not None:
+        first = max(first, claim_rows.lowest(connection, store, feed) or extent.next_seq)
+    end = min(extent.next_seq - extent.keep_rows, first + new + TRIMMED_AT_ONCE)
     cut(connection, store, feed, spared(connection, store, feed, end, extent.next_seq, extent.keep_unread))
 
 
 def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: int, keep_unread: int) -> int:
-    """``end``, lowered so that the last ``keep_unread`` messages stay that a cursor has not acknowledged."""
+    """``end``, lowered so that the last ``keep_unread`` messages stay that are claimed, or that a cursor has not acknowledged."""
     if not keep_unread:
         return end
-    slowest = spans.slowest(connection, store.tables.feeds, feed)
+    known = (spans.slowest(connection, store.tables.feeds, feed), claim_rows.slowest(connection, store, feed))
+    slowest = min((one for one in known if one is not None), default=None)
     return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 
 def cut(connection: Connection, store: Store, feed: int, end: int) -> int:
     """Delete the messages with numbers below ``end``; return how many. The caller holds the feed's row."""
     feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
+    claims = store.tables.feeds.claims
+    # Claims before messages, as whoever settles a claim.
+    connection.execute(delete(claims).where(claims.c.feed == feed, claims.c.seq < end))
     gone = connection.execute(delete(messages).where(messages.c.feed == feed, messages.c.seq < end)).rowcount
     if gone:
         connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))

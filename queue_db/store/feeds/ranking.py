@@ -51,7 +51,7 @@ def rank(connection: Connection, store: Store, feed: int) -> int:
     if not store.dialect.fetch(connection, _waiting(tables.inbox), {"feed": feed}):
         return 0
     store.dialect.begin(connection)
-    query = select(tables.feeds.c.next_seq, tables.feeds.c.first_seq, tables.feeds.c.keep_rows, tables.feeds.c.keep_unread)
+    query = select(*(tables.feeds.c[name] for name in Extent._fields))
     skip = Capability.SKIP_LOCKED in store.capabilities
     row = connection.execute(store.dialect.lock_rows(query.where(tables.feeds.c.id == feed), skip=skip, pinned=True)).first()
     if row is None:
@@ -70,7 +70,7 @@ def rank(connection: Connection, store: Store, feed: int) -> int:
     connection.execute(delete(inbox).where(inbox.c.id.in_(ids)))
     next_seq = row.next_seq + len(ids)
     connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
-    keep(connection, store, feed, Extent(next_seq, row.first_seq, row.keep_rows, row.keep_unread), len(ids))
+    keep(connection, store, feed, Extent(next_seq, *row[1:]), len(ids))
     return len(ids)
 
 

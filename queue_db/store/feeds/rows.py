@@ -36,6 +36,7 @@ class FeedRow(NamedTuple):
     keep_for: int | None
     keep_unread: int
     created_at: int
+    max_attempts: int | None
 
 
 @lru_cache(maxsize=64)
@@ -114,15 +115,19 @@ def by_name(connection: Connection, store: Store) -> list[FeedRow]:
     ]
 
 
-def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int]]:
-    """All feeds by name, each with the number of messages in its inbox, counted up to 10,000."""
-    inbox = store.tables.feeds.inbox
+def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int, int]]:
+    """All feeds by name, each with how many messages have a number, and how many have none, counted up to 10,000."""
+    inbox, claims = store.tables.feeds.inbox, store.tables.feeds.claims
+    # What was deleted under a claim has left gaps.
+    query = select(claims.c.feed, func.count().label("messages")).group_by(claims.c.feed)
+    counted = {row.feed: row.messages for row in connection.execute(query)}
     found = by_name(connection, store)
     waiting = {}
     for row in found:
         some = select(inbox.c.id).where(inbox.c.feed == row.id).limit(_COUNTED).subquery()
         waiting[row.id] = connection.execute(select(func.count()).select_from(some)).scalar_one()
-    return [(row, waiting[row.id]) for row in found]
+    numbered = {row.id: row.next_seq - row.first_seq if row.max_attempts is None else counted.get(row.id, 0) for row in found}
+    return [(row, numbered[row.id], waiting[row.id]) for row in found]
 
 
 def change(connection: Connection, store: Store, feed: int, values: Mapping[str, Any]) -> bool:
@@ -152,7 +157,8 @@ def purge(connection: Connection, store: Store, name: str) -> int | None:
     if row is None:
         return None
     tables = store.tables.feeds
-    for table in (tables.inbox, tables.messages):
+    # Claims before messages, as whoever settles a claim.
+    for table in (tables.claims, tables.inbox, tables.messages):
         connection.execute(delete(table).where(table.c.feed == row.id))
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
     connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
@@ -175,7 +181,7 @@ def remove(connection: Connection, store: Store, name: str) -> bool:
     feed = connection.execute(store.dialect.lock_rows(query, skip=False)).scalar()
     if feed is None:
         return False
-    for table in (tables.cursors, tables.spans, tables.inbox, tables.messages):
+    for table in (tables.cursors, tables.spans, tables.claims, tables.inbox, tables.messages):
         connection.execute(delete(table).where(table.c.feed == feed))
     connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed))
     return True

@@ -19,6 +19,7 @@ from queue_db.store.schema.columns import (
     LONG_TEXT,
     MYSQL,
     ORDERING_LENGTH,
+    TOKEN_LENGTH,
     WORKER_LENGTH,
 )
 
@@ -43,6 +44,7 @@ class FeedTables:
     routes: Table
     subscriptions: Table
     counts: Table
+    claims: Table
 
 
 def feed_tables(name: str, metadata: MetaData) -> FeedTables:
@@ -57,6 +59,7 @@ def feed_tables(name: str, metadata: MetaData) -> FeedTables:
         routes.routes(name, metadata),
         routes.subscriptions(name, metadata),
         routes.counts(name, metadata),
+        _claims(name, metadata),
     )
 
 
@@ -81,6 +84,8 @@ def _feeds(name: str, metadata: MetaData) -> Table:
         # Most messages kept for cursors that have not acknowledged them; 0: retention does not wait for cursors.
         Column("keep_unread", BigInteger, nullable=False, server_default=text("0")),
         Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        # How often a message is claimed before it becomes a dead job; 0: any number of times; NULL: the feed has no claims.
+        Column("max_attempts", BigInteger),
         sqlite_autoincrement=True,  # the id of a deleted feed is not used again
         **MYSQL,
     )
@@ -98,6 +103,9 @@ def _content() -> list[Column[object]]:
         Column("message_key", String(KEY_LENGTH)),
         Column("client", String(CLIENT_LENGTH)),
         Column("created_at", BigInteger, nullable=False, server_default=now_us()),
+        # Microseconds from created_at until it can be claimed, and until it expires; NULL: at once, never.
+        Column("delay", BigInteger),
+        Column("lifetime", BigInteger),
     ]
 
 
@@ -178,4 +186,29 @@ def _spans(name: str, metadata: MetaData) -> Table:
     )
     # SELECT … FROM jobs_spans WHERE feed = ? AND cursor_name = ? AND until <= ? ORDER BY until LIMIT 1
     Index(f"{name}_spans_cursor", table.c.feed, table.c.cursor_name, table.c.until)
+    return table
+
+
+def _claims(name: str, metadata: MetaData) -> Table:
+    """A row for each numbered message of a feed with claims: who has claimed it, so that messages never change."""
+    table = Table(
+        f"{name}_claims",
+        metadata,
+        Column("feed", BigInteger, primary_key=True, autoincrement=False),
+        Column("seq", BigInteger, primary_key=True, autoincrement=False),
+        # Of the claim; NULL: nobody has claimed it, or it was released.
+        Column("token", String(TOKEN_LENGTH)),
+        # It can be claimed from then on: the end of its delay, or of the claim.
+        Column("until", BigInteger, nullable=False, server_default=text("0")),
+        # How often it was claimed.
+        Column("attempts", Integer, nullable=False, server_default=text("0")),
+        # Extended by a claim that would end later; NULL: retention alone removes it.
+        Column("expires_at", BigInteger),
+        postgresql_with=POSTGRESQL_INBOX,
+        **MYSQL,
+    )
+    # SELECT … FROM jobs_claims WHERE feed = ? AND token = ?
+    Index(f"{name}_claims_token", table.c.feed, table.c.token)
+    # Trimming: SELECT seq FROM jobs_claims WHERE feed = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?
+    Index(f"{name}_claims_expires", table.c.feed, table.c.expires_at)
     return table

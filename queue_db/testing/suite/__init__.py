@@ -45,6 +45,7 @@ from queue_db.testing.suite.fixtures import (
 from queue_db.testing.suite.forwarding import TestForward
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
+from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestHiddenMessages, TestMessageClaims, claimable
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
 from queue_db.testing.suite.routes import TestLoops, TestPatterns, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
@@ -60,6 +61,7 @@ __all__ = [
     "TestBatches",
     "TestCancel",
     "TestClaim",
+    "TestClaimsThatEnd",
     "TestCompleteUsing",
     "TestCursors",
     "TestDead",
@@ -76,8 +78,10 @@ __all__ = [
     "TestGiveBack",
     "TestGroups",
     "TestGroupsAndKeys",
+    "TestHiddenMessages",
     "TestLease",
     "TestLoops",
+    "TestMessageClaims",
     "TestOrder",
     "TestOutcomes",
     "TestPatterns",
@@ -98,6 +102,7 @@ __all__ = [
     "TestUniqueKeysOfMany",
     "TestVanishedWorkers",
     "TestVersions",
+    "claimable",
     "clock",
     "db",
     "displacement",

@@ -121,7 +121,7 @@ class TestFeeds:
     def test_messages_are_published_all_or_none(self, feed: Feed) -> None:
         with pytest.raises(PayloadError):
             feed.publish_many([("n", 1), ("n", object())])
-        with pytest.raises(ArgumentError, match="message 1: its options may be key and headers"):
+        with pytest.raises(ArgumentError, match="message 1: its options may be key, headers, delay and expires_in"):
             feed.publish_many([("n", 1), ("n", 2, {"keys": "k"})])
         assert feed.publish_many([]) == []
         assert feed.read().messages == []

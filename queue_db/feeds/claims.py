@@ -1,0 +1,191 @@
+"""Claims on messages of a feed made with ``claims=True``: hide some for a time, and delete what is done."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from queue_db import arguments
+from queue_db.core import name_of
+from queue_db.errors import FeedError, TransientStorageError
+from queue_db.feeds.forwarding import JobTemplate
+from queue_db.feeds.message import FeedStats, Message
+from queue_db.feeds.position import Position, belongs
+from queue_db.model import from_micros
+from queue_db.store.feeds import claims
+from queue_db.store.feeds.claims import Claimed, Terms
+from queue_db.store.feeds.message_jobs import MessageJob
+from queue_db.store.feeds.messages import MessageRow
+from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.schema import TOKEN_LENGTH
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from queue_db.feeds.feed import Feed
+
+log = logging.getLogger("queue_db.feeds")
+
+#: Most messages of one claim.
+MOST_CLAIMED = 1000
+
+
+class MessageClaim:
+    """Claimed messages, which nobody else can claim until the claim ends. Safe to share between threads.
+
+    :ivar id: a text; any process that has it can do with the claim what its holder can: ``feed.find_claim``, ``feed.delete``.
+    :ivar messages: those that were claimed, by number.
+    :ivar attempts: how often each of them was claimed.
+    :ivar expires_at: the end of the claim, as far as this object knows.
+    """
+
+    def __init__(self, feed: Feed, claim_id: str, row: FeedRow, claimed: Claimed) -> None:
+        self.feed = feed
+        self.id = claim_id
+        self.messages = _opened(feed, row._replace(epoch=claimed.epoch), claimed.found)
+        self.attempts = list(claimed.attempts)
+        self.expires_at: datetime = from_micros(claimed.until)
+
+    def __repr__(self) -> str:
+        return f"<MessageClaim {self.id} of {self.feed!r}, {len(self.messages)} messages>"
+
+    def delete(
+        self, messages: Message | str | Iterable[Message | str] | None = None, *, using: Connection | Session | None = None
+    ) -> int:
+        """Delete these messages, which are done; without ``messages`` all that were claimed. Return how many.
+
+        :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect.
+        :raises ClaimError: the claim has ended, or does not have one of them: nothing was deleted.
+        """
+        return self.feed.delete(self.messages if messages is None else messages, claim=self.id, using=using)
+
+    def extend(self, seconds: float, *, grace: float = 60.0) -> None:
+        """The claim ends ``seconds`` from now.
+
+        :param grace: seconds after the end of the claim before which none of the messages expires.
+        :raises ClaimError: the claim has ended, or nothing is left of it.
+        """
+        lease, more = arguments.seconds("seconds", seconds, zero=False), arguments.seconds("grace", grace)
+        until = self.feed.core.write(claims.extend, of(self.feed), self.id, lease, more)
+        self.expires_at = from_micros(until)
+
+    def release(self) -> int:
+        """Others can claim the messages that are left at once, and this claim does not count; return how many.
+
+        :raises ClaimError: the claim has ended, or nothing is left of it.
+        """
+        return self.feed.core.write(claims.release, of(self.feed), self.id)
+
+
+def of(feed: Feed) -> FeedRow:
+    """The feed's row.
+
+    :raises FeedError: its messages cannot be claimed.
+    """
+    row = feed.row()
+    if row.max_attempts is None:
+        raise FeedError(
+            f"feed {feed.name!r} was made without claims: db.feeds.set(…, claims=True) makes a feed whose messages can be claimed"
+        )
+    return row
+
+
+def claim(feed: Feed, limit: int, lease: float, grace: float) -> MessageClaim | None:
+    """Claim the first messages that are free."""
+    arguments.whole("limit", limit, 1, MOST_CLAIMED)
+    micros, more = arguments.seconds("lease", lease, zero=False), arguments.seconds("grace", grace)
+    row = _ranked(feed)
+    terms = Terms(secrets.token_hex(16), limit, micros, more)
+    while True:
+        claimed = feed.core.write(claims.claim, row, terms, lambda one, attempts: _dead(feed, one, attempts))
+        if claimed.found:
+            return MessageClaim(feed, terms.token, row, claimed)
+        if not claimed.removed:
+            return None
+
+
+def pop(feed: Feed, limit: int) -> list[Message]:
+    """Delete the first messages that are free and return them."""
+    arguments.whole("limit", limit, 1, MOST_CLAIMED)
+    row = _ranked(feed)
+    while True:
+        popped = feed.core.write(claims.pop, row, limit)
+        if popped.found or not popped.removed:
+            return _opened(feed, row._replace(epoch=popped.epoch), popped.found)
+
+
+def find(feed: Feed, claim_id: str) -> MessageClaim:
+    """A claim by its id."""
+    row = of(feed)
+    return MessageClaim(feed, claim_id, row, feed.core.read(claims.find, row, _id(claim_id)))
+
+
+def delete(
+    feed: Feed, messages: Message | str | Iterable[Message | str], claim_id: str | None, using: Connection | Session | None
+) -> int:
+    """Delete messages, under a claim or without one."""
+    row = of(feed)
+    # The claim itself says whether it has them, also after a purge.
+    seqs = _numbers(feed, row, messages, check_epoch=claim_id is None)
+    token = None if claim_id is None else _id(claim_id)
+    if not seqs:
+        return 0
+    if using is None:
+        return feed.core.write(claims.delete, row, seqs, token)
+    with feed.core.joined(using, name_of(claims.delete)) as connection:
+        return claims.delete(connection, feed.core.store, row, seqs, token)
+
+
+def get(feed: Feed, positions: Message | str | Iterable[Message | str]) -> list[Message]:
+    """The messages at these positions that are there."""
+    row = feed.row(fresh=True)
+    return _opened(feed, row, feed.core.read(claims.get, row.id, _numbers(feed, row, positions, check_epoch=True)))
+
+
+def stats(feed: Feed) -> FeedStats:
+    """Count the messages by what claims can do with them."""
+    row = _ranked(feed)
+    counts = feed.core.read(claims.count, row.id)
+    oldest, newest = (None if one is None else feed.message(row.token, row.epoch, one) for one in (counts.oldest, counts.newest))
+    free = counts.total - counts.claimed - counts.delayed
+    return FeedStats(counts.total, free, counts.claimed, counts.delayed, oldest, newest)
+
+
+def _ranked(feed: Feed) -> FeedRow:
+    row = of(feed)
+    try:
+        feed.rank_once(row)
+    except TransientStorageError as error:
+        # What has a number can be claimed all the same.
+        log.debug("feed %r: not numbered: %s", feed.name, error)
+    return row
+
+
+def _dead(feed: Feed, row: MessageRow, attempts: int) -> MessageJob:
+    reason = f"message {row.seq} of feed {feed.name!r} was claimed {attempts} times and not deleted"
+    return MessageJob(row.seq, JobTemplate(feed.name).job(row), reason, dead=True)
+
+
+def _opened(feed: Feed, row: FeedRow, found: Sequence[MessageRow]) -> list[Message]:
+    return [feed.message(row.token, row.epoch, one) for one in found]
+
+
+def _id(claim_id: object) -> str:
+    return arguments.name("claim", claim_id, TOKEN_LENGTH)
+
+
+def _numbers(feed: Feed, row: FeedRow, messages: Message | str | Iterable[Message | str], *, check_epoch: bool) -> list[int]:
+    listed = [messages] if isinstance(messages, Message | str) else arguments.members("messages", messages, "messages or positions")
+    seqs = []
+    for one in listed:
+        position = Position.parse(one.position if isinstance(one, Message) else one)
+        if check_epoch and position.epoch != row.epoch:
+            row = feed.row(fresh=True)
+        belongs(position if check_epoch else position._replace(epoch=row.epoch), row)
+        seqs.append(position.seq)
+    return sorted(set(seqs))

@@ -1,0 +1,69 @@
+"""The rows of the table ``claims``: one for each numbered message of a feed with claims, as long as the message is there.
+
+Locks in this order: feeds, rows of claims by number, messages, jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, delete, func, insert, or_, select
+
+from queue_db.dialects.clock import moment
+from queue_db.store.base import Store
+
+
+def add(connection: Connection, store: Store, feed: int, low: int, high: int) -> None:
+    """Let the messages with these numbers, which this transaction has inserted, be claimed."""
+    claims, messages = store.tables.feeds.claims, store.tables.feeds.messages
+    new = select(
+        messages.c.feed,
+        messages.c.seq,
+        func.coalesce(messages.c.created_at + messages.c.delay, 0),
+        messages.c.created_at + messages.c.lifetime,
+    ).where(messages.c.feed == feed, messages.c.seq >= low, messages.c.seq <= high)
+    connection.execute(insert(claims).from_select(["feed", "seq", "until", "expires_at"], new))
+
+
+def remove(connection: Connection, store: Store, feed: int, seqs: Sequence[int]) -> None:
+    """Delete messages whose rows in ``claims`` the caller has locked, and these rows."""
+    for table in (store.tables.feeds.claims, store.tables.feeds.messages):
+        connection.execute(delete(table).where(table.c.feed == feed, table.c.seq.in_(seqs)))
+
+
+def expire(connection: Connection, store: Store, feed: int, limit: int) -> int:
+    """Delete up to ``limit`` messages whose lifetime is over; return how many."""
+    claims = store.tables.feeds.claims
+    over = claims.c.expires_at <= moment(store.clock is not None)
+    query = select(claims.c.seq).where(claims.c.feed == feed, over).order_by(claims.c.expires_at).limit(limit)
+    seqs = list(connection.execute(query, store.time()).scalars())
+    if not seqs:
+        return 0
+    # By primary key, as claims lock them. A claim may have extended one meanwhile.
+    held = select(claims.c.seq).where(claims.c.feed == feed, claims.c.seq.in_(seqs), over).order_by(claims.c.seq)
+    seqs = list(connection.execute(store.dialect.lock_rows(held, skip=False), store.time()).scalars())
+    remove(connection, store, feed, seqs)
+    return len(seqs)
+
+
+def lowest(connection: Connection, store: Store, feed: int) -> int | None:
+    """The number of the first message that is there; None: there is none."""
+    claims = store.tables.feeds.claims
+    return connection.execute(select(func.min(claims.c.seq)).where(claims.c.feed == feed)).scalar()
+
+
+def slowest(connection: Connection, store: Store, feed: int) -> int | None:
+    """The number before the first message that is claimed now: retention waits for it. None: none is."""
+    claims = store.tables.feeds.claims
+    live = claims.c.until > moment(store.clock is not None)
+    query = select(func.min(claims.c.seq)).where(claims.c.feed == feed, claims.c.token.is_not(None), live)
+    first = connection.execute(query, store.time()).scalar()
+    return None if first is None else first - 1
+
+
+def hidden(connection: Connection, store: Store, feed: int, low: int, high: int) -> set[int]:
+    """Of the numbers from ``low`` to ``high`` those of messages that are claimed, delayed or expired now."""
+    claims, now = store.tables.feeds.claims, moment(store.clock is not None)
+    query = select(claims.c.seq).where(claims.c.feed == feed, claims.c.seq >= low, claims.c.seq <= high)
+    closed = or_(claims.c.until > now, claims.c.expires_at <= now)
+    return set(connection.execute(query.where(closed), store.time()).scalars())

@@ -1,0 +1,275 @@
+"""Claims on single messages: claim, extend, release, delete under the claim.
+
+Each function locks the rows of ``claims`` by number and looks at what it has locked. So a claim whose time is over changes nothing,
+whatever others have done meanwhile, and one in front of a live claim has no effect on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case, func, or_, select, update
+
+from queue_db.dialects.clock import moment
+from queue_db.errors import ClaimExpiredError, MessageClaimedError, MessageNotClaimedError, UnknownClaimError
+from queue_db.model import Capability
+from queue_db.store.base import Store
+from queue_db.store.feeds import message_jobs
+from queue_db.store.feeds.claim_rows import remove
+from queue_db.store.feeds.message_jobs import MessageJob
+from queue_db.store.feeds.messages import MessageRow
+from queue_db.store.feeds.rows import FeedRow, by_id
+
+
+class Terms(NamedTuple):
+    """How a claim is made."""
+
+    token: str
+    limit: int
+    lease: int  #: microseconds
+    grace: int  #: microseconds for which the messages live on after its end, at least
+
+
+class Claimed(NamedTuple):
+    """The messages of a claim."""
+
+    found: list[MessageRow]
+    attempts: list[int]  #: how often each was claimed
+    until: int
+    epoch: int  #: of the feed at that time
+    removed: int = 0  #: messages that expired or became dead jobs, so that others may be free
+
+
+class Counts(NamedTuple):
+    """The messages of a feed that have not expired."""
+
+    total: int
+    claimed: int
+    delayed: int
+    oldest: MessageRow | None
+    newest: MessageRow | None
+
+
+# --- claim ----------------------------------------------------------------------------------------------------------
+
+
+def claim(
+    connection: Connection, store: Store, feed: FeedRow, terms: Terms, bury: Callable[[MessageRow, int], MessageJob]
+) -> Claimed:
+    """Claim the first messages that are free. One that was claimed too often becomes the dead job that ``bury`` makes of it."""
+    store.dialect.begin(connection)
+    free = connection.execute(_free(store, feed.id, terms.limit), store.time()).all()
+    expired = [row.seq for row in free if row.expires_at is not None and row.expires_at <= row.now]
+    spent = {
+        row.seq: row.attempts for row in free if feed.max_attempts and row.attempts >= feed.max_attempts and row.seq not in expired
+    }
+    if spent:
+        found = _messages(connection, store, feed.id, list(spent))
+        message_jobs.add(connection, store, [bury(one, spent[one.seq]) for one in found])
+    gone = {*expired, *spent}
+    if gone:
+        remove(connection, store, feed.id, sorted(gone))
+    mine = {row.seq: row.attempts + 1 for row in free if row.seq not in gone}
+    if not mine:
+        return Claimed([], [], 0, 0, len(gone))
+    changed = {"token": terms.token, "attempts": _claims(store).c.attempts + 1}
+    _lease(connection, store, feed.id, list(mine), terms.lease, terms.grace, changed)
+    until, epoch = _until(connection, store, feed.id, next(iter(mine))), _epoch(connection, store, feed)
+    return Claimed(_messages(connection, store, feed.id, list(mine)), list(mine.values()), until, epoch, len(gone))
+
+
+def pop(connection: Connection, store: Store, feed: FeedRow, limit: int) -> Claimed:
+    """Delete the first messages that are free and return them."""
+    store.dialect.begin(connection)
+    free = connection.execute(_free(store, feed.id, limit), store.time()).all()
+    expired = [row.seq for row in free if row.expires_at is not None and row.expires_at <= row.now]
+    found = _messages(connection, store, feed.id, [row.seq for row in free if row.seq not in expired])
+    if free:
+        remove(connection, store, feed.id, [row.seq for row in free])
+    return Claimed(found, [], 0, _epoch(connection, store, feed), len(expired))
+
+
+def _free(store: Store, feed: int, limit: int) -> Select[Any]:
+    """The first messages that nobody has claimed and that are not delayed; no two transactions get the same."""
+    claims, now = _claims(store), moment(store.clock is not None)
+    # Nothing else in the condition: another index than the primary key would have all rows locked.
+    query = (
+        select(claims.c.seq, claims.c.attempts, claims.c.expires_at, now.label("now"))
+        .where(claims.c.feed == feed, claims.c.until <= now)
+        .order_by(claims.c.seq)
+        .limit(limit)
+    )
+    return store.dialect.lock_rows(query, skip=Capability.SKIP_LOCKED in store.capabilities)
+
+
+# --- under a claim --------------------------------------------------------------------------------------------------
+
+
+def delete(connection: Connection, store: Store, feed: FeedRow, seqs: Sequence[int], token: str | None) -> int:
+    """Delete messages: under a claim all of them, or without one those that are there; return how many.
+
+    :raises ClaimError: nothing was deleted.
+    """
+    store.dialect.begin(connection)
+    rows = _locked(connection, store, feed.id, seqs)
+    if token is None:
+        claimed = [row.seq for row in rows if row.token is not None and row.until > row.now]
+        if claimed:
+            raise MessageClaimedError(f"message {claimed[0]} of feed {feed.name!r} is claimed: delete it with the id of its claim")
+    elif len(rows) < len(set(seqs)) or not all(_is_held(row, token) for row in rows):
+        held = {row.seq for row in rows if _is_held(row, token)}
+        raise _refused(connection, store, feed, token, [seq for seq in seqs if seq not in held])
+    if rows:
+        remove(connection, store, feed.id, [row.seq for row in rows])
+    return len(rows)
+
+
+def extend(connection: Connection, store: Store, feed: FeedRow, token: str, lease: int, grace: int) -> int:
+    """The claim ends ``lease`` microseconds from now; return when.
+
+    :raises ClaimError: nothing was changed.
+    """
+    seqs = _of_claim(connection, store, feed, token)
+    _lease(connection, store, feed.id, seqs, lease, grace, {})
+    return _until(connection, store, feed.id, seqs[0])
+
+
+def release(connection: Connection, store: Store, feed: FeedRow, token: str) -> int:
+    """Anybody may claim the messages now, and this claim does not count; return how many.
+
+    :raises ClaimError: nothing was changed.
+    """
+    claims, seqs = _claims(store), _of_claim(connection, store, feed, token)
+    once_less = case((claims.c.attempts > 0, claims.c.attempts - 1), else_=0)
+    mine = and_(claims.c.feed == feed.id, claims.c.seq.in_(seqs))
+    connection.execute(update(claims).where(mine).values(token=None, until=0, attempts=once_less))
+    return len(seqs)
+
+
+def find(connection: Connection, store: Store, feed: FeedRow, token: str) -> Claimed:
+    """What is left of a claim.
+
+    :raises ClaimError: it is unknown or expired.
+    """
+    rows = _by_token(connection, store, feed.id, token)
+    held = {row.seq: row.attempts for row in rows if _is_held(row, token)}
+    if not held:
+        raise _refused(connection, store, feed, token, ())
+    found = _messages(connection, store, feed.id, list(held))
+    return Claimed(found, list(held.values()), rows[0].until, _epoch(connection, store, feed))
+
+
+def _is_held(row: Row[Any], token: str) -> bool:
+    """The fence: whether the message is under this claim, and the claim has not ended."""
+    return bool(row.token == token and row.until > row.now)
+
+
+def _of_claim(connection: Connection, store: Store, feed: FeedRow, token: str) -> list[int]:
+    """Lock the messages of a claim; return their numbers."""
+    store.dialect.begin(connection)
+    # Two statements: locked by the index of the token, rows would be locked in another order than a claim locks them.
+    seqs = [row.seq for row in _by_token(connection, store, feed.id, token)]
+    held = [row.seq for row in _locked(connection, store, feed.id, seqs) if _is_held(row, token)] if seqs else []
+    if not held:
+        raise _refused(connection, store, feed, token, ())
+    return held
+
+
+def _refused(
+    connection: Connection, store: Store, feed: FeedRow, token: str, seqs: Sequence[int]
+) -> ClaimExpiredError | UnknownClaimError | MessageNotClaimedError:
+    """Why a claim does not allow this."""
+    rows = _by_token(connection, store, feed.id, token)
+    if not rows:
+        return UnknownClaimError(
+            f"feed {feed.name!r} has no claim {token}: it never existed, was released, others have claimed its messages, "
+            "or all of them are deleted"
+        )
+    if all(row.until <= row.now for row in rows):
+        return ClaimExpiredError(f"claim {token} of feed {feed.name!r} has ended: others may have its messages")
+    which = ", ".join(str(seq) for seq in seqs[:3])
+    return MessageNotClaimedError(f"claim {token} of feed {feed.name!r} does not have message {which}")
+
+
+# --- read -----------------------------------------------------------------------------------------------------------
+
+
+def get(connection: Connection, store: Store, feed: int, seqs: Sequence[int]) -> list[MessageRow]:
+    """The messages with these numbers that are there, by number."""
+    return _messages(connection, store, feed, seqs)
+
+
+def count(connection: Connection, store: Store, feed: int) -> Counts:
+    """Count the messages of a feed."""
+    claims, now = _claims(store), moment(store.clock is not None)
+    hidden, taken = claims.c.until > now, claims.c.token.is_not(None)
+
+    def number(condition: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+    query = select(
+        func.count(), number(and_(hidden, taken)), number(and_(hidden, ~taken)), func.min(claims.c.seq), func.max(claims.c.seq)
+    ).where(claims.c.feed == feed, or_(claims.c.expires_at.is_(None), claims.c.expires_at > now))
+    total, claimed, delayed, oldest, newest = connection.execute(query, store.time()).one()
+    ends = {row.seq: row for row in _messages(connection, store, feed, [oldest, newest])} if total else {}
+    return Counts(total, int(claimed), int(delayed), ends.get(oldest), ends.get(newest))
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _claims(store: Store) -> Table:
+    return store.tables.feeds.claims
+
+
+def _locked(connection: Connection, store: Store, feed: int, seqs: Sequence[int]) -> Sequence[Row[Any]]:
+    claims = _claims(store)
+    query = _state(store).where(claims.c.feed == feed, claims.c.seq.in_(seqs)).order_by(claims.c.seq)
+    return connection.execute(store.dialect.lock_rows(query, skip=False), store.time()).all()
+
+
+def _by_token(connection: Connection, store: Store, feed: int, token: str) -> Sequence[Row[Any]]:
+    claims = _claims(store)
+    query = _state(store).where(claims.c.feed == feed, claims.c.token == token).order_by(claims.c.seq)
+    return connection.execute(query, store.time()).all()
+
+
+def _state(store: Store) -> Select[Any]:
+    claims = _claims(store)
+    return select(claims.c.seq, claims.c.token, claims.c.until, claims.c.attempts, moment(store.clock is not None).label("now"))
+
+
+def _lease(
+    connection: Connection, store: Store, feed: int, seqs: Sequence[int], lease: int, grace: int, more: Mapping[str, Any]
+) -> None:
+    claims, now = _claims(store), moment(store.clock is not None)
+    end = now + lease + grace
+    values = {
+        "until": now + lease,
+        "expires_at": case((claims.c.expires_at < end, end), else_=claims.c.expires_at),
+        **more,
+    }
+    mine = and_(claims.c.feed == feed, claims.c.seq.in_(seqs))
+    connection.execute(update(claims).where(mine).values(values), store.time())
+
+
+def _until(connection: Connection, store: Store, feed: int, seq: int) -> int:
+    claims = _claims(store)
+    query = select(claims.c.until).where(claims.c.feed == feed, claims.c.seq == seq)
+    until: int = connection.execute(query).scalar_one()
+    return until
+
+
+def _epoch(connection: Connection, store: Store, feed: FeedRow) -> int:
+    """The epoch now: a purge that comes later takes the claimed messages away."""
+    row = by_id(connection, store, feed.id)
+    return feed.epoch if row is None else row.epoch
+
+
+def _messages(connection: Connection, store: Store, feed: int, seqs: Sequence[int]) -> list[MessageRow]:
+    if not seqs:
+        return []
+    messages = store.tables.feeds.messages
+    query = select(*(messages.c[name] for name in MessageRow._fields)).where(messages.c.feed == feed, messages.c.seq.in_(seqs))
+    return [MessageRow(*row) for row in connection.execute(query.order_by(messages.c.seq))]

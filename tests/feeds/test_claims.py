@@ -1,0 +1,225 @@
+"""Claimers of a feed race: no message has two claims, and a claim that has ended changes nothing, whoever is late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import Row, Select
+
+from queue_db import QueueDB
+from queue_db.errors import ClaimError
+from queue_db.feeds import Feed, MessageClaim
+from queue_db.model import Capability
+from queue_db.store.feeds import claims
+from queue_db.store.feeds.claims import Claimed, Terms
+from queue_db.store.feeds.message_jobs import MessageJob
+from queue_db.testing import SettableClock
+from tests.feeds.conftest import ORDERINGS
+
+OpenDB = Callable[..., QueueDB]
+FREE = claims._free
+
+
+def publish(db: QueueDB, name: str, count: int, ordering: str = "counter") -> Feed:
+    """A feed with claims and numbers in it."""
+    db.feeds.set(name, ordering=ordering, claims=True)
+    feed = db.feed(name)
+    feed.publish_many([("n", number) for number in range(count)])
+    feed.rank()
+    return feed
+
+
+def never(row: Any, attempts: int) -> MessageJob:
+    raise AssertionError(row, attempts)
+
+
+def at_the_same_time(open_db: OpenDB, name: str, meet: bool) -> list[list[int]]:
+    """Two transactions claim four of six messages each; ``meet``: neither commits before both have claimed."""
+    barrier = threading.Barrier(2)
+    dbs = [open_db(), open_db()]
+
+    def claim(number: int) -> list[int]:
+        db = dbs[number]
+        row = db.feed(name).row()
+        barrier.wait()
+        with db.database.begin() as connection:
+            claimed: Claimed = claims.claim(connection, db.store, row, Terms(f"{number}" * 32, 4, 10**9, 0), never)
+            if meet:
+                barrier.wait()
+        return [one.seq for one in claimed.found]
+
+    with ThreadPoolExecutor(2) as pool:
+        return [one.result() for one in [pool.submit(claim, number) for number in range(2)]]
+
+
+def test_two_claimers_never_have_the_same_message(open_db: OpenDB, name: str) -> None:
+    publish(open_db(), name, 6)
+    together = Capability.SKIP_LOCKED in open_db().store.capabilities
+    one, other = at_the_same_time(open_db, name, together)
+    assert sorted(one + other) == [1, 2, 3, 4, 5, 6]
+    assert {len(one), len(other)} == {4, 2}
+
+
+def test_a_claim_without_a_lock_is_detected(
+    open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch, differs: Callable[[str], None]
+) -> None:
+    """The negative control of the test above."""
+    differs("one writer")
+    publish(open_db(), name, 6)
+    barrier = threading.Barrier(2)
+
+    def without_lock(store: Any, feed: int, limit: int) -> Select[Any]:
+        query = FREE(store, feed, limit)
+        query._for_update_arg = None
+        return query
+
+    lease = claims._lease
+
+    def after_both_have_looked(*args: Any) -> None:
+        barrier.wait()
+        lease(*args)
+
+    monkeypatch.setattr(claims, "_free", without_lock)
+    monkeypatch.setattr(claims, "_lease", after_both_have_looked)
+    one, other = at_the_same_time(open_db, name, meet=False)
+    assert set(one) & set(other), "the check does not notice a message with two claims"
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_many_claimers_delete_each_message_once(open_db: OpenDB, name: str, ordering: str) -> None:
+    feed = publish(open_db(), name, 120, ordering)
+    copy = f"{name}-copy"
+    open_db().feeds.set(copy, ordering="counter")
+    ready = threading.Barrier(4)
+
+    def work(who: int) -> None:
+        db = open_db()
+        mine, into = db.feed(name), db.feed(copy)
+        ready.wait()
+        while mine.stats().total:
+            if who == 0 and (popped := mine.pop(2)):
+                into.publish_many([("n", one.payload) for one in popped])
+                continue
+            claim = mine.claim(1 + who * 3, lease=30)
+            if claim is None:
+                continue
+            for message in claim.messages[:-1] or claim.messages:
+                with db.database.begin() as connection:
+                    claim.delete(message, using=connection)
+                    into.publish("n", message.payload, using=connection)
+            if len(claim.messages) > 1:
+                claim.release()
+
+    with ThreadPoolExecutor(4) as pool:
+        for one in [pool.submit(work, who) for who in range(4)]:
+            one.result()
+    done = [message.payload for message in open_db().feed(copy).read(limit=1000).messages]
+    assert sorted(done) == list(range(120))
+    assert feed.read(on_trimmed="skip").messages == []
+
+
+def late_and_current(open_db: OpenDB, name: str) -> tuple[SettableClock, MessageClaim, MessageClaim]:
+    """A claim that has ended, and the one that has its messages."""
+    clock = SettableClock()
+    publish(open_db(clock=clock), name, 2)
+    late = open_db(clock=clock).feed(name).claim(lease=10)
+    clock.advance(11)
+    current = open_db(clock=clock).feed(name).claim(lease=10)
+    assert late is not None
+    assert current is not None
+    return clock, late, current
+
+
+def effects(open_db: OpenDB, name: str) -> list[str]:
+    """Who deletes two messages: the late one tries before the current one."""
+    _, late, current = late_and_current(open_db, name)
+    done = []
+    for who, claim in (("late", late), ("current", current)):
+        try:
+            claim.delete()
+        except ClaimError:
+            continue
+        done.append(who)
+    return done
+
+
+def test_a_late_deletion_is_refused(open_db: OpenDB, name: str) -> None:
+    assert effects(open_db, name) == ["current"]
+
+
+def test_a_claim_without_the_fence_is_detected(open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control of the test above."""
+
+    def somebodys(row: Row[Any], token: str) -> bool:
+        return row.token is not None
+
+    monkeypatch.setattr(claims, "_is_held", somebodys)
+    assert effects(open_db, name) == ["late"], "the check does not notice that a late one deletes"
+
+
+def test_a_deletion_waits_for_the_claim_that_takes_over_and_is_refused(open_db: OpenDB, name: str) -> None:
+    clock, _, claim = late_and_current(open_db, name)
+    clock.advance(11)
+    rival = open_db(clock=clock)
+    row = rival.feed(name).row()
+    errors: list[ClaimError] = []
+
+    def delete() -> None:
+        try:
+            claim.delete()
+        except ClaimError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=delete)
+    with rival.database.begin() as connection:
+        taken = claims.claim(connection, rival.store, row, Terms("r" * 32, 10, 10**9, 0), never)
+        assert len(taken.found) == 2
+        thread.start()
+    thread.join()
+    assert len(errors) == 1
+    assert rival.feed(name).delete(claim.messages, claim="r" * 32) == 2
+
+
+def test_a_claim_that_comes_after_a_deletion_gets_nothing(open_db: OpenDB, name: str) -> None:
+    clock, _, claim = late_and_current(open_db, name)
+    clock.advance(9)
+    rival = open_db(clock=clock)
+    found: list[MessageClaim | None] = []
+    thread = threading.Thread(target=lambda: found.append(rival.feed(name).claim()))
+    with open_db(clock=clock).database.begin() as connection:
+        assert claim.delete(using=connection) == 2
+        clock.advance(2)
+        thread.start()
+    thread.join()
+    assert found == [None]
+
+
+def test_a_trim_and_a_deletion_do_not_deadlock(open_db: OpenDB, name: str) -> None:
+    clock = SettableClock()
+    db, rival = open_db(clock=clock), open_db(clock=clock)
+    feed = publish(db, name, 50)
+    db.feeds.set(name, keep_rows=1, keep_unread=0)
+    claim = feed.claim(50, lease=10)
+    assert claim is not None
+    barrier = threading.Barrier(2)
+
+    def trim() -> int:
+        other = rival.feed(name)
+        other.row()
+        barrier.wait()
+        return other.trim()
+
+    def delete() -> int:
+        barrier.wait()
+        try:
+            return claim.delete()
+        except ClaimError:
+            return 0
+
+    with ThreadPoolExecutor(2) as pool:
+        trimmed, deleted = [one.result() for one in (pool.submit(trim), pool.submit(delete))]
+    assert (trimmed, deleted) in {(0, 50), (49, 0)}
