@@ -15,7 +15,8 @@ from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, settle, streams
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
-from queue_db.store.feeds import messages, ranking, spans
+from queue_db.store.feeds import claims, messages, ranking, spans
+from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import NewMessage
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.lease import CandidateWindow, Lock, Order
@@ -715,10 +716,21 @@ def _streams() -> list[Scenario]:
 
 def _feeds() -> list[Scenario]:
     feed = FeedRow(1, "orders", "ranked", 1, 1, 1, "token", None, None, 0, 0)
+    mail = FeedRow(2, "mail", "ranked", 1, 1, 1, "token", None, None, 0, 0, 0)
+    no_claims: Mapping[str, Any] = {"max_attempts": None}
+    free: Mapping[str, Any] = {"until": 0, "now": 1, "expires_at": None}
+    held: Mapping[str, Any] = {"token": "t", "until": 2, "now": 1}
+    terms = claims.Terms("t", 10, 1, 0)
     new = [NewMessage("paid", "null", None, None, None)]
-    two: Mapping[str, Any] = {"next_seq": 10, "first_seq": 1, "keep_rows": 3, "keep_unread": 2}
+    two: Mapping[str, Any] = {"next_seq": 10, "first_seq": 1, "keep_rows": 3, "keep_unread": 2, "max_attempts": None}
     return [
-        Scenario("publish_counter", 'Feed.publish, ordering="counter"', lambda c, s: messages.append(c, s, 1, new), begins=True),
+        Scenario(
+            "publish_counter",
+            'Feed.publish, ordering="counter"',
+            lambda c, s: messages.append(c, s, 1, new),
+            begins=True,
+            answers=no_claims,
+        ),
         Scenario(
             "publish_counter_keep_rows",
             'Feed.publish, ordering="counter", more messages than keep_rows, and a cursor',
@@ -727,7 +739,30 @@ def _feeds() -> list[Scenario]:
             answers=two,
         ),
         Scenario("publish_ranked", 'Feed.publish, ordering="ranked"', lambda c, s: ranking.append(c, s, feed, new), begins=True),
-        Scenario("rank", "a publisher, a reader or a worker numbers the messages of an inbox", lambda c, s: ranking.rank(c, s, 1)),
+        Scenario(
+            "rank",
+            "a publisher, a reader or a worker numbers the messages of an inbox",
+            lambda c, s: ranking.rank(c, s, 1),
+            answers=no_claims,
+        ),
+        Scenario(
+            "rank_with_claims", "the same, of a feed with claims", lambda c, s: ranking.rank(c, s, 1), answers={"max_attempts": 0}
+        ),
+        Scenario(
+            "claim_messages",
+            "Feed.claim",
+            lambda c, s: claims.claim(c, s, mail, terms, lambda row, attempts: MessageJob(row.seq, _job(1))),
+            begins=True,
+            answers=free,
+        ),
+        Scenario(
+            "delete_claimed", "MessageClaim.delete", lambda c, s: claims.delete(c, s, mail, [1], "t"), begins=True, answers=held
+        ),
+        Scenario(
+            "extend_claim", "MessageClaim.extend", lambda c, s: claims.extend(c, s, mail, "t", 1, 0), begins=True, answers=held
+        ),
+        Scenario("release_claim", "MessageClaim.release", lambda c, s: claims.release(c, s, mail, "t"), begins=True, answers=held),
+        Scenario("pop_messages", "Feed.pop", lambda c, s: claims.pop(c, s, mail, 10), begins=True, answers=free),
         Scenario("read_feed", "Feed.read", lambda c, s: messages.read(c, s, 1, 0, 100), rows=2),
     ]
 

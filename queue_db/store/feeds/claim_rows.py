@@ -31,6 +31,12 @@ def remove(connection: Connection, store: Store, feed: int, seqs: Sequence[int])
         connection.execute(delete(table).where(table.c.feed == feed, table.c.seq.in_(seqs)))
 
 
+def cut(connection: Connection, store: Store, feed: int, end: int) -> None:
+    """Delete the rows with numbers below ``end``; the caller deletes the messages."""
+    claims = store.tables.feeds.claims
+    connection.execute(delete(claims).where(claims.c.feed == feed, claims.c.seq < end))
+
+
 def expire(connection: Connection, store: Store, feed: int, limit: int) -> int:
     """Delete up to ``limit`` messages whose lifetime is over; return how many."""
     claims = store.tables.feeds.claims

@@ -147,7 +147,9 @@ def trim(connection: Connection, store: Store, row: FeedRow) -> int:
         young, last = connection.execute(kept, store.time()).one()
         end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
     end = min(end, first + TRIMMED_AT_ONCE)
-    return expired + cut(connection, store, row.id, spared(connection, store, row.id, end, row.next_seq, row.keep_unread))
+    claims = row.max_attempts is not None
+    end = spared(connection, store, row.id, end, row.next_seq, row.keep_unread, claims=claims)
+    return expired + cut(connection, store, row.id, end, claims=claims)
 
 
 def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int) -> None:
@@ -164,24 +166,29 @@ def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: i
     if extent.max_attempts is not None:
         first = max(first, claim_rows.lowest(connection, store, feed) or extent.next_seq)
     end = min(extent.next_seq - extent.keep_rows, first + new + TRIMMED_AT_ONCE)
-    cut(connection, store, feed, spared(connection, store, feed, end, extent.next_seq, extent.keep_unread))
+    claims = extent.max_attempts is not None
+    end = spared(connection, store, feed, end, extent.next_seq, extent.keep_unread, claims=claims)
+    cut(connection, store, feed, end, claims=claims)
 
 
-def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: int, keep_unread: int) -> int:
+def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: int, keep_unread: int, *, claims: bool) -> int:
     """``end``, lowered so that the last ``keep_unread`` messages stay that are claimed, or that a cursor has not acknowledged."""
     if not keep_unread:
         return end
-    known = (spans.slowest(connection, store.tables.feeds, feed), claim_rows.slowest(connection, store, feed))
+    known = (
+        spans.slowest(connection, store.tables.feeds, feed),
+        claim_rows.slowest(connection, store, feed) if claims else None,
+    )
     slowest = min((one for one in known if one is not None), default=None)
     return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 
-def cut(connection: Connection, store: Store, feed: int, end: int) -> int:
+def cut(connection: Connection, store: Store, feed: int, end: int, *, claims: bool = False) -> int:
     """Delete the messages with numbers below ``end``; return how many. The caller holds the feed's row."""
     feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
-    claims = store.tables.feeds.claims
-    # Claims before messages, as whoever settles a claim.
-    connection.execute(delete(claims).where(claims.c.feed == feed, claims.c.seq < end))
+    if claims:
+        # Before the messages, as whoever settles a claim.
+        claim_rows.cut(connection, store, feed, end)
     gone = connection.execute(delete(messages).where(messages.c.feed == feed, messages.c.seq < end)).rowcount
     if gone:
         connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))

@@ -36,7 +36,7 @@ class FeedRow(NamedTuple):
     keep_for: int | None
     keep_unread: int
     created_at: int
-    max_attempts: int | None
+    max_attempts: int | None = None  #: of a message to claim; 0: any number; None: the feed has no claims
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.feeds.messages.append
 -- Prepared once for each connection.
-SELECT jobs_feeds.next_seq, jobs_feeds.first_seq, jobs_feeds.keep_rows, jobs_feeds.keep_unread, jobs_feeds.epoch
+SELECT jobs_feeds.next_seq, jobs_feeds.first_seq, jobs_feeds.keep_rows, jobs_feeds.keep_unread,
+    jobs_feeds.max_attempts, jobs_feeds.epoch
 FROM jobs_feeds
 WHERE jobs_feeds.id = :feed::BIGINT;

@@ -1,4 +1,5 @@
 -- rank_select_inbox_2: a publisher, a reader or a worker numbers the messages of an inbox
+-- Also: rank_with_claims_select_inbox
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.feeds.ranking.rank
 SELECT jobs_inbox.id, length(jobs_inbox.payload) AS length_1

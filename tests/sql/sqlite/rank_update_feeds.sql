@@ -1,4 +1,5 @@
 -- rank_update_feeds: a publisher, a reader or a worker numbers the messages of an inbox
+-- Also: rank_with_claims_update_feeds
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.feeds.ranking.rank
 UPDATE jobs_feeds

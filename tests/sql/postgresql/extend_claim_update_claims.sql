@@ -1,0 +1,11 @@
+-- extend_claim_update_claims: MessageClaim.extend
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.feeds.claims.extend > store.feeds.claims._lease
+UPDATE jobs_claims
+SET until = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :now_us_1),
+    expires_at = CASE
+    WHEN (jobs_claims.expires_at < CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :now_us_2 + :param_1)
+    THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :now_us_2 + :param_1
+    ELSE jobs_claims.expires_at END
+WHERE jobs_claims.feed = :feed_1
+  AND jobs_claims.seq IN (:seq_1);

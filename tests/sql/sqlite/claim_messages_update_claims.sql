@@ -1,0 +1,12 @@
+-- claim_messages_update_claims: Feed.claim
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.feeds.claims.claim > store.feeds.claims._lease
+UPDATE jobs_claims
+SET token = :token, until = ((CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :now_us_1),
+    attempts = (jobs_claims.attempts + :attempts_1),
+    expires_at = CASE
+    WHEN (jobs_claims.expires_at < (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :now_us_2 + :param_1)
+    THEN (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) + :now_us_2 + :param_1
+    ELSE jobs_claims.expires_at END
+WHERE jobs_claims.feed = :feed_1
+  AND jobs_claims.seq IN (:seq_1);
