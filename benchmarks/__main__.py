@@ -43,6 +43,7 @@ examples:
   python -m benchmarks spark --help       the Spark data source
   python -m benchmarks worker --help      a worker process
   python -m benchmarks spans --help       consumers of a shared cursor
+  python -m benchmarks routes --help      a publish to a topic
 """
 
 
@@ -61,6 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks import spans
 
         return spans.main(given[1:])
+    if given[:1] == ["routes"]:
+        from benchmarks import routes
+
+        return routes.main(given[1:])
     asked = _parse(given)
     exit_on_sigterm()
     pools = Pools()
