@@ -148,7 +148,7 @@ def deck(
             # Of its own, so that a round can be drawn without those before it being played.
             draw = random.Random(f"round {seed} {number}")
             drawn = tuple(_drawn(program, database, fault, step, draw) for step in steps)
-            yield Round(number, program, database, drawn, keyed=program.startswith("stream") and draw.random() < 0.3)
+            yield Round(number, program, database, drawn, keyed=program in ("stream-write", "stream-read") and draw.random() < 0.3)
             number += 1
 
 
