@@ -151,10 +151,10 @@ def upgrade() -> None:
     )
     # SELECT … FROM jobs_claims WHERE feed = ? AND token = ?
     if lacks(f"{jobs}_claims", f"{jobs}_claims_token", schema):
-        op.create_index(f"{jobs}_claims_token", f"{jobs}_claims", ["feed", "token"], schema=schema)
+        op.create_index(f"{jobs}_claims_token", f"{jobs}_claims", ["token", "feed"], schema=schema)
     # Trimming: SELECT seq FROM jobs_claims WHERE feed = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?
     if lacks(f"{jobs}_claims", f"{jobs}_claims_expires", schema):
-        op.create_index(f"{jobs}_claims_expires", f"{jobs}_claims", ["feed", "expires_at"], schema=schema)
+        op.create_index(f"{jobs}_claims_expires", f"{jobs}_claims", ["expires_at", "feed"], schema=schema)
     upgrade_routes()
 
 

@@ -231,8 +231,9 @@ def _locked(connection: Connection, store: Store, feed: int, seqs: Sequence[int]
 
 def _by_token(connection: Connection, store: Store, feed: int, token: str) -> Sequence[Row[Any]]:
     claims = _claims(store)
-    query = _state(store).where(claims.c.feed == feed, claims.c.token == token).order_by(claims.c.seq)
-    return connection.execute(query, store.time()).all()
+    # Sorted here: with ORDER BY seq SQLite would read all rows of the feed in this order.
+    query = _state(store).where(claims.c.feed == feed, claims.c.token == token)
+    return sorted(connection.execute(query, store.time()), key=lambda row: int(row.seq))
 
 
 def _state(store: Store) -> Select[Any]:

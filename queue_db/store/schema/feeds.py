@@ -207,8 +207,9 @@ def _claims(name: str, metadata: MetaData) -> Table:
         postgresql_with=POSTGRESQL_INBOX,
         **MYSQL,
     )
+    # Neither index begins with feed: a claim would read it in place of the primary key, which has its order.
     # SELECT … FROM jobs_claims WHERE feed = ? AND token = ?
-    Index(f"{name}_claims_token", table.c.feed, table.c.token)
+    Index(f"{name}_claims_token", table.c.token, table.c.feed)
     # Trimming: SELECT seq FROM jobs_claims WHERE feed = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?
-    Index(f"{name}_claims_expires", table.c.feed, table.c.expires_at)
+    Index(f"{name}_claims_expires", table.c.expires_at, table.c.feed)
     return table

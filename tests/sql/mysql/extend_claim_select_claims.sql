@@ -6,5 +6,4 @@ SELECT jobs_claims.seq, jobs_claims.token, jobs_claims.until, jobs_claims.attemp
     (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS now
 FROM jobs_claims
 WHERE jobs_claims.feed = :feed_1
-  AND jobs_claims.token = :token_1
-ORDER BY jobs_claims.seq;
+  AND jobs_claims.token = :token_1;

@@ -6,5 +6,4 @@ SELECT jobs_claims.seq, jobs_claims.token, jobs_claims.until, jobs_claims.attemp
     (CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) AS now
 FROM jobs_claims
 WHERE jobs_claims.feed = :feed_1
-  AND jobs_claims.token = :token_1
-ORDER BY jobs_claims.seq;
+  AND jobs_claims.token = :token_1;
