@@ -14,7 +14,7 @@ from queue_db.db import QueueDB
 from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
 from queue_db.leased_job import LeasedJob
-from queue_db.model import ClaimedRow, ProgressReport, Verdict, to_micros
+from queue_db.model import ClaimedRow, ProgressReport, Verdict
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.settle import backoff_of
 from queue_db.worker import settling
@@ -44,7 +44,7 @@ class MessageSource:
 
     def job(self, message: Message, lease: float) -> LeasedJob:
         """The message as a job. Its id is the message's number."""
-        published = to_micros(message.published_at)
+        published = message.row.created_at
         row = ClaimedRow(
             id=message.seq,
             kind=message.kind,
