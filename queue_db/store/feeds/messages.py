@@ -149,7 +149,7 @@ def trim(connection: Connection, store: Store, row: FeedRow) -> int:
     end = min(end, first + TRIMMED_AT_ONCE)
     claims = row.max_attempts is not None
     end = spared(connection, store, row.id, end, row.next_seq, row.keep_unread, claims=claims)
-    return expired + cut(connection, store, row.id, end, claims=claims)
+    return expired + cut(connection, store, row.id, row.first_seq, end, claims=claims)
 
 
 def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int) -> None:
@@ -168,7 +168,7 @@ def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: i
     end = min(extent.next_seq - extent.keep_rows, first + new + TRIMMED_AT_ONCE)
     claims = extent.max_attempts is not None
     end = spared(connection, store, feed, end, extent.next_seq, extent.keep_unread, claims=claims)
-    cut(connection, store, feed, end, claims=claims)
+    cut(connection, store, feed, extent.first_seq, end, claims=claims)
 
 
 def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: int, keep_unread: int, *, claims: bool) -> int:
@@ -183,13 +183,18 @@ def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: 
     return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 
-def cut(connection: Connection, store: Store, feed: int, end: int, *, claims: bool = False) -> int:
-    """Delete the messages with numbers below ``end``; return how many. The caller holds the feed's row."""
+def cut(connection: Connection, store: Store, feed: int, first: int, end: int, *, claims: bool = False) -> int:
+    """Delete the messages with numbers from ``first``, the lowest that is there, up to ``end``; return how many.
+
+    The caller holds the feed's row. From ``first``: below it the index may have many entries of deleted rows.
+    """
     feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
     if claims:
         # Before the messages, as whoever settles a claim.
         claim_rows.cut(connection, store, feed, end)
-    gone = connection.execute(delete(messages).where(messages.c.feed == feed, messages.c.seq < end)).rowcount
+    gone = connection.execute(
+        delete(messages).where(messages.c.feed == feed, messages.c.seq >= first, messages.c.seq < end)
+    ).rowcount
     if gone:
         connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))
     return gone

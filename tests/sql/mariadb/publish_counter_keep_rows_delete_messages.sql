@@ -4,4 +4,5 @@
 -- Sent by: store.feeds.messages.append > store.feeds.messages.keep > store.feeds.messages.cut
 DELETE FROM jobs_messages
 WHERE jobs_messages.feed = :feed_1
-  AND jobs_messages.seq < :seq_1;
+  AND jobs_messages.seq >= :seq_1
+  AND jobs_messages.seq < :seq_2;
