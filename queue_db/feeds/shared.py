@@ -98,7 +98,7 @@ class SharedCursor:
             if look.expired is not None:
                 row = self._take_over(look, look.expired, micros)
             else:
-                there = look.next_seq - 1 - (look.handed or 0)
+                there = self._left(look)
                 if there < limit and not ranked:
                     ranked = True
                     if self._rank():
@@ -118,6 +118,11 @@ class SharedCursor:
         if look is None or look.handed is None:
             raise FeedError(f"feed {self.feed.name!r} has no shared cursor {self.name!r} any more: open it again with feed.shared")
         return look
+
+    def _left(self, look: Look) -> int:
+        """How many messages there are to claim; with those that were trimmed, unless these are skipped."""
+        done = look.handed or 0
+        return look.next_seq - 1 - (max(done, look.first_seq - 1) if self._skip else done)
 
     def _rank(self) -> int:
         try:

@@ -176,6 +176,7 @@ class Slot:
                 return False
             self._slots.results.ended(done)
             self._pending.append(done)
+            source.ended += 1
         return True
 
     # --- settling, under the lock -------------------------------------------------------------------------------------
@@ -208,11 +209,14 @@ class Slot:
             self._source = None
             self._slots.lost(self._name, span, rest)
             return
+        if verdict is None:
+            source.used = True  # not completed with the others: it comes back when the lease ends
         for one, (verb, failure) in zip(rest, verbs, strict=True):
             if verdict is not None:
                 one.job.settled_by = verb
             self._slots.settled(one, failure is not None and failure.dead, verdict)
-        if last and not whole and verdict is not None:
+        # If each message has a result and one is left, its attempt counts: released, it would be repeated at once, again and again.
+        if last and not whole and verdict is not None and source.ended < len(span.messages):
             self._try(span.release)
 
     def _settled_before(self, source: MessageSource, one: Done) -> None:
@@ -283,6 +287,7 @@ class Slot:
             done = Done(job, handling, timeout_error(handling), object(), handling.timeout)
             self._slots.results.ended(done)
             self._pending.append(done)
+            self._source.ended += 1
             self._take_away(self._source)
 
     def end(self) -> None:

@@ -35,8 +35,11 @@ class MessageSource:
         self.db = db
         self.span = span
         self.core = db.core
-        #: Whether a handler has settled a message itself: perhaps in a transaction that was rolled back.
+        #: Whether messages are perhaps left although each of them has a result: a handler has settled one itself, perhaps in a
+        #: transaction that was rolled back, or results could not be reported.
         self.used = False
+        #: Messages whose handlers have ended.
+        self.ended = 0
         self._messages = {message.seq: message for message in span.messages}
 
     def __repr__(self) -> str:

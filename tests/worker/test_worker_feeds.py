@@ -1,6 +1,7 @@
 """A worker runs the messages of shared cursors: the outcomes of jobs, leases that are extended, and a polite stop."""
 
 import asyncio
+import contextlib
 import math
 import threading
 from collections import Counter
@@ -9,6 +10,8 @@ import pytest
 
 from queue_db import ArgumentError, Cancel, Dead, Retry, Snooze
 from queue_db.backoff import constant
+from queue_db.errors import TransientStorageError
+from queue_db.feeds import Span
 from queue_db.testing import SettableClock
 from queue_db.worker import Summary, Worker
 from queue_db.worker.events import EventType
@@ -298,6 +301,52 @@ def test_what_is_done_is_reported_before_the_span_ends(feed, make, running, monk
         go.set()
         wait_for(lambda: behind(feed) == (0, 0))
     assert worker.summary == Summary(completed=3)
+
+
+def test_results_that_could_not_be_reported_come_back(feed, make, monkeypatch):
+    """The report of the first message fails, those of the others do not: the span is not completed with it."""
+    monkeypatch.setattr("queue_db.worker.feed_slots.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("queue_db.worker.feed_slots.REPORT_FOR", 0.0)
+    feed.publish_many([("n", number) for number in range(3)])
+    settle, reports = Span.settle, []
+
+    def fail_once(span, seqs, failures=(), **options):
+        reports.append(seqs)
+        if len(reports) == 1:
+            raise TransientStorageError("the server is away")
+        return settle(span, seqs, failures, **options)
+
+    monkeypatch.setattr(Span, "settle", fail_once)
+    worker = make()
+
+    @worker.handles("n")
+    def handle(job):
+        if job.payload == 0:
+            raise ValueError("bad")
+
+    assert worker.run(until_empty=True) == Summary(completed=2, lost=1)
+    assert behind(feed) == (3, 1)
+    (span,) = feed.spans(feed.name)
+    assert (span.low, span.attempts, span.worker is None) == (1, 1, False)
+
+
+def test_a_message_whose_completion_was_rolled_back_is_not_repeated_at_once(feed, make, open_db, name):
+    feed.publish("n", 0)
+    worker, calls = make(), []
+
+    @worker.handles("n")
+    def handle(job):
+        calls.append(job.attempts)
+        if len(calls) > 2:
+            worker.stop()
+        with contextlib.suppress(KeyError), job.transaction() as connection:
+            job.complete(using=connection)
+            raise KeyError("rolled back")
+
+    worker.run(until_empty=True)
+    assert calls == [1]
+    (span,) = feed.spans(name)
+    assert (span.attempts, span.worker is None) == (1, False)
 
 
 @SQLITE

@@ -249,6 +249,18 @@ class TestSharedCursors:
         assert skipping.skipped == 5
         assert skipping.claim() is None
 
+    def test_a_claim_skips_to_the_end_where_all_were_trimmed(self, feed: Feed, db: QueueDB, clock: SettableClock) -> None:
+        db.feeds.set(feed.name, keep_for=10, keep_unread=0)
+        shared = feed.shared("mailers", on_trimmed="skip")
+        publish(feed, 5)
+        feed.rank()
+        clock.advance(11)
+        assert feed.trim() == 5
+        assert shared.claim() is None
+        publish(feed, 1, 5)
+        assert numbers(shared.claim()) == [5]
+        assert shared.skipped == 5
+
     def test_a_cursor_is_for_one_holder_or_shared(self, feed: Feed) -> None:
         publish(feed, 1)
         feed.shared("mailers")
