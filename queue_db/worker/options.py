@@ -81,7 +81,7 @@ class Options:
         if self.queues is not None:
             return self.queues
         if not self.feeds:
-            raise ArgumentError("no queues and no feeds: name at least one")
+            raise ArgumentError("queues=None: must be at least one name, unless feeds= names some")
         return list(dict.fromkeys(name.rpartition(":")[2] for name in self.feeds))
 
     def _check_stuck(self, slots: int) -> None:

@@ -31,7 +31,7 @@ import pyspark
 from tests.lean_java import LEAN
 from tests.servers import ServerFailed, folders
 
-START_LIMIT = 60.0
+START_LIMIT = 300.0
 END_LIMIT = 20.0
 MARK = "QUEUE_DB_SPARK"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"

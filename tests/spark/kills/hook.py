@@ -27,7 +27,7 @@ VARIABLE = "QUEUE_DB_KILLS"
 # No steps of a protocol: every visit begins so.
 BESIDE = ("migrate.found", "streams.expired")
 FOLDER = Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
-PATIENCE = 90.0
+PATIENCE = 300.0
 
 _now = threading.local()
 

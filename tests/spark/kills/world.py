@@ -22,8 +22,8 @@ from tests.spark.cluster import Cluster, bare_python, standalone, until
 from tests.spark.kills import hook
 
 HERE = Path(__file__).parent
-START_LIMIT = 90.0
-END_LIMIT = 30.0
+START_LIMIT = 300.0
+END_LIMIT = 120.0
 
 #: A driver's options beside the address of its cluster. A copy of a slow task is started after a second, on the other host.
 MODES = {
