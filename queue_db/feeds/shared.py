@@ -93,17 +93,23 @@ class SharedCursor:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         micros = arguments.seconds("lease", lease, zero=False)
         ranked = False
+        # Expired spans that it has tried to get: another consumer was faster, or a transaction settles messages of it.
+        tried: set[tuple[int, int]] = set()
         while True:
             look = self._look()
-            if look.expired is not None:
+            row = None
+            if again := look.expired is not None and (key := (look.expired.id, look.expired.version)) not in tried:
+                tried.add(key)
                 row = self._take_over(look, look.expired, micros)
-            else:
+            if row is None:
                 there = self._left(look)
                 if there < limit and not ranked:
                     ranked = True
                     if self._rank():
                         continue
                 if there <= 0:
+                    if again:
+                        continue
                     return None
                 row = self._hand_out(look, limit, micros)
             if row is not None and (span := self._open(look, row)) is not None:

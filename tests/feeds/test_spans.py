@@ -6,12 +6,14 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from sqlalchemy import Delete, Table, bindparam, delete
 
 from queue_db import QueueDB, Verdict
 from queue_db.feeds import Span
+from queue_db.model import Capability
 from queue_db.store.feeds import spans
 from queue_db.testing import SettableClock
 from tests.feeds.conftest import ORDERINGS
@@ -104,7 +106,7 @@ def test_a_completion_without_the_version_is_detected(open_db: OpenDB, make_feed
     assert effects(open_db, make_feed("counter")) == [0, 1, 0], "the check does not notice a message that is done twice"
 
 
-def test_a_take_over_waits_for_the_completion_and_loses(open_db: OpenDB, make_feed: Make) -> None:
+def test_a_take_over_during_the_completion_loses(open_db: OpenDB, make_feed: Make) -> None:
     clock, _, span = late_and_current(open_db, make_feed("counter"))
     clock.advance(11)
     rival = open_db(clock=clock).feed(span.cursor.feed.name).shared("mailers")
@@ -115,6 +117,54 @@ def test_a_take_over_waits_for_the_completion_and_loses(open_db: OpenDB, make_fe
         thread.start()
     thread.join()
     assert found == [None]
+
+
+@pytest.mark.parametrize("attempts", [3, 1])
+def test_a_transaction_that_settles_a_message_holds_up_no_claim(open_db: OpenDB, make_feed: Make, attempts: int) -> None:
+    """The span's lease has ended; with ``attempts`` 1 it would become jobs."""
+    db, clock = open_db(), SettableClock()
+    if Capability.SKIP_LOCKED not in db.store.capabilities:
+        pytest.skip("the database has one writer at a time, or locked rows cannot be skipped")
+    name = make_feed("counter")
+    feed = open_db(clock=clock).feed(name)
+    feed.publish_many([("n", number) for number in range(3)])
+    late, rival = (one.shared("mailers", queue=name, max_attempts=attempts) for one in (feed, open_db(clock=clock).feed(name)))
+    span = late.claim(2, lease=10)
+    assert span is not None
+    clock.advance(11)
+    with open_db(clock=clock).database.begin() as connection:
+        assert span.complete(span.messages[0], using=connection)
+        other = rival.claim(2, lease=10)
+        assert rival.claim(2) is None
+    assert other is not None
+    assert [message.payload for message in other.messages] == [2]
+    if attempts > 1:
+        rest = rival.claim(2)
+        assert rest is not None
+        assert [message.payload for message in rest.messages] == [1]
+
+
+def test_a_message_that_is_completed_before_the_take_over_is_not_claimed_again(
+    open_db: OpenDB, make_feed: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, _, span = late_and_current(open_db, make_feed("counter"))
+    clock.advance(11)
+    rival = open_db(clock=clock).feed(span.cursor.feed.name).shared("mailers")
+    look = spans.look
+
+    def then_complete(*args: Any) -> Any:
+        found = look(*args)
+        if span.messages:
+            span.complete(span.messages.pop(0))
+        return found
+
+    monkeypatch.setattr(spans, "look", then_complete)
+    span.messages.pop()
+    taken = rival.claim()
+    assert taken is not None
+    assert [message.payload for message in taken.messages] == [1]
+    assert taken.complete(taken.messages)
+    assert rival.spans() == []
 
 
 def test_a_completion_after_the_take_over_loses(open_db: OpenDB, make_feed: Make) -> None:

@@ -790,6 +790,8 @@ def _spans() -> list[Scenario]:
             "span_take_over",
             "SharedCursor.claim: a span whose lease has ended",
             lambda connection, store: spans.take_over(connection, store, expired, "worker-1", lease),
+            answers={"low": 1, "done": None},
+            roles={"SELECT UPDATE": ("_lock", "_change")},
         ),
         Scenario(
             "span_complete",

@@ -121,28 +121,42 @@ def look(connection: Connection, store: Store, feed: int, name: str) -> Look | N
 
 
 @lru_cache(maxsize=64)
+def _lock_expired(dialect: Dialect, spans: Table, settable: bool, skip: bool) -> Select[Any]:
+    # Extended meanwhile, it keeps its version and is not expired any more.
+    mine = and_(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"), spans.c.until <= moment(settable))
+    return dialect.lock_rows(select(spans.c.low, spans.c.done).where(mine), skip=skip)
+
+
+@lru_cache(maxsize=64)
 def _take_over(spans: Table, settable: bool) -> Update:
-    now = moment(settable)
+    # The lease counts from here: the statement before this one has waited for the lock.
     return (
         update(spans)
-        # Extended meanwhile, it keeps its version and is not expired any more.
-        .where(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"), spans.c.until <= now)
+        .where(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"))
         .values(
             version=spans.c.version + 1,
             attempts=next_attempt(spans),
             worker=bindparam("holder"),
-            until=now + bindparam("lease"),
+            until=moment(settable) + bindparam("lease"),
         )
     )
 
 
 def take_over(connection: Connection, store: Store, span: SpanRow, worker: str, lease: int) -> SpanRow | None:
-    """Claim an expired span, for ``lease`` microseconds; None: another consumer was faster."""
-    values = {"span": span.id, "held": span.version, "holder": worker, "lease": lease, **store.time()}
-    statement = _take_over(store.tables.feeds.spans, store.clock is not None)
-    if not store.dialect.execute(connection, statement, values):
+    """Claim an expired span, for ``lease`` microseconds; None: another consumer was faster, or settles messages of it now.
+
+    Return it as it is now: its late holder may have settled messages since it was read, which leaves the version.
+    """
+    spans, settable = store.tables.feeds.spans, store.clock is not None
+    mine = {"span": span.id, "held": span.version, **store.time()}
+    store.dialect.begin(connection)
+    skip = Capability.SKIP_LOCKED in store.capabilities
+    found = store.dialect.fetch(connection, _lock_expired(store.dialect, spans, settable, skip), mine)
+    if not found:
         return None
-    return span._replace(version=span.version + 1, attempts=span.attempts + 1)
+    ((low, done),) = found
+    store.dialect.execute(connection, _take_over(spans, settable), {**mine, "holder": worker, "lease": lease})
+    return span._replace(low=low, done=done, version=span.version + 1, attempts=span.attempts + 1)
 
 
 @lru_cache(maxsize=64)
@@ -219,7 +233,7 @@ def _hand_out(dialect: Dialect, cursors: Table, spans: Table, settable: bool) ->
         "version": moved.c.version,
         "attempts": literal(1),
         "worker": bindparam("consumer", type_=String()),
-        "until": moment(settable) + bindparam("lease", type_=big),
+        "until": moment(settable, after_waiting=True) + bindparam("lease", type_=big),
     }
     made = (
         insert(spans)
@@ -287,7 +301,7 @@ def settle(
 def split(connection: Connection, store: Store, span: SpanRow, jobs: Sequence[MessageJob]) -> list[int]:
     """All messages of an expired span become jobs, and the span ends.
 
-    :raises SpanLostError: it was taken over, extended or completed meanwhile.
+    :raises SpanLostError: it was taken over, extended or completed meanwhile, or a transaction settles messages of it.
     """
     spans = store.tables.feeds.spans
     store.dialect.begin(connection)
@@ -300,8 +314,10 @@ def split(connection: Connection, store: Store, span: SpanRow, jobs: Sequence[Me
         spans.c.low == span.low,
         spans.c.done.is_(None) if span.done is None else spans.c.done == span.done,
     )
-    if not connection.execute(delete(spans).where(expired), store.time()).rowcount:
+    skip = Capability.SKIP_LOCKED in store.capabilities
+    if connection.execute(store.dialect.lock_rows(select(spans.c.id).where(expired), skip=skip), store.time()).first() is None:
         raise SpanLostError
+    connection.execute(delete(spans).where(spans.c.id == span.id))
     return ids
 
 

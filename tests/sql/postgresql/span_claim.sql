@@ -25,7 +25,7 @@ WITH held AS (
     INSERT INTO jobs_spans(feed, cursor_name, low, high, version, attempts, worker, until)
     SELECT moved.feed AS feed, moved.name AS name, moved.low AS low, moved.high AS high, moved.version AS version,
         1 AS anon_1, :consumer::VARCHAR AS anon_2,
-        CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT AS anon_3
+        CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT AS anon_3
     FROM moved
     RETURNING jobs_spans.id, jobs_spans.low, jobs_spans.high, jobs_spans.version, jobs_spans.attempts
 )

@@ -1,5 +1,5 @@
--- span_take_over: SharedCursor.claim: a span whose lease has ended
--- Transaction: none has begun, the statement commits by itself
+-- span_take_over_change: SharedCursor.claim: a span whose lease has ended
+-- Transaction: within BEGIN … COMMIT
 -- Sent by: store.feeds.spans.take_over
 -- Prepared once for each connection.
 UPDATE jobs_spans
@@ -8,5 +8,4 @@ SET version = (jobs_spans.version + 1),
     worker = :holder::VARCHAR,
     until = (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + :lease::BIGINT)
 WHERE jobs_spans.id = :span::BIGINT
-  AND jobs_spans.version = :held::BIGINT
-  AND jobs_spans.until <= CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT);
+  AND jobs_spans.version = :held::BIGINT;
