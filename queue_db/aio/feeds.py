@@ -102,7 +102,7 @@ class AsyncFeed:
         return await run(self._sync.read, after, limit, **options)
 
     async def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
-        """The messages with these positions (``message.position``) that are there, in the order of the feed.
+        """The messages with these positions (``message.position``) that are there, in the order of the feed; up to 10,000.
 
         :raises PositionError: it is a position of another feed, database or epoch.
         """
@@ -143,7 +143,7 @@ class AsyncFeed:
         claim: str | None = None,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> int:
-        """Delete messages, or those with these positions, for all readers; all or none. Return how many.
+        """Delete messages, or those with these positions, up to 10,000, for all readers; all or none. Return how many.
 
         :param claim: the id of the claim that has them. Without it messages are deleted that nobody has claimed now, and those
             that are gone are passed over.
@@ -298,7 +298,8 @@ class AsyncFeeds:
         :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
         :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
         :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
-            feed; 0: retention does not wait for cursors. Messages that are claimed now count as unread.
+            feed; 0: retention does not wait for cursors. Messages that are claimed or delayed
+            now count as unread.
         :param claims: True: consumers can claim messages and delete them. Only a new feed takes it.
         :param max_attempts: a message that was claimed this often and not deleted becomes a dead job at its next claim; 0: never
             (a new feed).
@@ -515,10 +516,10 @@ class AsyncMessageClaim:
         *,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> int:
-        """Delete these messages, which are done; without ``messages`` all that were claimed. Return how many.
+        """Delete these messages, which are done; without ``messages`` all that are left of the claim. Return how many.
 
         :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect.
-        :raises ClaimError: the claim has ended, or does not have one of them: nothing was deleted.
+        :raises ClaimError: the claim has ended, does not have one of them, or nothing is left of it: nothing was deleted.
         """
         return await run(self._sync.delete, messages, using=joined(using))
 

@@ -60,6 +60,10 @@ class MessageBuilder:
         if stamp or fixed:
             headers = {**(stamp or {}), **(headers or {}), **(fixed or {})}
         expires_in = options.get("expires_in")
+        delay = arguments.seconds("delay", options.get("delay", 0))
+        lifetime = None if expires_in is None else arguments.seconds("expires_in", expires_in, zero=False)
+        if lifetime is not None and delay >= lifetime:
+            raise ArgumentError(f"message {at}: it expires before its delay is over: delay= must be less than expires_in=")
         job = self._builder.job(kind, payload, {"headers": headers})
         return NewMessage(
             kind=job.kind,
@@ -67,6 +71,6 @@ class MessageBuilder:
             headers=job.headers,
             message_key=None if key is None else arguments.name("key", key, KEY_LENGTH),
             client=client,
-            delay=arguments.seconds("delay", options.get("delay", 0)) or None,
-            lifetime=None if expires_in is None else arguments.seconds("expires_in", expires_in, zero=False),
+            delay=delay or None,
+            lifetime=lifetime,
         )

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import name_of
-from queue_db.errors import FeedError, TransientStorageError
+from queue_db.errors import ArgumentError, FeedError, TransientStorageError
+from queue_db.feeds.building import MOST
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import FeedStats, Message
 from queue_db.feeds.position import Position, belongs
@@ -57,12 +58,18 @@ class MessageClaim:
     def delete(
         self, messages: Message | str | Iterable[Message | str] | None = None, *, using: Connection | Session | None = None
     ) -> int:
-        """Delete these messages, which are done; without ``messages`` all that were claimed. Return how many.
+        """Delete these messages, which are done; without ``messages`` all that are left of the claim. Return how many.
 
         :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect.
-        :raises ClaimError: the claim has ended, or does not have one of them: nothing was deleted.
+        :raises ClaimError: the claim has ended, does not have one of them, or nothing is left of it: nothing was deleted.
         """
-        return self.feed.delete(self.messages if messages is None else messages, claim=self.id, using=using)
+        if messages is not None:
+            return self.feed.delete(messages, claim=self.id, using=using)
+        row = of(self.feed)
+        if using is None:
+            return self.feed.core.write(claims.finish, row, self.id)
+        with self.feed.core.joined(using, name_of(claims.finish)) as connection:
+            return claims.finish(connection, self.feed.core.store, row, self.id)
 
     def extend(self, seconds: float, *, grace: float = 60.0) -> None:
         """The claim ends ``seconds`` from now.
@@ -85,9 +92,12 @@ class MessageClaim:
 def of(feed: Feed) -> FeedRow:
     """The feed's row.
 
-    :raises FeedError: its messages cannot be claimed.
+    :raises FeedError: there is no such feed, or its messages cannot be claimed.
     """
-    row = feed.row()
+    row = feed.existing()
+    if row is None:
+        # Not created here: it would be one without claims, and stay so.
+        raise FeedError(f"there is no feed {feed.name!r}: db.feeds.set({feed.name!r}, claims=True) makes it")
     if row.max_attempts is None:
         raise FeedError(
             f"feed {feed.name!r} was made without claims: db.feeds.set(…, claims=True) makes a feed whose messages can be claimed"
@@ -168,7 +178,7 @@ def _ranked(feed: Feed) -> FeedRow:
 
 def _dead(feed: Feed, row: MessageRow, attempts: int) -> MessageJob:
     reason = f"message {row.seq} of feed {feed.name!r} was claimed {attempts} times and not deleted"
-    return MessageJob(row.seq, JobTemplate(feed.name).job(row), reason, dead=True)
+    return MessageJob(row.seq, JobTemplate(feed.name).job(row), reason, dead=True, attempts=attempts)
 
 
 def _opened(feed: Feed, row: FeedRow, found: Sequence[MessageRow]) -> list[Message]:
@@ -181,6 +191,8 @@ def _id(claim_id: object) -> str:
 
 def _numbers(feed: Feed, row: FeedRow, messages: Message | str | Iterable[Message | str], *, check_epoch: bool) -> list[int]:
     listed = [messages] if isinstance(messages, Message | str) else arguments.members("messages", messages, "messages or positions")
+    if len(listed) > MOST:
+        raise ArgumentError(f"{len(listed):,} messages: at most {MOST:,} can be named at once")
     seqs = []
     for one in listed:
         position = Position.parse(one.position if isinstance(one, Message) else one)

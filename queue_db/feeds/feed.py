@@ -235,7 +235,7 @@ class Feed:
         return Page(kept, str(here), max(0, row.next_seq - 1 - here.seq), skipped)
 
     def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
-        """The messages with these positions (``message.position``) that are there, in the order of the feed.
+        """The messages with these positions (``message.position``) that are there, in the order of the feed; up to 10,000.
 
         :raises PositionError: it is a position of another feed, database or epoch.
         """
@@ -355,7 +355,7 @@ class Feed:
         claim: str | None = None,
         using: Connection | Session | None = None,
     ) -> int:
-        """Delete messages, or those with these positions, for all readers; all or none. Return how many.
+        """Delete messages, or those with these positions, up to 10,000, for all readers; all or none. Return how many.
 
         :param claim: the id of the claim that has them. Without it messages are deleted that nobody has claimed now, and those
             that are gone are passed over.
@@ -519,6 +519,11 @@ class Feed:
         if known is not None:
             return known
         return self._remember(self.core.read(rows.find, self.name) or self.core.write(rows.create, self.name, defaults(self.core)))
+
+    def existing(self) -> FeedRow | None:
+        """The feed's row, at most a second old; None: there is no such feed."""
+        known = self._known() or self.core.read(rows.find, self.name)
+        return None if known is None else self._remember(known)
 
     def forget(self) -> None:
         """The feed was deleted here: the next verb looks for it, or creates it."""

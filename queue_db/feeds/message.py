@@ -20,7 +20,7 @@ class Message:
 
     :ivar feed: the name of its feed.
     :ivar position: the position after it: a text.
-    :ivar seq: its number within the feed and epoch; the numbers have no gaps.
+    :ivar seq: its number within the feed and epoch; the numbers have no gaps, unless consumers delete messages (claims).
     :ivar key: what it is about, such as ``order-7``; None: it has none.
     :ivar client: who published it, if the publisher named itself.
     :ivar row: its columns as they are stored.

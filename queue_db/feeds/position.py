@@ -9,8 +9,9 @@ from queue_db.errors import ArgumentError, PositionError, TrimmedError
 from queue_db.store.feeds.rows import FeedRow
 
 _PARTS = 3
-# Digits of the highest number.
-_DIGITS = 19
+# Numbers are BIGINT.
+_HIGHEST = (1 << 63) - 1
+_DIGITS = len(str(_HIGHEST))
 
 
 class Position(NamedTuple):
@@ -39,7 +40,7 @@ class Position(NamedTuple):
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and int(text) <= _HIGHEST
 
 
 def belongs(position: Position, row: FeedRow) -> None:

@@ -69,7 +69,8 @@ class Feeds:
         :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
         :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
         :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
-            feed; 0: retention does not wait for cursors. Messages that are claimed now count as unread.
+            feed; 0: retention does not wait for cursors. Messages that are claimed or delayed
+            now count as unread.
         :param claims: True: consumers can claim messages and delete them. Only a new feed takes it.
         :param max_attempts: a message that was claimed this often and not deleted becomes a dead job at its next claim; 0: never
             (a new feed).

@@ -44,6 +44,8 @@ def new(
 
     :raises ArgumentError: none, or several.
     """
+    if not isinstance(drop, bool):
+        raise ArgumentError(f"drop={arguments.shown(drop)}: must be True or False")
     given = {"feed": feed, "enqueue": enqueue, "forward": forward, "count": count, "drop": drop or None}
     chosen = [action for action, target in given.items() if target is not None]
     if len(chosen) != 1:

@@ -36,7 +36,7 @@ def pattern(text: str, form: str) -> Pattern:
 
     :raises ArgumentError: unknown form, or a text that cannot match.
     """
-    if form not in _FORMS:
+    if not isinstance(form, str) or form not in _FORMS:
         raise ArgumentError(f"form={arguments.shown(form)}: must be {', '.join(sorted(_FORMS))}")
     arguments.name("pattern", text, PATTERN_LENGTH)
     _, like = _FORMS[form]

@@ -33,7 +33,7 @@ from queue_db.verbs.new_jobs import CHUNK
 
 log = logging.getLogger("queue_db.routes")
 
-# Seconds between two log lines about one loop.
+# Seconds between two log lines about the loops of one route.
 _LOGGED_EVERY = 60.0
 
 # Most feeds whose readers a publisher notifies, and whose messages it numbers after its commit; the readers of the others look.
@@ -55,7 +55,8 @@ class Done:
     acted: int = 0  #: number of routes that acted, over all messages
     queues: set[str] = field(default_factory=set)
     feeds: set[str] = field(default_factory=set)
-    cuts: list[Step] = field(default_factory=list)
+    cuts: list[Step] = field(default_factory=list)  #: of each way, once
+    loops: int = 0  #: cuts over all messages
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class Router:
     def __init__(self, core: Core, feed: Callable[[str], Feed]) -> None:
         self.core = core
         self.feed = feed
-        self._logged: dict[tuple[str, str], float] = {}
+        self._logged: dict[str, float] = {}
 
     def route(self, connection: Connection, store: Store, items: Sequence[Item], *, own: bool = True) -> Done:
         """Route ``items`` in their order, all or none with the rest of the transaction.
@@ -89,6 +90,7 @@ class Router:
                 way = plans[item.topic, item.via] = _plan(connection, store, item)
                 done.cuts += [step for step in way.steps if step.cut in {LOOP, HOP_LIMIT}]
             for step in way.steps:
+                done.loops += step.cut in {LOOP, HOP_LIMIT}
                 if not step.cut:
                     done.acted += step.action != "forward"
                     _collect(effects, step, way.rows[step.route], item.message)
@@ -106,11 +108,11 @@ class Router:
         if not done.cuts:
             return
         with self.core.database.counting as counters:
-            counters.loops += len(done.cuts)
+            counters.loops += done.loops
         now = time.monotonic()
         for step in done.cuts:
-            if now - self._logged.get((step.route, step.topic), -_LOGGED_EVERY) >= _LOGGED_EVERY:
-                self._logged[step.route, step.topic] = now
+            if now - self._logged.get(step.route, -_LOGGED_EVERY) >= _LOGGED_EVERY:
+                self._logged[step.route] = now
                 why = "leads back to where the message has been" if step.cut == LOOP else f"is beyond {routes.HOPS} forwards"
                 log.warning("route %r: %s %r from topic %r %s: cut", step.route, step.action, step.target, step.topic, why)
 

@@ -30,6 +30,7 @@ from sqlalchemy.exc import IntegrityError
 from queue_db.dialects.clock import moment
 from queue_db.dialects.texts import text_parameter
 from queue_db.dialects.transactions import savepoint
+from queue_db.errors import TransientStorageError
 from queue_db.store.base import Store
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import TOPIC_LENGTH, FeedTables
@@ -277,4 +278,8 @@ def count(connection: Connection, store: Store, name: str, messages: int) -> Non
         with savepoint(connection):
             connection.execute(insert(counts).values(name=name, slot=slot, messages=messages))
     except IntegrityError:
-        connection.execute(more)  # another transaction has inserted it meanwhile
+        # Another transaction has inserted it meanwhile.
+        if not connection.execute(more).rowcount:
+            raise TransientStorageError(
+                f"counter {name!r} was first used after this transaction had begun, and its isolation level hides it: run it again"
+            ) from None

@@ -14,7 +14,7 @@ from queue_db import QueueDB
 from queue_db.errors import ClaimError
 from queue_db.feeds import Feed, MessageClaim
 from queue_db.model import Capability
-from queue_db.store.feeds import claims
+from queue_db.store.feeds import claim_rows, claims
 from queue_db.store.feeds.claims import Claimed, Terms
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.testing import SettableClock
@@ -140,7 +140,7 @@ def effects(open_db: OpenDB, name: str) -> list[str]:
     done = []
     for who, claim in (("late", late), ("current", current)):
         try:
-            claim.delete()
+            claim.delete(claim.messages)
         except ClaimError:
             continue
         done.append(who)
@@ -216,10 +216,34 @@ def test_a_trim_and_a_deletion_do_not_deadlock(open_db: OpenDB, name: str) -> No
     def delete() -> int:
         barrier.wait()
         try:
-            return claim.delete()
+            return claim.delete(claim.messages)
         except ClaimError:
             return 0
 
     with ThreadPoolExecutor(2) as pool:
         trimmed, deleted = [one.result() for one in (pool.submit(trim), pool.submit(delete))]
     assert (trimmed, deleted) in {(0, 50), (49, 0)}
+
+
+def test_a_trim_does_not_delete_what_is_claimed_after_its_look(
+    open_db: OpenDB, name: str, monkeypatch: pytest.MonkeyPatch, differs: Callable[[str], None]
+) -> None:
+    differs("one writer")
+    feed = publish(open_db(), name, 4)
+    rival = open_db().feed(name)
+    open_db().feeds.set(name, keep_rows=1)
+    slowest = claim_rows.slowest
+    taken: list[MessageClaim | None] = []
+
+    def then_a_claim(*args: Any) -> int | None:
+        found = slowest(*args)
+        if not taken:
+            taken.append(rival.claim(2))
+        return found
+
+    monkeypatch.setattr(claim_rows, "slowest", then_a_claim)
+    assert feed.trim() == 0
+    (claim,) = taken
+    assert claim is not None
+    assert claim.delete(claim.messages) == 2
+    assert feed.trim() == 1

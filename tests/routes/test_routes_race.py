@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from queue_db import QueueDB
+from queue_db.errors import TransientStorageError
 from queue_db.routes.router import Done, Item, Router
-from queue_db.store import Store
+from queue_db.store import Store, routes
 
 OpenDB = Callable[..., QueueDB]
 
@@ -114,6 +115,27 @@ def test_two_feeds_and_two_groups_in_opposite_orders(db: QueueDB, routed: str, o
     counted = {info.target: info.messages for info in db.routes.list() if info.action == "count" and info.name.startswith(routed)}
     assert counted == {f"{routed}-a": 8 * each, f"{routed}-b": 8 * each}
     assert sum(one.counters.deadlocks for one in opened) == 0
+
+
+def test_a_first_count_that_an_old_snapshot_hides_is_not_lost(
+    db: QueueDB, routed: str, open_db: OpenDB, monkeypatch: pytest.MonkeyPatch, differs: Callable[[str], None]
+) -> None:
+    differs("one snapshot")
+    monkeypatch.setattr(routes, "_SLOTS", 1)
+    db.routes.set(routed, count=routed)
+    db.routes.subscribe(routed, routed)
+    counted, late = 1, open_db()
+    with late.database.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        connection.execute(select(func.count()).select_from(late.store.tables.feeds.counts))
+        db.topic(routed).publish("n", 1)
+        try:
+            late.topic(routed).publish("n", 2, using=connection)
+            connection.commit()
+        except TransientStorageError:
+            connection.rollback()
+        else:
+            counted += 1
+    assert [info.messages for info in db.routes.list() if info.name == routed] == [counted]
 
 
 # --- the publisher's transaction ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 
 from queue_db import QueueDB
 from queue_db.spark import feed_reader, feed_stream_reader
@@ -482,6 +482,29 @@ class TestBatch:
         assert read(startingPosition=six, endingPosition=six) == []
         with pytest.raises(SparkTaskError, match=r"endingPosition=.* is before startingPosition="):
             read(startingPosition=six, endingPosition=two)
+
+    def test_what_consumers_have_deleted_is_left_out(self, read: Make, stream: Make, db: QueueDB, name: str) -> None:
+        db.feeds.set(name, claims=True)
+        feed = db.feed(name)
+        feed.publish_many([("k", number) for number in range(1, 7)])
+        feed.rank()
+        reader = stream()
+        start = reader.initialOffset()
+        claim = feed.claim(4)
+        assert claim is not None
+        claim.delete(claim.messages[1:3])
+        assert numbers(read()) == [1, 4, 5, 6]
+        assert batch(reader, start, reader.latestOffset(start, ReadAllAvailable())) == [1, 4, 5, 6]
+        feed.delete(feed.read().messages[2:])
+        assert numbers(read()) == [1, 4]
+
+    def test_rows_that_were_deleted_by_hand_are_missed(self, read: Make, publish: Make, db: QueueDB) -> None:
+        publish(3)
+        messages = db.store.tables.feeds.messages
+        with db.database.begin() as connection:
+            connection.execute(delete(messages).where(messages.c.seq == 2))
+        with pytest.raises(SparkTaskError, match="deleted by hand"):
+            read()
 
     def test_from_a_trimmed_position(self, read: Make, publish: Make, trim: Make, db: QueueDB, name: str) -> None:
         publish(9)

@@ -59,12 +59,20 @@ def lowest(connection: Connection, store: Store, feed: int) -> int | None:
 
 
 def slowest(connection: Connection, store: Store, feed: int) -> int | None:
-    """The number before the first message that is claimed now: retention waits for it. None: none is."""
+    """The number before the first message that is claimed or delayed now: retention waits for it. None: none is."""
     claims = store.tables.feeds.claims
     live = claims.c.until > moment(store.clock is not None)
-    query = select(func.min(claims.c.seq)).where(claims.c.feed == feed, claims.c.token.is_not(None), live)
+    query = select(func.min(claims.c.seq)).where(claims.c.feed == feed, live)
     first = connection.execute(query, store.time()).scalar()
     return None if first is None else first - 1
+
+
+def hold(connection: Connection, store: Store, feed: int, end: int) -> int | None:
+    """Lock the rows with numbers below ``end``, so that nobody claims them; of these, :func:`slowest`."""
+    claims, now = store.tables.feeds.claims, moment(store.clock is not None)
+    query = select(claims.c.seq, claims.c.until, now.label("now")).where(claims.c.feed == feed, claims.c.seq < end)
+    rows = connection.execute(store.dialect.lock_rows(query.order_by(claims.c.seq), skip=False), store.time())
+    return next((row.seq - 1 for row in rows.all() if row.until > row.now), None)
 
 
 def hidden(connection: Connection, store: Store, feed: int, low: int, high: int) -> set[int]:

@@ -125,6 +125,16 @@ def delete(connection: Connection, store: Store, feed: FeedRow, seqs: Sequence[i
     return len(rows)
 
 
+def finish(connection: Connection, store: Store, feed: FeedRow, token: str) -> int:
+    """Delete all messages that are left of a claim; return how many.
+
+    :raises ClaimError: nothing was deleted.
+    """
+    seqs = _of_claim(connection, store, feed, token)
+    remove(connection, store, feed.id, seqs)
+    return len(seqs)
+
+
 def extend(connection: Connection, store: Store, feed: FeedRow, token: str, lease: int, grace: int) -> int:
     """The claim ends ``lease`` microseconds from now; return when.
 

@@ -23,6 +23,7 @@ class MessageJob(NamedTuple):
     #: The failed attempt as the history shows it, without the job's id; it counts as the job's first. None: there was none.
     failure: Mapping[str, Any] | None = None
     dead: bool = False  #: it goes to the dead table
+    attempts: int = 0  #: that the job has had
 
 
 def add(connection: Connection, store: Store, messages: Sequence[MessageJob], *, more: bool = False) -> list[int]:
@@ -40,8 +41,9 @@ def add(connection: Connection, store: Store, messages: Sequence[MessageJob], *,
 
 def _set_errors(connection: Connection, store: Store, failed: Mapping[int, MessageJob]) -> None:
     jobs = store.tables.jobs
-    for attempts in (0, 1):
-        ids = [job_id for job_id, one in failed.items() if (one.failure is not None) is bool(attempts)]
+    had = {job_id: 1 if one.failure is not None else one.attempts for job_id, one in failed.items()}
+    for attempts in sorted(set(had.values())):
+        ids = [job_id for job_id in failed if had[job_id] == attempts]
         for start in range(0, len(ids), settle.AT_ONCE):
             some = ids[start : start + settle.AT_ONCE]
             texts = each(jobs.c.id, {job_id: failed[job_id].error for job_id in some}, Text())

@@ -172,15 +172,22 @@ def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: i
 
 
 def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: int, keep_unread: int, *, claims: bool) -> int:
-    """``end``, lowered so that the last ``keep_unread`` messages stay that are claimed, or that a cursor has not acknowledged."""
+    """``end``, lowered so that the last ``keep_unread`` messages stay that are claimed or delayed, or that a cursor has not
+    acknowledged.
+    """
     if not keep_unread:
         return end
-    known = (
-        spans.slowest(connection, store.tables.feeds, feed),
-        claim_rows.slowest(connection, store, feed) if claims else None,
-    )
-    slowest = min((one for one in known if one is not None), default=None)
-    return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
+
+    def before(slowest: int | None) -> int:
+        return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
+
+    end = before(spans.slowest(connection, store.tables.feeds, feed))
+    if claims:
+        # First without a lock: the rows of live claims need none, and whoever settles one may hold it for long.
+        end = before(claim_rows.slowest(connection, store, feed))
+        # Then what is left, locked: others may have claimed it meanwhile.
+        end = before(claim_rows.hold(connection, store, feed, end))
+    return end
 
 
 def cut(connection: Connection, store: Store, feed: int, first: int, end: int, *, claims: bool = False) -> int:

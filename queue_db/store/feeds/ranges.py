@@ -23,7 +23,7 @@ class Range(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many there are: the numbers have no gaps."""
+        """How many there are: the numbers of a feed without claims have no gaps."""
         return self.high - self.low + 1
 
 

@@ -103,6 +103,18 @@ class TestMessageClaims:
             connection.rollback()
         assert notes.read() == ["done 0", "done 1"]
 
+    def test_a_claim_deletes_what_is_left_of_it(self, claimable: Feed, notes: Notes, clock: SettableClock) -> None:
+        publish(claimable, 4)
+        claim = claimed(claimable, 3)
+        claim.delete(claim.messages[0])
+        with notes.engine.connect() as connection:
+            assert claim.delete(using=connection) == 2
+            connection.rollback()
+        assert claim.delete() == 2
+        assert numbers(claimable.read().messages) == [3]
+        with pytest.raises(UnknownClaimError):
+            claim.delete()
+
     def test_a_message_that_was_claimed_too_often_becomes_a_dead_job(
         self, claimable: Feed, db: QueueDB, clock: SettableClock
     ) -> None:
@@ -118,6 +130,7 @@ class TestMessageClaims:
         assert numbers(claimed(claimable, 1).messages) == [7], "the claim goes on behind the dead one"
         (dead,) = db.dead.list(claimable.name)
         assert (dead.kind, dead.payload, dead.headers) == ("n", "poison", {"trace": "1"})
+        assert dead.attempts == 2
         assert "was claimed 2 times" in str(dead.last_error)
         assert numbers(claimable.read().messages) == [7]
 
@@ -183,6 +196,8 @@ class TestMessageClaims:
         for call in (claimable.get, claimable.delete):
             with pytest.raises(PositionError, match="another feed"):
                 call(foreign)
+            with pytest.raises(ArgumentError, match="10,001 messages: at most 10,000"):
+                call([message] * 10_001)
         for limit in (0, 1001, 1.5):
             with pytest.raises(ArgumentError):
                 claimable.claim(limit)  # type: ignore[arg-type]
@@ -193,10 +208,32 @@ class TestMessageClaims:
         for bad in ("", "x" * 37, 7):
             with pytest.raises(ArgumentError):
                 claimable.find_claim(bad)  # type: ignore[arg-type]
-        for options in ({"delay": -1}, {"expires_in": 0}, {"ttl": 1}):
+        for options in ({"delay": -1}, {"expires_in": 0}, {"ttl": 1}, {"delay": 5, "expires_in": 5}):
             with pytest.raises(ArgumentError):
                 claimable.publish_many([("n", 1, options)])
         assert numbers(claimed(claimable).messages) == [0]
+
+    def test_a_number_that_no_message_can_have_is_no_position(self, claimable: Feed) -> None:
+        token, epoch, _ = claimable.start().split(".")
+        highest = (1 << 63) - 1
+        for bad in (f"{token}.{epoch}.{highest + 1}", f"{token}.{highest + 1}.1", f"{token}.{epoch}.{'9' * 19}"):
+            for call in (claimable.read, claimable.get, claimable.delete):
+                with pytest.raises(ArgumentError, match="must be a position"):
+                    call(bad)
+        ahead = f"{token}.{epoch}.{highest}"
+        with pytest.raises(PositionError, match="ahead"):
+            claimable.read(ahead)
+        assert claimable.get(ahead) == []
+
+    def test_a_claim_does_not_create_the_feed(self, claimable: Feed, db: QueueDB) -> None:
+        missing = db.feed(f"{claimable.name}-missing")
+        position = claimable.start()
+        for call in (missing.claim, missing.pop, missing.stats, lambda: missing.find_claim("c"), lambda: missing.delete(position)):
+            with pytest.raises(FeedError, match=f"there is no feed {missing.name!r}: db.feeds.set"):
+                call()
+        db.feeds.set(missing.name, claims=True)
+        publish(missing, 1)
+        assert claimed(missing).delete() == 1
 
     def test_only_a_feed_made_with_claims_has_them(self, claimable: Feed, db: QueueDB) -> None:
         plain = db.feed(f"{claimable.name}-plain")
@@ -317,6 +354,18 @@ class TestClaimsThatEnd:
         clock.advance(1)
         assert claimable.claim() is None
         assert claimable.read().messages == []
+
+    def test_retention_waits_for_delays(self, claimable: Feed, db: QueueDB, clock: SettableClock) -> None:
+        db.feeds.set(claimable.name, keep_for=100)
+        publish(claimable, 1)
+        publish(claimable, 1, 1, delay=500)
+        clock.advance(499)
+        assert claimable.trim() == 1
+        db.feeds.set(claimable.name, keep_rows=1)
+        claimable.publish_many([("n", 2), ("n", 3)])
+        assert claimable.trim() == 0
+        clock.advance(1)
+        assert numbers(claimed(claimable).messages) == [1, 2, 3]
 
     def test_retention_waits_for_claims_and_deletes_what_has_expired(
         self, claimable: Feed, db: QueueDB, clock: SettableClock

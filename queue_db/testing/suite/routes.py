@@ -199,6 +199,7 @@ class TestRoutes:
             {"enqueue": ("q", "")},
             {"feed": "f", "group": True},
             {"drop": False},
+            {"drop": "no"},
         ],
     )
     def test_impossible_definitions_are_refused(self, db: QueueDB, routed: str, bad: dict[str, Any]) -> None:
@@ -253,6 +254,17 @@ class TestLoops:
         dry = db.routes.test(topics[0])
         assert [(step.hops, step.topic) for step in dry.loops] == [(length - 1, topics[-1])]
         assert db.counters.loops == 1, "a test does nothing"
+
+    def test_each_message_that_is_cut_is_counted(self, db: QueueDB, routed: str, caplog: pytest.LogCaptureFixture) -> None:
+        db.routes.set(f"{routed}-on", forward=routed)
+        db.routes.subscribe(f"{routed}*", f"{routed}-on")
+        with caplog.at_level(logging.WARNING, logger="queue_db.routes"):
+            db.topic(routed).publish_many([("n", number) for number in range(5)])
+            assert db.counters.loops == 5
+            db.topic(routed).publish("n")
+            db.topic(f"{routed}.other").publish("n")
+        assert db.counters.loops == 7
+        assert sum("leads back" in record.message for record in caplog.records) == 1, "once a minute for each route"
 
     def test_a_pattern_that_matches_its_own_target_is_a_circle(self, db: QueueDB, routed: str) -> None:
         db.routes.set(f"{routed}-on", forward=f"{routed}.all")
@@ -357,8 +369,10 @@ class TestPatterns:
             found = [step.route for step in db.routes.test(topic).steps if step.route == routed]
             assert found == ([routed] if topic in matching else []), topic
 
-    @pytest.mark.parametrize(("form", "pattern"), [("regex", "a"), ("glob", ""), ("glob", "a" * 201), ("exact", " a"), ("amqp", 7)])
-    def test_impossible_patterns_are_refused(self, db: QueueDB, routed: str, form: str, pattern: Any) -> None:
+    @pytest.mark.parametrize(
+        ("form", "pattern"), [("regex", "a"), ("glob", ""), ("glob", "a" * 201), ("exact", " a"), ("amqp", 7), ([], "a")]
+    )
+    def test_impossible_patterns_are_refused(self, db: QueueDB, routed: str, form: Any, pattern: Any) -> None:
         db.routes.set(routed, count=routed)
         with pytest.raises(ArgumentError):
             db.routes.subscribe(pattern, routed, form=form)
