@@ -11,6 +11,7 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.feeds import FeedArgument, existing
 from queue_db.cli.options import CommonOptions
+from queue_db.errors import FeedError
 
 CursorArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
 
@@ -59,7 +60,10 @@ def spans(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions) 
     Without a time any consumer may claim the span now.
     """
     with common.open() as db:
-        found = existing(db, feed).spans(cursor)
+        opened = existing(db, feed)
+        found = opened.spans(cursor)
+        if not found and cursor not in [one.name for one in opened.cursors()]:
+            raise FeedError(f"feed {feed!r} has no cursor {cursor!r}")
     if common.as_json:
         for one in found:
             output.record(asdict(one) | {"expires_at": None if one.expires_at is None else one.expires_at.isoformat()})
@@ -101,3 +105,4 @@ def remove(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions)
         removed = existing(db, feed).remove_cursor(cursor)
     state = "removed" if removed else "not found"
     common.print({"feed": feed, "cursor": cursor, "state": state}, f"{feed} {cursor}: {state}")
+    output.found(removed)

@@ -170,3 +170,9 @@ def job_record(job: Job) -> dict[str, Any]:
 def payload_text(payload: object) -> str:
     """Return a payload as JSON text."""
     return json.dumps(payload, ensure_ascii=False, default=str)
+
+
+def found(exists: object) -> None:
+    """End with the status for what does not exist."""
+    if not exists:
+        raise typer.Exit(statuses.NEGATIVE)

@@ -57,6 +57,8 @@ class ActionOptions:
         """The arguments of ``db.routes.set``."""
         if self.kind is not None and self.enqueue is None:
             raise ArgumentError("--kind is the kind of jobs: give it with --enqueue")
+        if self.group and self.enqueue is None:
+            raise ArgumentError("--group makes groups of jobs: give it with --enqueue")
         enqueue = self.enqueue if self.enqueue is None or self.kind is None else (self.enqueue, self.kind)
         return {"enqueue": enqueue, **{name: getattr(self, name) for name in ("feed", "group", "forward", "count", "drop")}}
 
@@ -152,6 +154,7 @@ def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOptio
         removed = db.routes.unsubscribe(pattern, name, form=form)
     state = "unsubscribed" if removed else "not found"
     common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
+    output.found(removed)
 
 
 @command(app, "pause", "queue-db routes pause archive")
@@ -177,6 +180,7 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
         removed = db.routes.remove(name)
     state = "removed" if removed else "not found"
     common.print({"route": name, "state": state}, f"{name}: {state}")
+    output.found(removed)
 
 
 @command(app, "test", "queue-db routes test sensor.7")

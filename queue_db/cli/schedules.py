@@ -10,8 +10,11 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
+from queue_db.db import QueueDB
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
+
+_MISSING = "not found"
 
 app = typer.Typer(
     name="schedules",
@@ -53,16 +56,20 @@ def list_schedules(*, common: CommonOptions) -> None:
 def pause(name: NameArgument, *, common: CommonOptions) -> None:
     """Enqueue no more jobs of a schedule until it is resumed."""
     with common.open() as db:
-        db.schedules.pause(name)
-    _print(name, "paused", common)
+        known = _is_known(db, name)
+        if known:
+            db.schedules.pause(name)
+    _print(name, "paused" if known else _MISSING, common)
 
 
 @command(app, "resume", "queue-db schedules resume nightly")
 def resume(name: NameArgument, *, common: CommonOptions) -> None:
     """Resume a paused schedule; its catch_up setting decides which missed jobs are enqueued."""
     with common.open() as db:
-        db.schedules.resume(name)
-    _print(name, "resumed", common)
+        known = _is_known(db, name)
+        if known:
+            db.schedules.resume(name)
+    _print(name, "resumed" if known else _MISSING, common)
 
 
 @command(app, "remove", "queue-db schedules remove nightly")
@@ -70,8 +77,13 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a schedule; jobs that it has enqueued stay."""
     with common.open() as db:
         removed = db.schedules.remove(name)
-    _print(name, "removed" if removed else "not found", common)
+    _print(name, "removed" if removed else _MISSING, common)
+
+
+def _is_known(db: QueueDB, name: str) -> bool:
+    return name in [one.name for one in db.schedules.list()]
 
 
 def _print(name: str, state: str, common: CommonOptions) -> None:
     common.print({"schedule": name, "state": state}, f"{name}: {state}")
+    output.found(state != _MISSING)

@@ -28,7 +28,8 @@ def test_what_is_published_goes_where_routes_lead(ask, db, route):
     assert (step["route"], step["patterns"], step["definition"], step["cut"]) == (route, [f"{route}.*"], sha, "")
     assert route in ask("routes", "test", f"{route}.7").out
     assert "unsubscribed" in ask("routes", "unsubscribe", f"{route}.*", route).out
-    assert "not found" in ask("routes", "unsubscribe", f"{route}.*", route).out
+    assert "not found" in ask("routes", "unsubscribe", f"{route}.*", route, status=1).out
+    assert "--group" in ask("routes", "set", route, "--feed", route, "--group", status=2).err
 
 
 def test_a_route_is_pointed_paused_and_removed(ask, db, route):
@@ -53,7 +54,7 @@ def test_a_route_is_pointed_paused_and_removed(ask, db, route):
     assert ask("topics", "publish", route, "n", "--json").record["routes"] == 0
     assert "resumed" in ask("routes", "resume", route).out
     assert ask("routes", "remove", route, "--json").record["state"] == "removed"
-    assert "not found" in ask("routes", "remove", route).out
+    assert "not found" in ask("routes", "remove", route, status=1).out
 
 
 def test_the_messages_of_a_feed_are_routed(ask, db, route):
