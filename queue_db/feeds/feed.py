@@ -167,14 +167,18 @@ class Feed:
             now = time.monotonic()
             if now >= self._trim_at:
                 self._trim_at = now + _TRIM_EVERY
-                trim_once(self.core, row)
+                if trim_once(self.core, row) >= messages.TRIMMED_AT_ONCE:
+                    self._trim_at = now  # there may be more
         except StorageError as error:
             log.warning(
                 "feed %r: messages were published, but not numbered or trimmed; the next reader or publisher does it: %s",
                 self.name,
                 error,
             )
-        notifications.wake(self.name)
+        try:
+            notifications.wake(self.name)
+        except Exception:
+            log.exception("feed %r: messages were published, but not all readers in this process were notified", self.name)
 
     def rank_once(self, row: FeedRow) -> int:
         """Number some messages, if no other process does so now; return how many."""

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+
 from queue_db.core import ONCE, Core, Run
+from queue_db.errors import StorageError
+from queue_db.model import Capability
 from queue_db.store.feeds import messages, rows
 from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.feeds.ranking import RANKED_AT_ONCE
 from queue_db.store.feeds.rows import FeedRow
 
+log = logging.getLogger("queue_db.feeds")
+
 #: One try: another process ranks or trims next. A look at the inbox comes before a transaction begins.
 RANK = Run(attempts=1, direct=True)
 
 
-def trim_once(core: Core, row: FeedRow, how: Run = ONCE) -> int:
-    """Delete the oldest messages of a feed that its retention does not keep, a bounded number; return how many."""
-    gone = core.run(how, messages.trim, row)
+def trim_once(core: Core, row: FeedRow, how: Run = ONCE, *, skip: bool = False) -> int:
+    """Delete the oldest messages of a feed that its retention does not keep, a bounded number; return how many.
+
+    :param skip: none if another transaction has locked the feed.
+    """
+    gone = core.run(how, messages.trim, row, skip=skip)
     if gone:
         with core.database.counting as counters:
             counters.trimmed += gone
@@ -30,12 +39,19 @@ def trim_all(core: Core) -> tuple[dict[str, int], bool]:
     """
     trimmed: dict[str, int] = {}
     more = False
+    skip = Capability.SKIP_LOCKED in core.store.capabilities
     for row in core.read(rows.by_name):
         ordering = ORDERINGS.get(row.ordering)
         if ordering is None:
             continue  # of a later version
-        ranked = core.run(RANK, ordering.rank, row.id) if ordering.ranks else 0
-        gone = trim_once(core, row)
+        try:
+            ranked = core.run(RANK, ordering.rank, row.id) if ordering.ranks else 0
+            gone = trim_once(core, row, skip=skip)
+        except StorageError as error:
+            if error.server_away:
+                raise
+            log.warning("feed %r is not trimmed now: %s", row.name, error)
+            continue
         if gone:
             trimmed[row.name] = gone
         more = more or gone == messages.TRIMMED_AT_ONCE or ranked == RANKED_AT_ONCE

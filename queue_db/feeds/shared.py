@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Run, name_of
 from queue_db.dialects.transactions import savepoint
-from queue_db.errors import ArgumentError, FeedError, TransientStorageError, TrimmedError
+from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import Message, SpanInfo
 from queue_db.feeds.position import Position
@@ -173,7 +173,12 @@ class SharedCursor:
 
     def _open(self, look: Look, row: SpanRow) -> Span | None:
         """The span with its messages; None: there are none any more."""
-        found = self._read(row, epoch=look.epoch)
+        try:
+            found = self._read(row, epoch=look.epoch)
+        except StorageError:
+            with suppress(StorageError):
+                self._core.write(spans.release, row.id, row.version)
+            raise
         span = Span(self, row, found)
         missing = _missing(row, found)
         if not missing:

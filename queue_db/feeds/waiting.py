@@ -58,8 +58,9 @@ class Waiting:
                 return
 
     def _published(self, feed: str) -> None:
-        if feed == self._feed and self._wakeup is not None:
-            self._wakeup.set(feed)
+        wakeup = self._wakeup  # close() may end it now
+        if feed == self._feed and wakeup is not None:
+            wakeup.set(feed)
 
     def close(self) -> None:
         """Close the connection."""

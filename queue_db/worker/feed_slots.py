@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds between two reports of what is done of a span: a worker that dies repeats the messages of this time at most.
+#: Seconds between two reports of what is done of a span: a worker that dies repeats the messages since the last one, and the one
+#: whose handler ran.
 REPORT_EVERY = 1.0
 
 #: For how long a report is tried while the database does not answer, seconds.
@@ -78,6 +79,9 @@ class Slot:
             try:
                 worked = self._round()
             except QueueDBError as error:
+                if until_empty and isinstance(error, FeedError):
+                    slots.refused(self._name, error)
+                    return
                 wait = retry.next()
                 self._outage.failed(f"claiming from {self._name!r}", error, wait)
                 slots.stopping.wait(wait)
@@ -109,16 +113,16 @@ class Slot:
         shared = self._cursor = self._cursor or feed.shared(cursor, on_trimmed="skip")
         before = shared.skipped
         try:
-            span = shared.claim(self._slots.size, lease=self._slots.lease)
+            return shared.claim(self._slots.size, lease=self._slots.lease)
         except FeedError:
             # A cursor that was removed is not created again: it would begin anew. In a new feed of this name it is.
             if feed.row(fresh=True).id == shared.feed_id:
                 raise
             self._cursor = None
             return None
-        if shared.skipped > before:
-            log.warning("%r: %d messages were trimmed before they were claimed", self._name, shared.skipped - before)
-        return span
+        finally:
+            if shared.skipped > before:
+                log.warning("%r: %d messages were trimmed before they were claimed", self._name, shared.skipped - before)
 
     def _work(self, span: Span, claimed: float) -> None:
         """Call the handlers of the messages, in their order, and settle the span."""
@@ -144,10 +148,11 @@ class Slot:
         self._report(source, last=True)
 
     def _call(self, source: MessageSource, message: Message) -> bool:
-        """Call the handler of a message; False: the span was taken away."""
+        """Call the handler of a message; False: the span was taken away, or its lease could not be extended."""
         job = source.job(message, self._slots.lease)
-        if time.monotonic() >= self._valid_until:
-            self.extend()  # the process was suspended, or the database did not answer
+        # The process was suspended, or the database did not answer.
+        if time.monotonic() >= self._valid_until and not self.extend(wait=True):
+            return False
         handling = self._slots.handling(job)
         began = time.monotonic()
         with self._lock:
@@ -227,12 +232,13 @@ class Slot:
         self._slots.results.settled(one, Verdict.APPLIED)
 
     def _try(self, settle: Callable[[], Verdict]) -> Verdict | None:
-        """The verdict, after retries while the database does not answer; None: it did not."""
-        retry, until = Pause(*self._slots.retry), time.monotonic() + REPORT_FOR
+        """The verdict, after retries while the database does not answer; None: it did not, or the outcome is unknown."""
+        retry, until, unknown = Pause(*self._slots.retry), time.monotonic() + REPORT_FOR, False
         while True:
             try:
                 verdict = settle()
             except StorageError as error:
+                unknown = unknown or error.outcome_unknown
                 wait = retry.next()
                 if time.monotonic() + wait > until or self._slots.closing.wait(wait):
                     log.warning("%r: a span could not be settled and comes back when its lease ends: %s", self._name, error)
@@ -244,13 +250,19 @@ class Slot:
                 return None
             else:
                 self._outage.worked()
-                return verdict
+                if verdict is not Verdict.LOST or not unknown:
+                    return verdict
+                log.warning("%r: whether results of a span count is unknown: the connection broke during the commit", self._name)
+                return None
 
     # --- other threads ----------------------------------------------------------------------------------------------
 
-    def extend(self) -> bool:
-        """Extend the lease of the span; False: try again soon."""
-        if not self._lock.acquire(blocking=False):
+    def extend(self, *, wait: bool = False) -> bool:
+        """Extend the lease of the span; False: try again soon.
+
+        :param wait: until it is settled, if it is now.
+        """
+        if not self._lock.acquire(blocking=wait):
             return False  # it is being settled
         try:
             return self._source is None or self._extend(self._source.span)
@@ -404,6 +416,10 @@ class FeedSlots:
             rejected = DeathReason.REJECTED if isinstance(outcome, Dead) else DeathReason.FAILED
             self.db.deaths.record([Death(done.job, done.reason or rejected, error)])
         self.results.settled(done, verdict)
+
+    def refused(self, name: str, error: FeedError) -> None:
+        """A run that ends when there is nothing to claim does not wait until this cursor can be claimed from."""
+        log.error("%r is not worked on: %s", name, error)
 
     def lost(self, name: str, span: Span, done: Sequence[Done], running: LeasedJob | None = None) -> None:
         """A span is lost with these results."""

@@ -11,7 +11,7 @@ import pytest
 from queue_db import ArgumentError, Cancel, Dead, Retry, Snooze
 from queue_db.backoff import constant
 from queue_db.errors import TransientStorageError
-from queue_db.feeds import Span
+from queue_db.feeds import SharedCursor, Span
 from queue_db.testing import SettableClock
 from queue_db.worker import Summary, Worker
 from queue_db.worker.events import EventType
@@ -347,6 +347,85 @@ def test_a_message_whose_completion_was_rolled_back_is_not_repeated_at_once(feed
     assert calls == [1]
     (span,) = feed.spans(name)
     assert (span.attempts, span.worker is None) == (1, False)
+
+
+def test_a_cursor_with_one_holder_ends_a_run_until_empty(feed, make, name, log):
+    feed.publish("n", 0)
+    with feed.cursor(name):
+        pass
+    worker = make()
+    worker.handles("n")(print)
+    assert worker.run(until_empty=True) == Summary()
+    assert log.has("has one holder at a time")
+
+
+def test_trimmed_messages_are_logged_and_the_span_is_released_if_it_cannot_be_read(feed, make, db, name, monkeypatch, log):
+    db.feeds.set(name, keep_rows=2, keep_unread=0)
+    feed.shared(name)
+    feed.publish_many([("n", number) for number in range(5)])
+    feed.rank()
+    feed.trim()
+    read, reads = SharedCursor._read, []
+
+    def fail_once(*args, **options):
+        reads.append(args)
+        if len(reads) == 1:
+            raise TransientStorageError("the server is away")
+        return read(*args, **options)
+
+    monkeypatch.setattr(SharedCursor, "_read", fail_once)
+    worker = make()
+    worker.handles("n")(lambda job: None)
+    assert worker.run(until_empty=True) == Summary(completed=2)
+    assert log.count("3 messages were trimmed before they were claimed") == 1
+    assert behind(feed) == (0, 0)
+
+
+def test_no_handler_is_called_if_the_lease_is_over_and_cannot_be_extended(feed, make, monkeypatch):
+    feed.publish_many([("n", 0), ("n", 1)])
+    worker, fences, refuse = make(), [], []
+    extend = Span.extend_unlocked
+
+    def fail_once(span, seconds):
+        if refuse:
+            refuse.pop()
+            raise TransientStorageError("the server is away")
+        return extend(span, seconds)
+
+    monkeypatch.setattr(Span, "extend_unlocked", fail_once)
+
+    @worker.handles("n")
+    def handle(job):
+        fences.append(job.version)
+        if job.payload == 0:
+            (slot,) = worker._run._feeds._slots
+            slot._valid_until = 0.0
+            refuse.append(True)
+
+    assert worker.run(until_empty=True) == Summary(completed=2)
+    assert fences[1] > fences[0], "the second message was claimed again before its handler was called"
+    assert behind(feed) == (0, 0)
+
+
+def test_a_report_whose_outcome_is_unknown_is_no_lost_span(feed, make, monkeypatch, log):
+    feed.publish_many([("n", number) for number in range(3)])
+    settle, reports = Span.settle, []
+
+    def commit_without_an_answer(span, *args, **options):
+        reports.append(args)
+        verdict = settle(span, *args, **options)
+        if len(reports) == 1:
+            raise TransientStorageError("the connection broke", outcome_unknown=True)
+        return verdict
+
+    monkeypatch.setattr(Span, "settle", commit_without_an_answer)
+    worker = make()
+    worker.handles("n")(lambda job: None)
+    assert worker.run(until_empty=True) == Summary(lost=3)
+    assert len(reports) == 2
+    assert log.has("is unknown")
+    assert not log.has("another worker has it")
+    assert behind(feed) == (0, 0)
 
 
 @SQLITE

@@ -113,13 +113,16 @@ def read(connection: Connection, store: Store, feed: int, after: int, limit: int
     return [MessageRow(*row) for row in store.dialect.fetch(connection, _page(store.tables.feeds.messages), values)]
 
 
-def trim(connection: Connection, store: Store, row: FeedRow) -> int:
-    """Delete the oldest messages that the feed's retention does not keep, at most :data:`TRIMMED_AT_ONCE`; return how many."""
+def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = False) -> int:
+    """Delete the oldest messages that the feed's retention does not keep, at most :data:`TRIMMED_AT_ONCE`; return how many.
+
+    :param skip: none if another transaction has locked the feed.
+    """
     messages = store.tables.feeds.messages
     if row.keep_rows is None and row.keep_for is None and row.max_attempts is None:
         return 0
     store.dialect.begin(connection)
-    found = locked(connection, store, row.id)
+    found = locked(connection, store, row.id, skip=skip)
     if found is None:
         return 0
     row = found

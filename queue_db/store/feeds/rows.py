@@ -99,11 +99,11 @@ def pin(connection: Connection, store: Store, feed: FeedRow) -> None:
         raise LookupError(feed.id)
 
 
-def locked(connection: Connection, store: Store, feed: int) -> FeedRow | None:
-    """The row of a feed, locked until the transaction ends against all but :func:`pin`."""
+def locked(connection: Connection, store: Store, feed: int, *, skip: bool = False) -> FeedRow | None:
+    """The row of a feed, locked until the transaction ends against all but :func:`pin`; ``skip``: None if another one has."""
     feeds = store.tables.feeds.feeds
     query = select(*(feeds.c[column] for column in FeedRow._fields)).where(feeds.c.id == feed)
-    row = connection.execute(store.dialect.lock_rows(query, skip=False, pinned=True)).first()
+    row = connection.execute(store.dialect.lock_rows(query, skip=skip, pinned=True)).first()
     return None if row is None else FeedRow(*row)
 
 
