@@ -52,6 +52,10 @@ _NOTIFY = Run(attempts=1, direct=True)
 # How many feeds of one name a publisher tries that are deleted before it publishes to them.
 _NAMESAKES = 5
 
+# Seconds between two times that this process numbers the messages of a feed after its publishes. Every reader numbers what it is
+# about to read, so this only keeps the inbox short where nobody reads; after each publish it would cost more than the publish.
+_RANK_EVERY = 1.0
+
 # Seconds between two trims of a feed by its publishers.
 _TRIM_EVERY = 60.0
 
@@ -72,6 +76,7 @@ class Feed:
         self._lock = threading.Lock()
         self._row: FeedRow | None = None
         self._row_until = 0.0
+        self._rank_at = 0.0
         self._trim_at = time.monotonic() + _TRIM_EVERY
 
     def __repr__(self) -> str:
@@ -155,16 +160,18 @@ class Feed:
         )
 
     def after_publish(self, row: FeedRow | None = None) -> None:
-        """Number the messages, notify readers, trim now and then. The messages are committed: an error is logged and not raised."""
+        """Notify readers; number and trim now and then. The messages are committed: an error is logged and not raised."""
         notifications = self.core.feed_notifications
         try:
             row = row or self.row()
-            self.rank_once(row)
+            now = time.monotonic()
+            if now >= self._rank_at:
+                self._rank_at = now + _RANK_EVERY
+                self.rank_once(row)
             if notifications.due(self.name):
                 # Not in the publisher's transaction: PostgreSQL commits those that notify one after the other, and this one need
                 # not wait for the disk.
                 self.core.run(_NOTIFY, _notify, notifications, self.name)
-            now = time.monotonic()
             if now >= self._trim_at:
                 self._trim_at = now + _TRIM_EVERY
                 if trim_once(self.core, row) >= messages.TRIMMED_AT_ONCE:
