@@ -104,7 +104,10 @@ class Driver:
         os.kill(self.java, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill both (SIGKILL), the Java first, and return when they are gone."""
+        """Kill both (SIGKILL), and return when they are gone."""
+        # Standing still, the client neither starts another Java nor reports that this one has gone.
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGSTOP)
         # Java that was started and has not reported yet has the client as its parent.
         with suppress(psutil.NoSuchProcess):
             children = psutil.Process(self._process.pid).children()
