@@ -179,7 +179,7 @@ class SharedCursor:
             with suppress(StorageError):
                 self._core.write(spans.release, row.id, row.version)
             raise
-        span = Span(self, row, found)
+        span = Span(self, row, found, look.now)
         missing = _missing(row, found)
         if not missing:
             return span
@@ -228,8 +228,10 @@ class Span:
     :ivar attempts: how often it was claimed, from 1.
     """
 
-    def __init__(self, cursor: SharedCursor, row: SpanRow, found: Sequence[Message]) -> None:
+    def __init__(self, cursor: SharedCursor, row: SpanRow, found: Sequence[Message], now: int) -> None:
         self.cursor = cursor
+        #: The database's time just before the claim, in microseconds.
+        self.claimed_after = now
         self.messages = list(found)
         self.id = row.id
         self.version = row.version

@@ -41,6 +41,7 @@ class MessageSource:
         #: Messages whose handlers have ended.
         self.ended = 0
         self._messages = {message.seq: message for message in span.messages}
+        self._began = time.monotonic()
 
     def __repr__(self) -> str:
         return repr(self.span)
@@ -54,7 +55,8 @@ class MessageSource:
             payload=message.row.payload,
             headers=message.row.headers,
             priority=0,
-            available_at=round((time.time() + lease) * 1_000_000),
+            # By the database's clock, as the times of jobs are.
+            available_at=self.span.claimed_after + round((time.monotonic() - self._began + lease) * 1_000_000),
             due_at=published,
             version=self.span.version,
             attempts=self.span.attempts,

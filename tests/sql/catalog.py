@@ -769,7 +769,7 @@ def _feeds() -> list[Scenario]:
 
 def _spans() -> list[Scenario]:
     expired = spans.SpanRow(id=1, low=1, high=100, version=3, attempts=1, done=None)
-    look = spans.Look(next_seq=1001, first_seq=1, epoch=1, handed=0, expired=None)
+    look = spans.Look(next_seq=1001, first_seq=1, epoch=1, handed=0, now=0, expired=None)
     lease = 60_000_000
     return [
         Scenario(

@@ -69,6 +69,7 @@ class Look(NamedTuple):
     first_seq: int
     epoch: int
     handed: int | None  #: None: the cursor is not shared
+    now: int  #: the database's time
     expired: SpanRow | None  #: a span whose lease is over
 
 
@@ -100,6 +101,7 @@ def _look(feeds: Table, cursors: Table, spans: Table, settable: bool) -> Select[
         select(
             *(feeds.c[name] for name in ("next_seq", "first_seq", "epoch")),
             cursors.c.handed,
+            moment(settable).label("now"),
             *(spans.c[name] for name in SpanRow._fields),
         )
         .select_from(cursors.join(feeds, feeds.c.id == cursors.c.feed).outerjoin(spans, expired))
@@ -116,8 +118,8 @@ def look(connection: Connection, store: Store, feed: int, name: str) -> Look | N
     found = store.dialect.fetch(connection, query, {"feed": feed, "name": name, **store.time()})
     if not found:
         return None
-    next_seq, first_seq, epoch, handed, *span = found[0]
-    return Look(next_seq, first_seq, epoch, handed, None if span[0] is None else SpanRow(*span))
+    next_seq, first_seq, epoch, handed, now, *span = found[0]
+    return Look(next_seq, first_seq, epoch, handed, now, None if span[0] is None else SpanRow(*span))
 
 
 @lru_cache(maxsize=64)
