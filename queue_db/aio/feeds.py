@@ -248,7 +248,7 @@ class AsyncFeed:
         return AsyncSharedCursor(await run(self._sync.shared, name, **options))
 
     async def cursors(self) -> list[CursorInfo]:
-        """The cursors of this feed, by name."""
+        """The cursors of this feed, by name. Messages that wait for their numbers get them first: ``behind`` counts them."""
         return await run(self._sync.cursors)
 
     async def spans(self, cursor: str) -> list[SpanInfo]:

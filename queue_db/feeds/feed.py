@@ -478,8 +478,13 @@ class Feed:
         return SharedCursor(self, row, name, queue=queue or name, max_attempts=max_attempts, skip=on_trimmed == "skip")
 
     def cursors(self) -> list[CursorInfo]:
-        """The cursors of this feed, by name."""
-        return infos(self.core, self.row().id)
+        """The cursors of this feed, by name. Messages that wait for their numbers get them first: ``behind`` counts them."""
+        row = self.row()
+        try:
+            self.rank_once(row)
+        except StorageError as error:
+            log.debug("feed %r: not numbered: %s", self.name, error)
+        return infos(self.core, row.id)
 
     def spans(self, cursor: str) -> list[SpanInfo]:
         """The open spans of a shared cursor, by number."""
