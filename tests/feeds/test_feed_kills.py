@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from queue_db import QueueDB
-from queue_db.feeds import Feed
+from tests.feeds.accounts import everything
 
 #: Processes of each sort that are started and killed, one after the other.
 LIVES = 3
@@ -26,15 +26,6 @@ def live_and_die(work: str, url: str, feed: str, who: str, steps: int) -> list[s
         # What it had written before the kill took effect.
         done += process.stdout.read().splitlines()
     return [step for step in done if step]
-
-
-def everything(feed: Feed) -> list[tuple[int, str]]:
-    """Number and payload of all messages."""
-    found, page = [], feed.read()
-    while page.messages:
-        found += [(message.seq, message.payload) for message in page.messages]
-        page = feed.read(page.position)
-    return found
 
 
 def test_what_was_published_stays_and_takes_effect_once(url: str, name: str, open_db: Callable[..., QueueDB]) -> None:

@@ -15,8 +15,9 @@ from queue_db import QueueDB, Verdict
 from queue_db.feeds import Span
 from queue_db.store.feeds import spans
 from queue_db.testing import SettableClock
+from tests.feeds.accounts import everything
 from tests.feeds.conftest import ORDERINGS
-from tests.feeds.test_feed_kills import everything, live_and_die
+from tests.feeds.test_feed_kills import live_and_die
 
 OpenDB = Callable[..., QueueDB]
 Make = Callable[[str], str]
