@@ -68,6 +68,8 @@ def upgrade() -> None:
         sa.Column("keep_unread", sa.BigInteger, nullable=False, server_default=sa.text("0")),
         sa.Column("created_at", sa.BigInteger, nullable=False, server_default=now_us()),
         sa.Column("max_attempts", sa.BigInteger),
+        sa.Column("delay", sa.BigInteger),
+        sa.Column("lifetime", sa.BigInteger),
         sqlite_autoincrement=True,
         **made,
     )

@@ -45,7 +45,7 @@ class AsyncFeed:
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
-        delay: float = 0.0,
+        delay: float | None = None,
         expires_in: float | None = None,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> str | None:
@@ -53,8 +53,10 @@ class AsyncFeed:
 
         :param key: what the message is about, such as ``order-7``.
         :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
-        :param delay: seconds before which it cannot be claimed; only for a feed with claims, as ``expires_in``.
-        :param expires_in: seconds after which it cannot be claimed any more and is deleted; None: retention alone deletes it.
+        :param delay: seconds before which it cannot be claimed; None: those that ``db.feeds.set`` gave the feed, or none. Only for
+            a feed with claims, as ``expires_in``.
+        :param expires_in: seconds after which it cannot be claimed any more and is deleted; 0: retention alone deletes it; None:
+            the feed's, or 0.
         :param using: a connection or session with a transaction: the message is published when it commits.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
@@ -121,12 +123,14 @@ class AsyncFeed:
         claim = await run(self._sync.claim, limit, lease=lease, grace=grace)
         return None if claim is None else AsyncMessageClaim(claim)
 
-    async def pop(self, limit: int = 1) -> list[Message]:
+    async def pop(self, limit: int = 1, *, using: AsyncConnection | AsyncSession | None = None) -> list[Message]:
         """Delete the first messages that are free, up to ``limit``, and return them: at most once, if this process dies.
 
+        :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect, and
+            free again if it does not.
         :raises FeedError: the feed was made without claims.
         """
-        return await run(self._sync.pop, limit)
+        return await run(self._sync.pop, limit, using=joined(using))
 
     async def find_claim(self, claim: str) -> AsyncMessageClaim:
         """A claim by its id, with the messages that are left of it.
@@ -289,6 +293,8 @@ class AsyncFeeds:
         keep_unread: int | None = None,
         claims: bool | None = None,
         max_attempts: int | None = None,
+        delay: float | None = None,
+        expires_in: float | None = None,
     ) -> None:
         """Create the feed with these settings, or change them. What is None stays as it is.
 
@@ -303,10 +309,14 @@ class AsyncFeeds:
         :param claims: True: consumers can claim messages and delete them. Only a new feed takes it.
         :param max_attempts: a message that was claimed this often and not deleted becomes a dead job at its next claim; 0: never
             (a new feed).
+        :param delay: seconds before which a message cannot be claimed that is published without a ``delay``; 0: none (a new feed).
+        :param expires_in: seconds after which a message expires that is published without ``expires_in``; 0: never (a new feed).
+            Other processes use a new ``delay`` and ``expires_in`` within a second.
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         keep: dict[str, Any] = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
-        await run(self._sync.set, name, ordering=ordering, claims=claims, max_attempts=max_attempts, **keep)
+        limits: dict[str, Any] = {"max_attempts": max_attempts, "delay": delay, "expires_in": expires_in}
+        await run(self._sync.set, name, ordering=ordering, claims=claims, **keep, **limits)
 
     async def cursors(self) -> Infos:
         """The cursors of all feeds, by feed and name."""

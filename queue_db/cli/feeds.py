@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -15,13 +15,44 @@ from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, YesOption
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, FeedError
-from queue_db.feeds import Feed, Message
+from queue_db.feeds import Feed, FeedInfo, Message
 from queue_db.feeds.waiting import Waiting
 
 FeedArgument = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
 AfterOption = Annotated[
     str | None, typer.Option("--after", metavar="POSITION", help="Begin after this position.", show_default=False)
 ]
+
+DelayOption = Annotated[
+    float | None, typer.Option("--delay", help="Seconds before which it cannot be claimed; 0: none.", show_default=False)
+]
+LifetimeOption = Annotated[
+    float | None, typer.Option("--expires-in", help="Seconds after which it expires; 0: never.", show_default=False)
+]
+
+
+@dataclass(frozen=True)
+class ClaimOptions:
+    """The settings of a feed whose messages can be claimed."""
+
+    claims: Annotated[
+        bool | None, typer.Option("--claims", help="Of a new feed: consumers can claim its messages.", show_default=False)
+    ] = None
+    max_attempts: Annotated[
+        int | None,
+        typer.Option("--max-attempts", help="With claims: a message claimed this often becomes a dead job.", show_default=False),
+    ] = None
+    delay: Annotated[
+        float | None,
+        typer.Option("--delay", help="With claims: delay of messages that have none of their own; 0: none.", show_default=False),
+    ] = None
+    expires_in: Annotated[
+        float | None,
+        typer.Option(
+            "--expires-in", help="With claims: lifetime of messages that have none of their own; 0: no limit.", show_default=False
+        ),
+    ] = None
+
 
 app = typer.Typer(
     name="feeds",
@@ -36,7 +67,8 @@ def list_feeds(*, common: CommonOptions) -> None:
     """List the feeds with their settings and their numbers of messages.
 
     waiting: published messages that have no number yet; the next reader or publisher gives it. unread: how many messages retention
-    keeps at most for cursors that have not acknowledged them.
+    keeps at most for cursors that have not acknowledged them. claims: with the delay and lifetime of
+    messages that have none of their own.
     """
     with common.open() as db:
         found = db.feeds.list()
@@ -45,7 +77,7 @@ def list_feeds(*, common: CommonOptions) -> None:
             output.record(asdict(one) | {"created_at": one.created_at.isoformat()})
         return
     output.table(
-        ("feed", "ordering", "messages", "waiting", "keep for", "keep rows", "unread", "end"),
+        ("feed", "ordering", "messages", "waiting", "keep for", "keep rows", "unread", "claims", "end"),
         [
             (
                 one.name,
@@ -55,6 +87,7 @@ def list_feeds(*, common: CommonOptions) -> None:
                 output.span(one.keep_for),
                 "" if one.keep_rows is None else one.keep_rows,
                 one.keep_unread,
+                _claims(one),
                 one.end,
             )
             for one in found
@@ -62,22 +95,42 @@ def list_feeds(*, common: CommonOptions) -> None:
     )
 
 
-@command(app, "publish", "queue-db feeds publish orders paid '{\"order\": 7}'", "queue-db feeds publish orders paid --key order-7")
+def _claims(feed: FeedInfo) -> str:
+    if not feed.claims:
+        return ""
+    times = [f"delay {output.span(feed.delay)}"] if feed.delay else []
+    times += [f"lifetime {output.span(feed.expires_in)}"] if feed.expires_in else []
+    return ", ".join(["yes", *times])
+
+
+@command(
+    app,
+    "publish",
+    "queue-db feeds publish orders paid '{\"order\": 7}'",
+    "queue-db feeds publish orders paid --key order-7",
+    'queue-db feeds publish mail send \'{"to": "ann"}\' --delay 60',
+)
 def publish(
     feed: FeedArgument,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")],
     payload: Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")] = "null",
     *,
     key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)] = None,
+    client: Annotated[str | None, typer.Option("--client", help="Who publishes it.", show_default=False)] = None,
+    delay: DelayOption = None,
+    expires_in: LifetimeOption = None,
     common: CommonOptions,
 ) -> None:
-    """Publish one message. The feed is created if there is none."""
+    """Publish one message. The feed is created if there is none.
+
+    --delay and --expires-in are for feeds with claims: without them the message has those of the feed.
+    """
     try:
         decoded = json.loads(payload)
     except ValueError as error:
         raise ArgumentError(f"payload {payload!r} is not JSON: {error}") from None
     with common.open() as db:
-        db.feed(feed).publish(kind, decoded, key=key)
+        db.feed(feed).publish(kind, decoded, key=key, client=client, delay=delay, expires_in=expires_in)
         end = db.feed(feed).end()
     common.print({"feed": feed, "end": end}, f"published; {feed} ends at {end}")
 
@@ -161,6 +214,7 @@ def trim(feed: FeedArgument, *, common: CommonOptions) -> None:
     "set",
     "queue-db feeds set orders --keep-for 604800 --keep-rows 1000000",
     "queue-db feeds set audit --ordering counter --keep-for 0",
+    "queue-db feeds set mail --claims --max-attempts 5 --keep-for 0",
 )
 def set_feed(
     feed: FeedArgument,
@@ -178,11 +232,13 @@ def set_feed(
         int | None,
         typer.Option("--keep-unread", help="Most messages kept longer for cursors that are behind.", show_default=False),
     ] = None,
+    times: ClaimOptions,
     common: CommonOptions,
 ) -> None:
-    """Create a feed, or change its retention. What is not given stays as it is."""
+    """Create a feed, or change its settings. What is not given stays as it is."""
     with common.open() as db:
-        db.feeds.set(feed, ordering=ordering, keep_for=keep_for, keep_rows=keep_rows, keep_unread=keep_unread)
+        retention = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
+        db.feeds.set(feed, ordering=ordering, **retention, **asdict(times))  # type: ignore[arg-type]
     common.print({"feed": feed, "state": "set"}, f"{feed}: set")
 
 

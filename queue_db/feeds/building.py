@@ -59,10 +59,10 @@ class MessageBuilder:
         key, headers = options.get("key"), arguments.headers(options.get("headers"))
         if stamp or fixed:
             headers = {**(stamp or {}), **(headers or {}), **(fixed or {})}
-        expires_in = options.get("expires_in")
-        delay = arguments.seconds("delay", options.get("delay", 0))
-        lifetime = None if expires_in is None else arguments.seconds("expires_in", expires_in, zero=False)
-        if lifetime is not None and delay >= lifetime:
+        delay, lifetime = (
+            None if options.get(name) is None else arguments.seconds(name, options[name]) for name in ("delay", "expires_in")
+        )
+        if delay and lifetime and delay >= lifetime:
             raise ArgumentError(f"message {at}: it expires before its delay is over: delay= must be less than expires_in=")
         job = self._builder.job(kind, payload, {"headers": headers})
         return NewMessage(
@@ -71,6 +71,6 @@ class MessageBuilder:
             headers=job.headers,
             message_key=None if key is None else arguments.name("key", key, KEY_LENGTH),
             client=client,
-            delay=delay or None,
+            delay=delay,
             lifetime=lifetime,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,12 @@ from queue_db.feeds.building import MOST
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import FeedStats, Message
 from queue_db.feeds.position import Position, belongs
-from queue_db.model import from_micros
+from queue_db.model import Capability, from_micros
 from queue_db.store.feeds import claims
 from queue_db.store.feeds.claims import Claimed, Terms
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import MessageRow
+from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import TOKEN_LENGTH
 
@@ -119,14 +120,25 @@ def claim(feed: Feed, limit: int, lease: float, grace: float) -> MessageClaim | 
             return None
 
 
-def pop(feed: Feed, limit: int) -> list[Message]:
+def pop(feed: Feed, limit: int, using: Connection | Session | None) -> list[Message]:
     """Delete the first messages that are free and return them."""
     arguments.whole("limit", limit, 1, MOST_CLAIMED)
-    row = _ranked(feed)
+    if using is not None:
+        with feed.core.joined(using, name_of(claims.pop)) as connection:
+            row = _ranked_within(feed, connection)
+            popped = _pop(lambda: claims.pop(connection, feed.core.store, row, limit))
+    else:
+        row = _ranked(feed)
+        popped = _pop(lambda: feed.core.write(claims.pop, row, limit))
+    return _opened(feed, row._replace(epoch=popped.epoch), popped.found)
+
+
+def _pop(once: Callable[[], Claimed]) -> Claimed:
+    """Pop until there is a message, or none is free: messages that had expired may have been in front."""
     while True:
-        popped = feed.core.write(claims.pop, row, limit)
+        popped = once()
         if popped.found or not popped.removed:
-            return _opened(feed, row._replace(epoch=popped.epoch), popped.found)
+            return popped
 
 
 def find(feed: Feed, claim_id: str) -> MessageClaim:
@@ -173,6 +185,19 @@ def _ranked(feed: Feed) -> FeedRow:
     except TransientStorageError as error:
         # What has a number can be claimed all the same.
         log.debug("feed %r: not numbered: %s", feed.name, error)
+    return row
+
+
+def _ranked_within(feed: Feed, connection: Connection) -> FeedRow:
+    """The feed's row, its messages numbered, for a caller's transaction."""
+    if Capability.SKIP_LOCKED in feed.core.store.capabilities:
+        # Not in the caller's transaction: no other process could number messages until its end.
+        return _ranked(feed)
+    # Another transaction would wait for the caller's.
+    row = of(feed)
+    ordering = ORDERINGS.get(row.ordering)
+    if ordering is not None and ordering.ranks:
+        ordering.rank(connection, feed.core.store, row.id)
     return row
 
 

@@ -92,7 +92,7 @@ class Feed:
         key: str | None = None,
         headers: Mapping[str, Any] | None = None,
         client: str | None = None,
-        delay: float = 0.0,
+        delay: float | None = None,
         expires_in: float | None = None,
         using: Connection | Session | None = None,
     ) -> str | None:
@@ -100,8 +100,10 @@ class Feed:
 
         :param key: what the message is about, such as ``order-7``.
         :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
-        :param delay: seconds before which it cannot be claimed; only for a feed with claims, as ``expires_in``.
-        :param expires_in: seconds after which it cannot be claimed any more and is deleted; None: retention alone deletes it.
+        :param delay: seconds before which it cannot be claimed; None: those that ``db.feeds.set`` gave the feed, or none. Only for
+            a feed with claims, as ``expires_in``.
+        :param expires_in: seconds after which it cannot be claimed any more and is deleted; 0: retention alone deletes it; None:
+            the feed's, or 0.
         :param using: a connection or session with a transaction: the message is published when it commits.
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
@@ -344,12 +346,14 @@ class Feed:
         """
         return claims.claim(self, limit, lease, grace)
 
-    def pop(self, limit: int = 1) -> list[Message]:
+    def pop(self, limit: int = 1, *, using: Connection | Session | None = None) -> list[Message]:
         """Delete the first messages that are free, up to ``limit``, and return them: at most once, if this process dies.
 
+        :param using: a connection or session with a transaction: they are deleted when it commits, together with the effect, and
+            free again if it does not.
         :raises FeedError: the feed was made without claims.
         """
-        return claims.pop(self, limit)
+        return claims.pop(self, limit, using)
 
     def find_claim(self, claim: str) -> MessageClaim:
         """A claim by its id, with the messages that are left of it.
@@ -607,11 +611,11 @@ def ordering_of(row: FeedRow) -> Ordering:
 
 
 def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
-    if row.max_attempts is None and any(one.delay is not None or one.lifetime is not None for one in new):
+    if row.max_attempts is None and any(one.delay or one.lifetime for one in new):
         raise FeedError(
             f"feed {row.name!r} was made without claims, so delay and expires_in mean nothing to it: db.feeds.set(…, claims=True)"
         )
-    return ordering_of(row).append(connection, store, row, new)
+    return ordering_of(row).append(connection, store, row, messages.timed(row, new))
 
 
 def _notify(connection: Connection, store: Store, notifications: FeedNotifications, name: str) -> None:

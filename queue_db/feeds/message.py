@@ -93,6 +93,8 @@ class FeedInfo:
     created_at: datetime
     claims: bool = False  #: whether its messages can be claimed
     max_attempts: int | None = None  #: how often a message is claimed before it becomes a dead job; None: any number of times
+    delay: float = 0.0  #: seconds, of messages that are published without a delay
+    expires_in: float | None = None  #: seconds, of messages that are published without a lifetime; None: they do not expire
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from queue_db.store.schema import FEED_LENGTH
 
 _MOST_ROWS = 2**53
 
+# Column of a feed with claims → argument of ``set``.
+_NAMES = {"max_attempts": "max_attempts", "delay": "delay", "lifetime": "expires_in"}
+
 #: The class below has a method called ``list``.
 Infos = list[CursorInfo]
 
@@ -46,6 +49,8 @@ class Feeds:
                 created_at=from_micros(row.created_at),
                 claims=row.max_attempts is not None,
                 max_attempts=row.max_attempts or None,
+                delay=(row.delay or 0) / 1_000_000,
+                expires_in=None if row.lifetime is None else row.lifetime / 1_000_000,
             )
             for row, messages, waiting in self._core.read(rows.every)
         ]
@@ -60,6 +65,8 @@ class Feeds:
         keep_unread: int | None = None,
         claims: bool | None = None,
         max_attempts: int | None = None,
+        delay: float | None = None,
+        expires_in: float | None = None,
     ) -> None:
         """Create the feed with these settings, or change them. What is None stays as it is.
 
@@ -74,16 +81,22 @@ class Feeds:
         :param claims: True: consumers can claim messages and delete them. Only a new feed takes it.
         :param max_attempts: a message that was claimed this often and not deleted becomes a dead job at its next claim; 0: never
             (a new feed).
+        :param delay: seconds before which a message cannot be claimed that is published without a ``delay``; 0: none (a new feed).
+        :param expires_in: seconds after which a message expires that is published without ``expires_in``; 0: never (a new feed).
+            Other processes use a new ``delay`` and ``expires_in`` within a second.
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         arguments.name("feed", name, FEED_LENGTH)
         if ordering is not None and ordering not in ORDERINGS:
             raise ArgumentError(f"ordering={arguments.shown(ordering)}: must be {' or '.join(sorted(ORDERINGS))}")
         values = _retention(keep_for, keep_rows, keep_unread)
-        limits = {} if max_attempts is None else {"max_attempts": arguments.whole("max_attempts", max_attempts, 0)}
+        limits = _limits(name, max_attempts, delay, expires_in)
         new = defaults(self._core) | values
         if claims:
             new |= {"max_attempts": 0} | limits
+        elif limits and self._core.read(rows.find, name) is None:
+            # Not created here: it would be one without claims, and stay so.
+            raise FeedError(f"there is no feed {name!r}: {', '.join(sorted(_NAMES[one] for one in limits))} need claims=True")
         if ordering is not None:
             new["ordering"] = ordering
         row = self._core.write(rows.create, name, new)
@@ -93,6 +106,7 @@ class Feeds:
         if (claims is not None and claims is not has) or (limits and not has):
             made = "with" if has else "without"
             raise FeedError(f"feed {name!r} was made {made} claims, which cannot be changed: use a feed of another name")
+        _check_times(name, limits.get("delay", row.delay), limits.get("lifetime", row.lifetime))
         if values or limits:
             self._core.write(rows.change, row.id, values | limits)
             if name in self._known:
@@ -143,3 +157,23 @@ def _retention(keep_for: float | None, keep_rows: int | None, keep_unread: int |
     if keep_unread is not None:
         values["keep_unread"] = arguments.whole("keep_unread", keep_unread, 0, _MOST_ROWS)
     return values
+
+
+def _limits(name: str, max_attempts: int | None, delay: float | None, expires_in: float | None) -> dict[str, Any]:
+    """The columns of what is not None, of a feed with claims."""
+    values: dict[str, Any] = {}
+    if max_attempts is not None:
+        values["max_attempts"] = arguments.whole("max_attempts", max_attempts, 0)
+    if delay is not None:
+        values["delay"] = arguments.seconds("delay", delay) or None
+    if expires_in is not None:
+        values["lifetime"] = arguments.seconds("expires_in", expires_in) or None
+    _check_times(name, values.get("delay"), values.get("lifetime"))
+    return values
+
+
+def _check_times(name: str, delay: int | None, lifetime: int | None) -> None:
+    if delay and lifetime and delay >= lifetime:
+        raise ArgumentError(
+            f"messages of feed {name!r} would expire before their delay is over: delay= must be less than expires_in="
+        )

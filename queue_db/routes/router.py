@@ -26,7 +26,7 @@ from queue_db.routes.plan import HOP_LIMIT, LOOP, Plan, Step, plan
 from queue_db.store import Store, enqueue, routes
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.feeds import rows
-from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.feeds.messages import NewMessage, timed
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.routes import WalkRow
 from queue_db.verbs.new_jobs import CHUNK
@@ -143,7 +143,7 @@ class Router:
     def _append(self, connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
         for _ in range(2):
             try:
-                ordering_of(feed).append(connection, store, feed, messages)
+                ordering_of(feed).append(connection, store, feed, timed(feed, messages))
             except LookupError:
                 # It was deleted meanwhile: the name stands for a new feed now.
                 feed = rows.create(connection, store, feed.name, defaults(self.core))

@@ -38,6 +38,21 @@ def test_feeds_are_listed_with_their_settings(ask, feed):
     assert any(feed.name in line for line in ask("feeds", "list").out.splitlines())
 
 
+def test_a_feed_with_claims_is_made_and_published_to(ask, db, name):
+    ask("feeds", "set", name, "--claims", "--max-attempts", "5", "--delay", "60", "--expires-in", "3600")
+    found = next(one for one in ask("feeds", "list", "--json").records if one["name"] == name)
+    assert (found["claims"], found["max_attempts"], found["delay"], found["expires_in"]) == (True, 5, 60, 3600)
+    line = next(line for line in ask("feeds", "list").out.splitlines() if name in line)
+    assert "yes, delay 60.0 s, lifetime 60 min" in line
+    ask("feeds", "publish", name, "n", "1")
+    ask("feeds", "publish", name, "n", "2", "--delay", "0", "--client", "me")
+    ask("feeds", "publish", name, "n", "3", "--delay", "0", "--expires-in", "0")
+    claim = db.feed(name).claim()
+    assert [(one.payload, one.client) for one in claim.messages] == [(2, "me"), (3, None)]
+    assert "before its delay is over" in ask("feeds", "publish", name, "n", "--expires-in", "5", status=2).err
+    assert "claims=True" in ask("feeds", "set", f"{name}-other", "--delay", "5", status=1).err
+
+
 def test_messages_become_jobs(ask, db, feed):
     assert ask("feeds", "forward", feed.name, "billing", feed.name, "--group", "--json").record["forwarded"] == 3
     assert "0 messages forwarded" in ask("feeds", "forward", feed.name, "billing", feed.name, "--kind", "other").out

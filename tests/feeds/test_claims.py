@@ -247,3 +247,64 @@ def test_a_trim_does_not_delete_what_is_claimed_after_its_look(
     assert claim is not None
     assert claim.delete(claim.messages) == 2
     assert feed.trim() == 1
+
+
+@pytest.mark.parametrize("unread", [0, 1000])
+def test_a_trim_does_not_wait_for_who_settles_a_claim(
+    open_db: OpenDB, name: str, unread: int, differs: Callable[[str], None]
+) -> None:
+    """An open transaction deletes the third message: the trim deletes what is in front of it, however many are to be kept."""
+    differs("one writer")
+    feed, rival = publish(open_db(), name, 6), open_db()
+    one, two, three = feed.claim(1), feed.claim(1), feed.claim(1)
+    assert one
+    assert two
+    assert three
+    one.release()
+    two.release()
+    rival.feeds.set(name, keep_rows=1, keep_unread=unread)
+    with open_db().database.begin() as connection:
+        assert three.delete(using=connection) == 1
+        assert rival.feed(name).trim() == 2
+        assert rival.feed(name).trim() == 0
+        rival.feed(name).publish("n", 6)
+    assert [message.payload for message in rival.feed(name).read(on_trimmed="skip").messages][-1] == 6
+    rival.feed(name).trim()
+    assert [message.payload for message in rival.feed(name).read(on_trimmed="skip").messages] == [6]
+
+
+def test_a_trim_does_not_wait_for_who_settles_a_claim_right_behind_its_range(
+    open_db: OpenDB, name: str, differs: Callable[[str], None]
+) -> None:
+    """InnoDB would look at the first row behind a range, and wait for its lock."""
+    differs("one writer")
+    clock = SettableClock()
+    db, rival = open_db(clock=clock), open_db(clock=clock)
+    feed = publish(db, name, 3)
+    clock.advance(100)
+    feed.publish_many([("n", 3), ("n", 4)])
+    feed.rank()
+    db.feeds.set(name, keep_for=50)
+    with open_db(clock=clock).database.begin() as connection:
+        assert feed.delete(feed.read().messages[3], using=connection) == 1
+        assert rival.feed(name).trim() == 3
+        clock.advance(100)
+        assert rival.feed(name).trim() == 0
+    assert rival.feed(name).trim() == 1
+
+
+def test_a_trim_does_not_wait_for_who_settles_a_message_that_has_expired(
+    open_db: OpenDB, name: str, differs: Callable[[str], None]
+) -> None:
+    differs("one writer")
+    clock = SettableClock()
+    db, rival = open_db(clock=clock), open_db(clock=clock)
+    db.feeds.set(name, ordering="counter", claims=True, expires_in=10)
+    feed = db.feed(name)
+    feed.publish_many([("n", number) for number in range(3)])
+    message = feed.read().messages[1]
+    clock.advance(11)
+    with open_db(clock=clock).database.begin() as connection:
+        assert feed.delete(message, using=connection) == 1
+        assert rival.feed(name).trim() == 2
+    assert feed.read(feed.start()).messages == []

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from queue_db.dialects.clock import moment
+from queue_db.model import Capability
 from queue_db.store.base import Store
 
 
@@ -31,12 +32,6 @@ def remove(connection: Connection, store: Store, feed: int, seqs: Sequence[int])
         connection.execute(delete(table).where(table.c.feed == feed, table.c.seq.in_(seqs)))
 
 
-def cut(connection: Connection, store: Store, feed: int, end: int) -> None:
-    """Delete the rows with numbers below ``end``; the caller deletes the messages."""
-    claims = store.tables.feeds.claims
-    connection.execute(delete(claims).where(claims.c.feed == feed, claims.c.seq < end))
-
-
 def expire(connection: Connection, store: Store, feed: int, limit: int) -> int:
     """Delete up to ``limit`` messages whose lifetime is over; return how many."""
     claims = store.tables.feeds.claims
@@ -45,9 +40,10 @@ def expire(connection: Connection, store: Store, feed: int, limit: int) -> int:
     seqs = list(connection.execute(query, store.time()).scalars())
     if not seqs:
         return 0
-    # By primary key, as claims lock them. A claim may have extended one meanwhile.
+    # By primary key, as claims lock them. A claim may have extended one meanwhile; and one that another transaction has locked can
+    # wait for the next trim, but whoever holds the feed must not wait for a caller's transaction.
     held = select(claims.c.seq).where(claims.c.feed == feed, claims.c.seq.in_(seqs), over).order_by(claims.c.seq)
-    seqs = list(connection.execute(store.dialect.lock_rows(held, skip=False), store.time()).scalars())
+    seqs = list(connection.execute(store.dialect.lock_rows(held, skip=_skips(store)), store.time()).scalars())
     remove(connection, store, feed, seqs)
     return len(seqs)
 
@@ -67,12 +63,28 @@ def slowest(connection: Connection, store: Store, feed: int) -> int | None:
     return None if first is None else first - 1
 
 
-def hold(connection: Connection, store: Store, feed: int, end: int) -> int | None:
-    """Lock the rows with numbers below ``end``, so that nobody claims them; of these, :func:`slowest`."""
+def hold(connection: Connection, store: Store, feed: int, end: int, least: int) -> tuple[list[int], int]:
+    """Lock the rows with numbers below ``end``, so that nobody claims them; return the numbers, and where they end.
+
+    They end before the first one that another transaction has locked, and before the first one that is claimed or delayed now, but
+    for that not before ``least``. Nobody waits here: the caller holds the feed, and another transaction may be a caller's.
+    """
     claims, now = store.tables.feeds.claims, moment(store.clock is not None)
-    query = select(claims.c.seq, claims.c.until, now.label("now")).where(claims.c.feed == feed, claims.c.seq < end)
-    rows = connection.execute(store.dialect.lock_rows(query.order_by(claims.c.seq), skip=False), store.time())
-    return next((row.seq - 1 for row in rows.all() if row.until > row.now), None)
+    below = (claims.c.feed == feed, claims.c.seq < end)
+    query = select(claims.c.seq, claims.c.until, now.label("now")).where(*below).order_by(claims.c.seq)
+    skip = _skips(store)
+    found = connection.execute(store.dialect.lock_rows(query, skip=skip), store.time()).all()
+    if skip:
+        locked = {row.seq for row in found}
+        there = connection.execute(select(claims.c.seq).where(*below).order_by(claims.c.seq)).scalars()
+        end = next((seq for seq in there if seq not in locked), end)
+    live = next((row.seq for row in found if row.until > row.now), end)
+    end = min(end, max(live, least))
+    return [row.seq for row in found if row.seq < end], end
+
+
+def _skips(store: Store) -> bool:
+    return Capability.SKIP_LOCKED in store.capabilities
 
 
 def hidden(connection: Connection, store: Store, feed: int, low: int, high: int) -> set[int]:

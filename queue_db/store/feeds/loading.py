@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from queue_db.errors import FeedError
 from queue_db.store import staging
 from queue_db.store.base import Store
-from queue_db.store.feeds.messages import NewMessage
+from queue_db.store.feeds.messages import NewMessage, timed
 from queue_db.store.feeds.orderings import ORDERINGS
 from queue_db.store.feeds.rows import FeedRow
 
@@ -80,7 +80,7 @@ def append(connection: Connection, store: Store, load: MessageLoad, columns: Map
     given["kind"] = [load.kind if kind is None else kind for kind in given["kind"]]
     new = [NewMessage(*row) for row in zip(*given.values(), strict=True)]
     try:
-        ORDERINGS[load.feed.ordering].append(connection, store, load.feed, new)
+        ORDERINGS[load.feed.ordering].append(connection, store, load.feed, timed(load.feed, new))
     except LookupError:
         raise FeedError(f"feed {load.feed.name!r} was deleted: nothing was published, run the load again") from None
     return count

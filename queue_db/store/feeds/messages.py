@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Integer, Select, Table, Update, bindparam, case, delete, func, insert, select, update
 
 from queue_db.dialects.clock import moment
+from queue_db.errors import ArgumentError
 from queue_db.store.base import Store
 from queue_db.store.feeds import claim_rows, spans
 from queue_db.store.feeds.rows import FeedRow, locked
@@ -25,8 +26,8 @@ class NewMessage(NamedTuple):
     headers: str | None
     message_key: str | None
     client: str | None
-    delay: int | None = None  #: microseconds until it can be claimed
-    lifetime: int | None = None  #: microseconds until it expires
+    delay: int | None = None  #: microseconds until it can be claimed; 0: none; None: the feed's
+    lifetime: int | None = None  #: microseconds until it expires; 0: never; None: the feed's
 
 
 class First(NamedTuple):
@@ -56,6 +57,27 @@ class MessageRow(NamedTuple):
     message_key: str | None
     client: str | None
     created_at: int
+
+
+def timed(feed: FeedRow, messages: Sequence[NewMessage]) -> Sequence[NewMessage]:
+    """The messages as they are stored, with the delay and lifetime of the feed where they have none of their own.
+
+    :raises ArgumentError: one would expire before its delay is over. It is not refused before the feed is known.
+    """
+    if feed.max_attempts is None:
+        return messages
+    return [_timed(feed, at, message) for at, message in enumerate(messages)]
+
+
+def _timed(feed: FeedRow, at: int, message: NewMessage) -> NewMessage:
+    delay = (feed.delay if message.delay is None else message.delay) or None
+    lifetime = (feed.lifetime if message.lifetime is None else message.lifetime) or None
+    if delay and lifetime and delay >= lifetime:
+        raise ArgumentError(
+            f"message {at}: with the delay and lifetime of feed {feed.name!r}, where it has none of its own, it expires before "
+            "its delay is over: delay= must be less than expires_in="
+        )
+    return message._replace(delay=delay, lifetime=lifetime)
 
 
 def insert_rows(connection: Connection, store: Store, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -149,10 +171,8 @@ def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = Fal
         ).select_from(oldest)
         young, last = connection.execute(kept, store.time()).one()
         end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
-    end = min(end, first + TRIMMED_AT_ONCE)
-    claims = row.max_attempts is not None
-    end = spared(connection, store, row.id, end, row.next_seq, row.keep_unread, claims=claims)
-    return expired + cut(connection, store, row.id, row.first_seq, end, claims=claims)
+    extent = Extent(row.next_seq, row.first_seq, row.keep_rows, row.keep_unread, row.max_attempts)
+    return expired + cut(connection, store, row.id, extent, min(end, first + TRIMMED_AT_ONCE))
 
 
 def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int) -> None:
@@ -168,43 +188,35 @@ def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: i
     first = extent.first_seq
     if extent.max_attempts is not None:
         first = max(first, claim_rows.lowest(connection, store, feed) or extent.next_seq)
-    end = min(extent.next_seq - extent.keep_rows, first + new + TRIMMED_AT_ONCE)
-    claims = extent.max_attempts is not None
-    end = spared(connection, store, feed, end, extent.next_seq, extent.keep_unread, claims=claims)
-    cut(connection, store, feed, extent.first_seq, end, claims=claims)
+    cut(connection, store, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + TRIMMED_AT_ONCE))
 
 
-def spared(connection: Connection, store: Store, feed: int, end: int, next_seq: int, keep_unread: int, *, claims: bool) -> int:
-    """``end``, lowered so that the last ``keep_unread`` messages stay that are claimed or delayed, or that a cursor has not
-    acknowledged.
-    """
-    if not keep_unread:
-        return end
+def cut(connection: Connection, store: Store, feed: int, extent: Extent, end: int) -> int:
+    """Delete the messages with numbers below ``end``; return how many.
 
-    def before(slowest: int | None) -> int:
-        return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
-
-    end = before(spans.slowest(connection, store.tables.feeds, feed))
-    if claims:
-        # First without a lock: the rows of live claims need none, and whoever settles one may hold it for long.
-        end = before(claim_rows.slowest(connection, store, feed))
-        # Then what is left, locked: others may have claimed it meanwhile.
-        end = before(claim_rows.hold(connection, store, feed, end))
-    return end
-
-
-def cut(connection: Connection, store: Store, feed: int, first: int, end: int, *, claims: bool = False) -> int:
-    """Delete the messages with numbers from ``first``, the lowest that is there, up to ``end``; return how many.
-
-    The caller holds the feed's row. From ``first``: below it the index may have many entries of deleted rows.
+    Of those that are claimed or delayed, or that a cursor has not acknowledged, the last ``keep_unread`` stay. The caller holds
+    the feed's row.
     """
     feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
-    if claims:
-        # Before the messages, as whoever settles a claim.
-        claim_rows.cut(connection, store, feed, end)
-    gone = connection.execute(
-        delete(messages).where(messages.c.feed == feed, messages.c.seq >= first, messages.c.seq < end)
-    ).rowcount
+    least = extent.next_seq - extent.keep_unread
+    if extent.keep_unread:
+        slowest = spans.slowest(connection, store.tables.feeds, feed)
+        end = end if slowest is None else min(end, max(slowest + 1, least))
+    if extent.max_attempts is not None:
+        if extent.keep_unread:
+            # First without a lock: the rows of live claims need none.
+            slowest = claim_rows.slowest(connection, store, feed)
+            end = end if slowest is None else min(end, max(slowest + 1, least))
+        # Then what is left, locked: others may have claimed it meanwhile.
+        seqs, end = claim_rows.hold(connection, store, feed, end, min(least, end))
+        # By primary key: InnoDB looks at the row behind a range too, and waits for whoever deletes it.
+        if seqs:
+            claim_rows.remove(connection, store, feed, seqs)
+        gone = len(seqs)
+    else:
+        # From the lowest that is there: below it the index may have many entries of deleted rows.
+        numbers = (messages.c.seq >= extent.first_seq, messages.c.seq < end)
+        gone = connection.execute(delete(messages).where(messages.c.feed == feed, *numbers)).rowcount
     if gone:
         connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))
     return gone

@@ -37,6 +37,8 @@ class FeedRow(NamedTuple):
     keep_unread: int
     created_at: int
     max_attempts: int | None = None  #: of a message to claim; 0: any number; None: the feed has no claims
+    delay: int | None = None  #: microseconds, of messages that are published without one
+    lifetime: int | None = None  #: microseconds, of messages that are published without one
 
 
 @lru_cache(maxsize=64)

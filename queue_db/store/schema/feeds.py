@@ -86,6 +86,9 @@ def _feeds(name: str, metadata: MetaData) -> Table:
         Column("created_at", BigInteger, nullable=False, server_default=now_us()),
         # How often a message is claimed before it becomes a dead job; 0: any number of times; NULL: the feed has no claims.
         Column("max_attempts", BigInteger),
+        # Microseconds: of messages that are published without a delay or a lifetime; NULL: none.
+        Column("delay", BigInteger),
+        Column("lifetime", BigInteger),
         sqlite_autoincrement=True,  # the id of a deleted feed is not used again
         **MYSQL,
     )

@@ -45,7 +45,8 @@ from queue_db.testing.suite.fixtures import (
 from queue_db.testing.suite.forwarding import TestForward
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
-from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestHiddenMessages, TestMessageClaims, claimable
+from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestMessageClaims, claimable
+from queue_db.testing.suite.message_times import TestHiddenMessages, TestTimesOfTheFeed
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
 from queue_db.testing.suite.routes import TestLoops, TestPatterns, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
@@ -96,6 +97,7 @@ __all__ = [
     "TestStatements",
     "TestSweep",
     "TestTables",
+    "TestTimesOfTheFeed",
     "TestTopics",
     "TestUniqueFor",
     "TestUniqueKey",

@@ -22,7 +22,7 @@ from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes
 
-__all__ = ["TestClaimsThatEnd", "TestHiddenMessages", "TestMessageClaims", "claimable"]
+__all__ = ["TestClaimsThatEnd", "TestMessageClaims", "claimable"]
 
 
 @pytest.fixture
@@ -144,6 +144,28 @@ class TestMessageClaims:
         held.release()
         assert numbers(claimable.pop()) == [0]
 
+    def test_a_pop_is_part_of_the_transaction(self, claimable: Feed, rival: QueueDB, notes: Notes) -> None:
+        publish(claimable, 3)
+        with notes.engine.connect() as connection:
+            notes.write(connection, "rolled back")
+            assert numbers(claimable.pop(2, using=connection)) == [0, 1]
+            connection.rollback()
+        with notes.engine.begin() as connection:
+            for message in claimable.pop(2, using=connection):
+                notes.write(connection, f"done {message.payload}")
+            assert numbers(claimable.pop(2, using=connection)) == [2]
+            assert claimable.pop(using=connection) == []
+        assert notes.read() == ["done 0", "done 1"]
+        assert rival.feed(claimable.name).stats().total == 0
+
+    def test_a_pop_in_a_transaction_sees_what_waits_for_a_number(self, claimable: Feed, rival: QueueDB, notes: Notes) -> None:
+        claimable.end()
+        rival.feed(claimable.name).publish_many([("n", 0, {"expires_in": 0}), ("n", 1)])
+        with notes.engine.begin() as connection:
+            notes.write(connection, "done")
+            assert numbers(claimable.pop(5, using=connection)) == [0, 1]
+        assert claimable.pop() == []
+
     def test_bulk_get_and_delete(self, claimable: Feed) -> None:
         zero, one, two, three = publish(claimable, 4)
         wanted: list[Message | str] = [two.position, zero, f"{one.position}9"]
@@ -208,7 +230,7 @@ class TestMessageClaims:
         for bad in ("", "x" * 37, 7):
             with pytest.raises(ArgumentError):
                 claimable.find_claim(bad)  # type: ignore[arg-type]
-        for options in ({"delay": -1}, {"expires_in": 0}, {"ttl": 1}, {"delay": 5, "expires_in": 5}):
+        for options in ({"delay": -1}, {"expires_in": -1}, {"ttl": 1}, {"delay": 5, "expires_in": 5}):
             with pytest.raises(ArgumentError):
                 claimable.publish_many([("n", 1, options)])
         assert numbers(claimed(claimable).messages) == [0]
@@ -231,6 +253,9 @@ class TestMessageClaims:
         for call in (missing.claim, missing.pop, missing.stats, lambda: missing.find_claim("c"), lambda: missing.delete(position)):
             with pytest.raises(FeedError, match=f"there is no feed {missing.name!r}: db.feeds.set"):
                 call()
+        for settings in ({"max_attempts": 3}, {"delay": 1}, {"expires_in": 1}):
+            with pytest.raises(FeedError, match=f"there is no feed {missing.name!r}: {next(iter(settings))} need"):
+                db.feeds.set(missing.name, **settings)  # type: ignore[arg-type]
         db.feeds.set(missing.name, claims=True)
         publish(missing, 1)
         assert claimed(missing).delete() == 1
@@ -243,8 +268,9 @@ class TestMessageClaims:
                 call()
         with pytest.raises(FeedError, match="without claims"):
             plain.publish("n", delay=1)
-        with pytest.raises(FeedError, match="without claims"):
-            db.feeds.set(plain.name, claims=True)
+        for settings in ({"claims": True}, {"max_attempts": 3}, {"delay": 1}, {"expires_in": 1}):
+            with pytest.raises(FeedError, match="without claims"):
+                db.feeds.set(plain.name, **settings)
         with pytest.raises(FeedError, match="with claims"):
             db.feeds.set(claimable.name, claims=False)
         with pytest.raises(FeedError, match="with claims"):
@@ -393,41 +419,3 @@ class TestClaimsThatEnd:
                 claimable.pop(2)
         assert numbers(claimable.read(on_trimmed="skip").messages) == [9, 10, 11]
         assert claimable.stats().total == 3
-
-
-class TestHiddenMessages:
-    """Delays: when a message can be claimed."""
-
-    def test_a_delayed_message_is_claimed_after_its_delay(self, claimable: Feed, clock: SettableClock) -> None:
-        publish(claimable, 1, delay=10)
-        assert claimable.claim() is None
-        assert claimable.pop() == []
-        clock.advance(9)
-        assert claimable.claim() is None
-        clock.advance(1)
-        assert numbers(claimed(claimable).messages) == [0]
-
-    def test_one_behind_a_free_one_is_not_taken(self, claimable: Feed, clock: SettableClock) -> None:
-        claimable.publish_many([("n", 0), ("n", 1, {"delay": 10}), ("n", 2), ("n", 3, {"delay": 20})])
-        assert numbers(claimed(claimable).messages) == [0, 2]
-        clock.advance(10)
-        assert numbers(claimed(claimable).messages) == [1]
-        clock.advance(10)
-        assert numbers(claimed(claimable).messages) == [3]
-
-    def test_one_in_front_of_free_ones_holds_nothing_up(self, claimable: Feed, clock: SettableClock) -> None:
-        claimable.publish("n", 0, delay=10)
-        publish(claimable, 2, 1)
-        assert numbers(claimable.read().messages) == [0, 1, 2], "readers need not wait"
-        assert numbers(claimable.read(hidden=False).messages) == [1, 2]
-        assert numbers(claimable.pop(1)) == [1]
-        clock.advance(10)
-        assert numbers(claimed(claimable).messages) == [0, 2]
-
-    def test_a_delay_and_a_lifetime_count_from_the_publish(self, claimable: Feed, notes: Notes, clock: SettableClock) -> None:
-        claimable.publish("n", 0, delay=10, expires_in=15)
-        claimable.publish("n", 1, expires_in=5)
-        clock.advance(10)
-        assert numbers(claimed(claimable, lease=1).messages) == [0]
-        clock.advance(5)
-        assert claimable.claim() is None
