@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from queue_db.aio.running import joined, run
 from queue_db.feeds import (
+    ClaimInfo,
     Cursor,
     CursorInfo,
     Feed,
@@ -139,6 +140,13 @@ class AsyncFeed:
         :raises ClaimExpiredError: it has ended.
         """
         return AsyncMessageClaim(await run(self._sync.find_claim, claim))
+
+    async def claims(self) -> list[ClaimInfo]:
+        """The claims that have not ended; those that end first come first.
+
+        :raises FeedError: the feed was made without claims.
+        """
+        return await run(self._sync.claims)
 
     async def delete(
         self,

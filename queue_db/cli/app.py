@@ -9,6 +9,7 @@ import typer
 from queue_db import __version__
 from queue_db.cli import (
     alive,
+    claims,
     compare,
     control,
     cursors,
@@ -66,7 +67,7 @@ def queue_db(
 for _module in (
     *(migrate, doctor, maintenance, compare),
     *(enqueue, inspection, removal, dead, finished),
-    *(control, schedules, feeds, cursors, routes, streams),
+    *(control, schedules, feeds, cursors, claims, routes, streams),
     *(work, top, alive),
 ):
     app.add_typer(_module.app, rich_help_panel=_module.app.rich_help_panel)

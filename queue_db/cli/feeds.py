@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -149,8 +149,7 @@ def read(
     """
     with common.open() as db:
         page = existing(db, feed).read(after, limit)
-        for message in page.messages:
-            _print(message, common)
+        print_messages(page.messages, common)
     if page.behind and not common.as_json:
         output.note(f"{page.behind:,} more after {page.position}")
 
@@ -170,8 +169,7 @@ def tail(
             while True:
                 page = reader.read(position)
                 position = page.position
-                for message in page.messages:
-                    _print(message, common)
+                print_messages(page.messages, common)
                 if page.messages:
                     waiting.found()
                 else:
@@ -260,8 +258,17 @@ def existing(db: QueueDB, name: str) -> Feed:
     return db.feed(name)
 
 
-def _print(message: Message, common: CommonOptions) -> None:
-    record: dict[str, Any] = {
+def print_messages(messages: Iterable[Message], common: CommonOptions) -> None:
+    """Print messages, each with its position."""
+    for message in messages:
+        key = "" if message.key is None else f" [{message.key}]"
+        text = f"{message.position}  {output.moment(message.published_at)}  {message.kind}{key}  {message.payload_text}"
+        common.print(message_record(message), text)
+
+
+def message_record(message: Message) -> dict[str, Any]:
+    """A message for JSON."""
+    return {
         "position": message.position,
         "kind": message.kind,
         "key": message.key,
@@ -270,8 +277,6 @@ def _print(message: Message, common: CommonOptions) -> None:
         "client": message.client,
         "published_at": message.published_at.isoformat(),
     }
-    key = "" if message.key is None else f" [{message.key}]"
-    common.print(record, f"{message.position}  {output.moment(message.published_at)}  {message.kind}{key}  {message.payload_text}")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from queue_db.core import name_of
 from queue_db.errors import ArgumentError, FeedError, TransientStorageError
 from queue_db.feeds.building import MOST
 from queue_db.feeds.forwarding import JobTemplate
-from queue_db.feeds.message import FeedStats, Message
+from queue_db.feeds.message import ClaimInfo, FeedStats, Message
 from queue_db.feeds.position import Position, belongs
 from queue_db.model import Capability, from_micros
 from queue_db.store.feeds import claims
@@ -167,6 +167,14 @@ def get(feed: Feed, positions: Message | str | Iterable[Message | str]) -> list[
     """The messages at these positions that are there."""
     row = feed.row(fresh=True)
     return _opened(feed, row, feed.core.read(claims.get, row.id, _numbers(feed, row, positions, check_epoch=True)))
+
+
+def every(feed: Feed) -> list[ClaimInfo]:
+    """The claims of a feed that have not ended."""
+    return [
+        ClaimInfo(feed.name, claim_id, messages, from_micros(until))
+        for claim_id, messages, until in feed.core.read(claims.every, of(feed).id)
+    ]
 
 
 def stats(feed: Feed) -> FeedStats:

@@ -19,7 +19,7 @@ from queue_db.feeds.building import MOST, MessageBuilder
 from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.forwarding import JobTemplate, forward
-from queue_db.feeds.message import CursorInfo, FeedStats, Message, Page, SpanInfo
+from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.position import Position, check
 from queue_db.feeds.retention import RANK, trim_once
 from queue_db.feeds.shared import SharedCursor
@@ -362,6 +362,13 @@ class Feed:
         :raises ClaimExpiredError: it has ended.
         """
         return claims.find(self, claim)
+
+    def claims(self) -> list[ClaimInfo]:
+        """The claims that have not ended; those that end first come first.
+
+        :raises FeedError: the feed was made without claims.
+        """
+        return claims.every(self)
 
     def delete(
         self,

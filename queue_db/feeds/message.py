@@ -126,6 +126,16 @@ class FeedStats:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimInfo:
+    """A claim on messages that has not ended at the time of the call."""
+
+    feed: str
+    id: str
+    messages: int  #: that are left of it
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SpanInfo:
     """An open span of a shared cursor at the time of the call."""
 

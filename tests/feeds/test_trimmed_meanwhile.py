@@ -61,7 +61,7 @@ def test_a_first_page_ends_at_its_last_message(feed: Feed, monkeypatch: pytest.M
     by_id = rows.by_id
 
     def after_a_trim(connection: Any, store: Any, of: int) -> Any:
-        messages.cut(connection, store, of, 1, 6)
+        messages.cut(connection, store, of, messages.Extent(6, 1, None, 0), 6)
         return by_id(connection, store, of)
 
     with monkeypatch.context() as patch:

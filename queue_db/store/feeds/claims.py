@@ -210,6 +210,18 @@ def get(connection: Connection, store: Store, feed: int, seqs: Sequence[int]) ->
     return _messages(connection, store, feed, seqs)
 
 
+def every(connection: Connection, store: Store, feed: int) -> list[tuple[str, int, int]]:
+    """The claims that have not ended: id, how many messages are left, end. Those that end first come first."""
+    claims, now = _claims(store), moment(store.clock is not None)
+    query = (
+        select(claims.c.token, func.count(), claims.c.until)
+        .where(claims.c.feed == feed, claims.c.token.is_not(None), claims.c.until > now)
+        .group_by(claims.c.token, claims.c.until)
+        .order_by(claims.c.until, claims.c.token)
+    )
+    return [(row[0], row[1], row[2]) for row in connection.execute(query, store.time())]
+
+
 def count(connection: Connection, store: Store, feed: int) -> Counts:
     """Count the messages of a feed."""
     claims, now = _claims(store), moment(store.clock is not None)

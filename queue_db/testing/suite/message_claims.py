@@ -66,6 +66,7 @@ class TestMessageClaims:
         assert (claim.attempts, claim.expires_at) == ([1, 1, 1], clock.now() + timedelta(seconds=100))
         other = claimed(theirs)
         assert numbers(other.messages) == [3, 4]
+        assert {one.id: one.messages for one in theirs.claims()} == {claim.id: 3, other.id: 2}
         assert theirs.claim() is None
         assert claim.delete(claim.messages[1]) == 1
         found = theirs.find_claim(claim.id)
@@ -74,7 +75,11 @@ class TestMessageClaims:
         again = claimed(theirs)
         assert (numbers(again.messages), again.attempts) == ([0, 2], [1, 1]), "a claim that was released does not count"
         assert again.delete() == 2
+        assert [(one.feed, one.id, one.messages, one.expires_at) for one in claimable.claims()] == [
+            (claimable.name, other.id, 2, other.expires_at)
+        ]
         assert other.delete() == 2
+        assert claimable.claims() == []
         assert claimable.read().messages == []
 
     def test_messages_stay_until_they_are_deleted_for_readers(self, claimable: Feed) -> None:
@@ -263,7 +268,7 @@ class TestMessageClaims:
     def test_only_a_feed_made_with_claims_has_them(self, claimable: Feed, db: QueueDB) -> None:
         plain = db.feed(f"{claimable.name}-plain")
         plain.publish("n")
-        for call in (plain.claim, plain.pop, plain.stats):
+        for call in (plain.claim, plain.claims, plain.pop, plain.stats):
             with pytest.raises(FeedError, match="without claims"):
                 call()
         with pytest.raises(FeedError, match="without claims"):
@@ -308,6 +313,7 @@ class TestClaimsThatEnd:
         publish(claimable, 2)
         claim = claimed(claimable, lease=10)
         clock.advance(10)
+        assert claimable.claims() == []
         again = claimed(rival.feed(claimable.name), lease=10)
         assert (numbers(again.messages), again.attempts) == ([0, 1], [2, 2])
         for late in (claim.delete, claim.release, lambda: claim.extend(10), lambda: claimable.find_claim(claim.id)):
