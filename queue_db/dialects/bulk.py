@@ -8,7 +8,9 @@ from typing import Any
 
 from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, and_, delete, insert, select, update
 
+from queue_db.dialects import numbering
 from queue_db.dialects.chunks import Unpacked
+from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.opening import Opening
 from queue_db.dialects.seam import ClaimSeam
 from queue_db.dialects.statements import stays
@@ -17,6 +19,9 @@ from queue_db.errors import UnsupportedError
 
 # Jobs with unique keys in one statement.
 _PAIRS = 1000
+
+# Messages moved in one statement.
+_IDS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,25 @@ class Bulk(ClaimSeam, Opening):
     def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
         """Delete the jobs of the rows of ``held`` that match ``which``."""
         connection.execute(delete(jobs).where(jobs.c.id.in_(select(held.c.id).where(which))))
+
+    def move_numbered(self, connection: Connection, move: NumberedMove, *, feed: int, first: int, most: int, largest: int) -> int:
+        """Move the first rows of a feed, in a transaction that has begun; return how many.
+
+        :param first: the number of the first.
+        :param most: rows.
+        :param largest: of their payloads together, unless it is one row; in the unit in which the database measures a text.
+        """
+        found = self.fetch(connection, numbering.waiting(move.inbox), {"of_feed": feed, "most": most})
+        # Ids, not the same condition twice: others may commit rows with lower ids between two statements.
+        ids = numbering.first_few(found, largest)
+        for start in range(0, len(ids), _IDS):
+            self.move_ids(connection, move, ids[start : start + _IDS], first + start)
+        return len(ids)
+
+    def move_ids(self, connection: Connection, move: NumberedMove, ids: Sequence[int], first: int) -> None:
+        """Move the rows with these ids, in their order, without a wait for other rows."""
+        self.execute(connection, numbering.copy(move), {"of_ids": ids, "first": first})
+        self.execute(connection, numbering.removal(move), {"of_ids": ids})
 
     def append(
         self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None

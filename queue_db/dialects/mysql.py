@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -35,10 +36,11 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, jdbc
+from queue_db.dialects import asynchronous, jdbc, numbering
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import instant, now_us
+from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows, Statement
 from queue_db.dialects.statements import Pairs, matching, wanted
 from queue_db.dialects.tabbed import Value, written
@@ -247,6 +249,12 @@ class MySQL(Dialect):
                 first = self.load(connection, jobs, columns, part)
                 ids.extend(range(first, first + step * len(part), step))
         return ids
+
+    def move_ids(self, connection: Connection, move: NumberedMove, ids: Sequence[int], first: int) -> None:
+        array = json.dumps(ids)
+        self.execute(connection, numbering.copy_given(move), {"of_ids": array, "first": first})
+        table = connection.dialect.identifier_preparer.format_table(move.inbox)
+        self.execute(connection, numbering.removal_given(table), {"of_ids": array})
 
     def append(
         self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None

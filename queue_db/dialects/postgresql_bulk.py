@@ -28,9 +28,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from queue_db.dialects import direct, jdbc
+from queue_db.dialects import direct, jdbc, numbering
 from queue_db.dialects.bulk import Bulk, Move
 from queue_db.dialects.chunks import FIELDS, Unpacked
+from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.statements import stays
 from queue_db.dialects.tabbed import Value, written
 from queue_db.errors import PermanentStorageError
@@ -105,6 +106,11 @@ class PostgreSQLBulk(Bulk):
         arms = [select(values["stream"], values["batch"], *(arm.c[name] for name in names)) for arm in moved]
         source = arms[0] if len(arms) == 1 else union_all(*arms)
         return connection.execute(insert(move.held).from_select(["stream", "batch", *names], source), parameters).rowcount
+
+    def move_numbered(self, connection: Connection, move: NumberedMove, *, feed: int, first: int, most: int, largest: int) -> int:
+        values = {"of_feed": feed, "first": first, "most": most, "largest": largest}
+        ((moved,),) = self.fetch(connection, numbering.in_one_statement(move), values)
+        return int(moved)
 
     def append(
         self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None

@@ -14,8 +14,8 @@ from queue_db.store.feeds import ranking
 def test_long_messages_are_ranked_in_several_transactions(
     db: QueueDB, make_feed: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All at once they would fill the memory, or a statement's limit on the server, and nothing would get a number again."""
-    monkeypatch.setattr(ranking, "CHARACTERS_AT_ONCE", 100, raising=False)
+    """All at once they could take longer than the timeouts allow, and nothing would get a number again."""
+    monkeypatch.setattr(ranking, "SIZE_AT_ONCE", 100)
     feed = db.feed(make_feed("ranked"))
     sizes = [30, 30, 30, 90, 200, 10, 10]
     with db.database.begin() as connection:
@@ -26,6 +26,21 @@ def test_long_messages_are_ranked_in_several_transactions(
         ranked.append(some)
     assert ranked == [3, 1, 1, 2]
     assert [len(message.payload) for message in feed.read().messages] == sizes
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+@pytest.mark.parametrize("waiting", [2, ranking.RANKED_AT_ONCE])
+def test_an_open_publisher_does_not_block_the_ranker(
+    db: QueueDB, make_feed: Callable[[str], str], open_db: Callable[..., QueueDB], waiting: int
+) -> None:
+    """Nor does the ranker wait where it moves all rows but that publisher's, which a planner would rather read too."""
+    feed, texts = db.feed(make_feed("ranked")), [str(number) for number in range(waiting)]
+    with open_db().database.begin() as connection:
+        open_db().feed(feed.name).publish("n", "open", using=connection)
+        with db.database.begin() as other:
+            feed.publish_many([("n", text) for text in texts], using=other)
+        assert db.core.write(ranking.rank, feed.row().id) == waiting
+    assert [message.payload for message in feed.read(limit=waiting + 1).messages] == [*texts, "open"]
 
 
 def test_publishers_number_now_and_then_and_readers_what_they_read(

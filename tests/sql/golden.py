@@ -18,7 +18,7 @@ DOCS = FOLDER.parents[1] / "docs"
 # A block of SQL in the docs that is one of the files: <!-- tests/sql/sqlite/complete.sql --> stands before it.
 _SHOWN = re.compile(r"(<!-- tests/sql/(\S+\.sql) -->\n+```sql\n)(.*?)(^```)", re.MULTILINE | re.DOTALL)
 
-_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE|JOIN)\s+(?:jobs_)?([a-z]\w+)")
+_TABLE = re.compile(r"\b(?:DELETE|FROM|INTO|UPDATE|JOIN)\s+(?!FROM\b)(?:jobs_)?([a-z]\w+)")
 
 
 @dataclass

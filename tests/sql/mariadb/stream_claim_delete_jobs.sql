@@ -1,6 +1,6 @@
--- stream_claim_delete_held: the next batch of a stream, no job with a key, a group or a callback in the queue
--- Also: stream_claim_keyed_delete_held, stream_claim_keyed_alone_delete_held, stream_claim_shared_delete_held,
---   stream_claim_keyed_many_delete_held
+-- stream_claim_delete_jobs: the next batch of a stream, no job with a key, a group or a callback in the queue
+-- Also: stream_claim_keyed_delete_jobs, stream_claim_keyed_alone_delete_jobs, stream_claim_shared_delete_jobs,
+--   stream_claim_keyed_many_delete_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.streams.reading.allocate > store.streams.claim.claim_allowed > store.streams.claim._claim >
 --   dialects.bulk.Bulk.move_to_held > dialects.mysql.MySQL.delete_held
