@@ -25,6 +25,7 @@ from queue_db.routes import Routes, Topic
 from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
 from queue_db.store import Store, callbacks, controls, history, insights, settle, sweep, windows, worker_registry
+from queue_db.store.feeds import spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
@@ -252,12 +253,12 @@ class QueueDB:
         return self.queue(self.get(job_id).queue).cancel(job_id)
 
     def rescue(self, worker: str) -> int:
-        """Release the jobs of a dead worker at once; return how many.
+        """Release the jobs of a dead worker at once, and its spans of shared cursors; return how many of both.
 
         Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
         """
         arguments.name("worker", worker, WORKER_LENGTH)
-        return self.core.write(_rescue, worker)
+        return self.core.write(_rescue, worker) + self.core.write(spans.rescue, worker)
 
     def workers(self) -> list[WorkerInfo]:
         """The registered workers with a heartbeat within the last hour, by name."""

@@ -322,7 +322,7 @@ class WorkerInfo:
     name: str
     host: str
     pid: int
-    queues: Mapping[str, int]  #: how many jobs of each it may have in hand
+    queues: Mapping[str, int]  #: how many jobs of each it may have in hand; of each shared cursor (``feed:cursor``) how many spans
     state: str  #: working, quiet or stopping
     in_hand: int
     counters: Mapping[str, int]  #: what became of its jobs

@@ -278,7 +278,7 @@ class AsyncQueueDB:
         return await run(self._db.cancel, job_id)
 
     async def rescue(self, worker: str) -> int:
-        """Release the jobs of a dead worker at once; return how many.
+        """Release the jobs of a dead worker at once, and its spans of shared cursors; return how many of both.
 
         Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
         """

@@ -51,10 +51,11 @@ def run(worker: Worker, processes: int, *, until_empty: bool) -> Summary | int:
 
 def _supervise(worker: Worker, processes: int) -> int:
     worker.db.check()
+    worker.check_start()
     command = [sys.executable, "-m", "queue_db", *sys.argv[1:]]
 
     def return_jobs(name: str) -> None:
-        log.info("returned %d jobs of %s to their queues", worker.db.rescue(name), name)
+        log.info("returned %d jobs and spans of %s", worker.db.rescue(name), name)
 
     status = Supervisor(command, processes, environment=os.environ, return_jobs=return_jobs).run()
     return statuses.INTERRUPTED if status == -signal.SIGINT else status

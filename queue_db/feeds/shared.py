@@ -20,7 +20,7 @@ from queue_db.model import Verdict
 from queue_db.store.feeds import messages, spans
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.feeds.spans import Look, SpanLostError, SpanRow
+from queue_db.store.feeds.spans import Look, SpanLockedError, SpanLostError, SpanRow
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import backoff_of, error_text, failure_row
@@ -298,8 +298,15 @@ class Span:
         failures: Sequence[Failure] = (),
         *,
         using: Connection | Session | None = None,
+        release: bool = False,
+        wait: bool = True,
     ) -> Verdict:
-        """The messages with these numbers are done, None: all; those of ``failures`` become jobs. All in one transaction."""
+        """The messages with these numbers are done, None: all; those of ``failures`` become jobs. All in one transaction.
+
+        :param release: and another consumer may have what is left at once.
+        :param wait: for a transaction that has locked the span; otherwise it is an error, after one attempt. Without SKIP LOCKED
+            it waits.
+        """
         jobs = [self.cursor.job(one) for one in failures]
         due = any(not one.after and not one.dead for one in failures)
         try:
@@ -308,9 +315,11 @@ class Span:
                 with self._core.joined(using, name) as connection, savepoint(connection) if jobs else nullcontext():
                     _settle(connection, self._core.store, self, seqs, jobs, due=due)
                 return Verdict.APPLIED
-            self._core.run(_DIRECT, _settle, self, seqs, jobs, due=due)
+            self._core.run(_DIRECT if wait else _ONCE, _settle, self, seqs, jobs, due=due, release=release, wait=wait)
         except SpanLostError:
             return Verdict.LOST
+        except SpanLockedError:
+            raise TransientStorageError(f"{self!r}: another transaction settles messages of it") from None
         if due:
             self._core.notifications.wake(self.cursor.queue)
         return Verdict.APPLIED
@@ -329,9 +338,19 @@ def _missing(row: SpanRow, found: Sequence[Message]) -> int:
 
 
 def _settle(
-    connection: Connection, store: Any, span: Span, seqs: Sequence[int] | None, jobs: Sequence[MessageJob], *, due: bool
+    connection: Connection,
+    store: Any,
+    span: Span,
+    seqs: Sequence[int] | None,
+    jobs: Sequence[MessageJob],
+    *,
+    due: bool,
+    release: bool = False,
+    wait: bool = True,
 ) -> list[int]:
-    ids = spans.settle(connection, store, span.id, span.version, seqs, jobs)
+    ids = spans.settle(connection, store, span.id, span.version, seqs, jobs, wait=wait)
+    if release:
+        spans.release(connection, store, span.id, span.version)
     if due:
         span.cursor.feed.core.notifications.notify(connection, span.cursor.queue)
     return ids

@@ -57,6 +57,12 @@ class Waiting:
             if not names or monotonic() >= until:
                 return
 
+    def wake(self) -> None:
+        """End the wait, or the next one. From any thread."""
+        wakeup = self._wakeup
+        if wakeup is not None:
+            wakeup.set()
+
     def _published(self, feed: str) -> None:
         wakeup = self._wakeup  # close() may end it now
         if feed == self._feed and wakeup is not None:

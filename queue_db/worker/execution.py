@@ -148,8 +148,9 @@ class Execution:
     def call(self, job: LeasedJob, handling: Handling) -> object:
         """Call a handler and wait for it; return its outcome, or what it raised. For messages: they are not in flight."""
         try:
-            handling.read(job)
-            function = self._wrapped_handler(handling)
+            if handling.schema is not None:
+                handling.read(job)
+            function = self._wrapped.get(handling) or self._wrapped_handler(handling)
             if handling.asynchronous and self._loop is not None:
                 return self._loop.call(job, _within(handling, function, job))
             return function(job)

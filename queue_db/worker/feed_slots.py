@@ -5,82 +5,95 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from queue_db.errors import FeedError, QueueDBError, StorageError, UnknownKindError
-from queue_db.feeds import Message, SharedCursor, Span
+from queue_db.db import QueueDB
+from queue_db.errors import ConfigurationError, FeedError, QueueDBError, StorageError, UnknownKindError
+from queue_db.feeds import SharedCursor, Span
+from queue_db.feeds.shared import Failure
 from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Dead
-from queue_db.pauses import Idle, Pause
+from queue_db.pauses import Pause
 from queue_db.verbs.settle import error_text
-from queue_db.worker.execution import Execution, log_failure
-from queue_db.worker.handlers import Handling, timeout_error
+from queue_db.worker.execution import Execution
+from queue_db.worker.handlers import Handling
+from queue_db.worker.lookout import Lookout
 from queue_db.worker.messages import MessageSource
 from queue_db.worker.outages import Activity
 from queue_db.worker.results import Results
 from queue_db.worker.settling import Done, LeaseLost, Unknown
+from queue_db.worker.span_work import SpanWork
 
 if TYPE_CHECKING:
     from queue_db.worker.worker import Worker
 
 log = logging.getLogger("queue_db.worker")
 
-#: Seconds between two reports of what is done of a span: a worker that dies repeats the messages since the last one, and the one
-#: whose handler ran.
-REPORT_EVERY = 1.0
-
-#: For how long a report is tried while the database does not answer, seconds.
-REPORT_FOR = 600.0
-
 # Seconds between two checks of timeouts, at most.
 _CHECK_TIMEOUTS = 0.5
 
-# Seconds that the end of a run waits for a report that is under way.
+# Seconds that the end of a run waits for the spans of all slots to be settled and released; then their leases end.
 _END = 5.0
 
 
+def open_cursors(db: QueueDB, names: Iterable[str]) -> None:
+    """Open these shared cursors (``feed:cursor``), which creates those that are not there.
+
+    :raises ConfigurationError: one is not shared, or its feed cannot have shared cursors.
+    """
+    for name in names:
+        with suppress(StorageError):  # then its slots try
+            try:
+                _opened(db, name)
+            except FeedError as error:
+                feed, _, cursor = name.rpartition(":")
+                raise ConfigurationError(
+                    f"{error}; a worker takes shared cursors only: name another cursor for {name!r} in feeds= or --feed, or remove "
+                    f"this one with `queue-db cursors remove {feed} {cursor}`"
+                ) from error
+
+
+def _opened(db: QueueDB, name: str) -> SharedCursor:
+    feed, _, cursor = name.rpartition(":")
+    return db.feed(feed).shared(cursor, on_trimmed="skip")
+
+
 class Slot:
-    """One slot. Its thread claims and calls; the heartbeat, the check of timeouts and the end of the run may take its span away.
+    """One slot: its thread claims spans and works on them, one after the other.
 
     :param name: feed and cursor.
     """
 
-    def __init__(self, slots: FeedSlots, name: str, activity: Activity) -> None:
+    def __init__(self, slots: FeedSlots, name: str, lookout: Lookout, activity: Activity) -> None:
         self._slots = slots
         self._name = name
+        self._lookout = lookout
         self._outage = activity
-        # Held while the span is settled or extended.
-        self._lock = threading.RLock()
-        self._source: MessageSource | None = None
-        self._current: tuple[LeasedJob, Handling, float] | None = None
-        self._pending: list[Done] = []
-        self._valid_until = 0.0
         self._cursor: SharedCursor | None = None
-
-    @property
-    def in_hand(self) -> int:
-        """Messages whose handler runs."""
-        return int(self._current is not None)
-
-    # --- the slot's thread ------------------------------------------------------------------------------------------
+        #: The span in hand.
+        self.work: SpanWork | None = None
 
     def run(self, *, until_empty: bool) -> None:
         """Claim and work until the worker stops; with ``until_empty`` until there is nothing to claim."""
-        slots = self._slots
-        idle, retry = Idle(slots.poll), Pause(*slots.retry)
+        slots, retry = self._slots, Pause(*self._slots.retry)
         while not slots.stopping.is_set():
             if slots.quiet.is_set():
                 slots.stopping.wait(slots.poll)
                 continue
             try:
-                worked = self._round()
+                work = self._claim()
+                if work is None and until_empty:
+                    return
+                work = work or self._lookout.wait(self._claim)
+                if work is not None:
+                    self._run(work)
             except QueueDBError as error:
                 if until_empty and isinstance(error, FeedError):
-                    slots.refused(self._name, error)
+                    log.error("%r is not worked on: %s", self._name, error)  # noqa: TRY400 - no traceback
                     return
                 wait = retry.next()
                 self._outage.failed(f"claiming from {self._name!r}", error, wait)
@@ -90,33 +103,34 @@ class Slot:
                 slots.stopping.wait(retry.next())
             else:
                 retry.reset()
-                if worked:
-                    idle.worked()
-                elif until_empty:
-                    return
-                else:
-                    slots.stopping.wait(idle.next())
 
-    def _round(self) -> bool:
-        """Claim a span and work on it; False: there is none."""
-        claimed = time.monotonic()
-        span = self._claim()
+    def _run(self, work: SpanWork) -> None:
+        self.work = work
+        try:
+            work.run()
+        finally:
+            # After an unexpected error too: then nobody extends the lease any more.
+            self.work = None
+
+    def _claim(self) -> SpanWork | None:
+        """Claim a span; None: there is none."""
+        began = time.monotonic()
+        span = self._claim_span()
         self._outage.worked()
         if span is None:
-            return False
-        self._work(span, claimed)
-        return True
+            return None
+        source = MessageSource(span, self._name, self._slots.db)
+        source.extended(began, self._slots.lease)
+        return SpanWork(self._slots, source, self._outage, began + self._slots.lease)
 
-    def _claim(self) -> Span | None:
-        name, _, cursor = self._name.rpartition(":")
-        feed = self._slots.db.feed(name)
-        shared = self._cursor = self._cursor or feed.shared(cursor, on_trimmed="skip")
+    def _claim_span(self) -> Span | None:
+        shared = self._cursor = self._cursor or _opened(self._slots.db, self._name)
         before = shared.skipped
         try:
             return shared.claim(self._slots.size, lease=self._slots.lease)
         except FeedError:
             # A cursor that was removed is not created again: it would begin anew. In a new feed of this name it is.
-            if feed.row(fresh=True).id == shared.feed_id:
+            if shared.feed.row(fresh=True).id == shared.feed_id:
                 raise
             self._cursor = None
             return None
@@ -124,213 +138,11 @@ class Slot:
             if shared.skipped > before:
                 log.warning("%r: %d messages were trimmed before they were claimed", self._name, shared.skipped - before)
 
-    def _work(self, span: Span, claimed: float) -> None:
-        """Call the handlers of the messages, in their order, and settle the span."""
-        source = MessageSource(span, self._name, self._slots.db)
-        with self._lock:
-            self._source, self._pending = source, []
-            self._valid_until = claimed + self._slots.lease
-        try:
-            self._call_all(source)
-        finally:
-            with self._lock:
-                if self._source is source:
-                    self._source = None  # an unexpected error: nobody extends the lease any more
-
-    def _call_all(self, source: MessageSource) -> None:
-        reported = time.monotonic()
-        for message in source.span.messages:
-            if self._slots.stopping.is_set() or not self._call(source, message):
-                break
-            if time.monotonic() - reported >= REPORT_EVERY:
-                self._report(source, last=False)
-                reported = time.monotonic()
-        self._report(source, last=True)
-
-    def _call(self, source: MessageSource, message: Message) -> bool:
-        """Call the handler of a message; False: the span was taken away, or its lease could not be extended."""
-        job = source.job(message, self._slots.lease)
-        # The process was suspended, or the database did not answer.
-        if time.monotonic() >= self._valid_until and not self.extend(wait=True):
-            return False
-        handling = self._slots.handling(job)
-        began = time.monotonic()
-        with self._lock:
-            if self._source is not source:
-                return False
-            if isinstance(handling, Handling):
-                self._current = job, handling, began
-        if not isinstance(handling, Handling):
-            return self._ended(source, handling)
-        self._slots.results.started(job)
-        outcome, reason = self._slots.execution.call(job, handling), None
-        if outcome is not None and outcome is job.misfit:
-            outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
-        done = Done(job, handling, outcome, object(), time.monotonic() - began, reason=reason)
-        if not self._ended(source, done):
-            log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
-            return False
-        if isinstance(outcome, BaseException):
-            log_failure(job, outcome, job.settled_by, done.seconds)
-        return True
-
-    def _ended(self, source: MessageSource, done: Done) -> bool:
-        with self._lock:
-            self._current = None
-            if self._source is not source:
-                return False
-            self._slots.results.ended(done)
-            self._pending.append(done)
-            source.ended += 1
-        return True
-
-    # --- settling, under the lock -------------------------------------------------------------------------------------
-
-    def _report(self, source: MessageSource, *, last: bool) -> None:
-        """Settle what is done; ``last``: and complete the span, or release what is left of it."""
-        with self._lock:
-            if self._source is not source:
-                return
-            done, self._pending = self._pending, []
-            if last:
-                self._source = None
-            if done or last:
-                self._settle(source, done, last=last)
-
-    def _settle(self, source: MessageSource, done: Sequence[Done], *, last: bool) -> None:
-        span = source.span
-        for one in done:
-            if one.job.settled:
-                self._settled_before(source, one)
-        rest = [one for one in done if not one.job.settled]
-        verbs = [source.failure(one) for one in rest]
-        failures = [failure for _, failure in verbs if failure is not None]
-        seqs = [one.job.id for one, (_, failure) in zip(rest, verbs, strict=True) if failure is None]
-        whole = last and not source.used and bool(done) and done[-1].job.id == span.messages[-1].seq
-        verdict: Verdict | None = Verdict.APPLIED
-        if whole or rest:
-            verdict = self._try(partial(span.settle, None if whole else seqs, failures))
-        if verdict is Verdict.LOST:
-            self._source = None
-            self._slots.lost(self._name, span, rest)
-            return
-        if verdict is None:
-            source.used = True  # not completed with the others: it comes back when the lease ends
-        for one, (verb, failure) in zip(rest, verbs, strict=True):
-            if verdict is not None:
-                one.job.settled_by = verb
-            self._slots.settled(one, failure is not None and failure.dead, verdict)
-        # If each message has a result and one is left, its attempt counts: released, it would be repeated at once, again and again.
-        if last and not whole and verdict is not None and source.ended < len(span.messages):
-            self._try(span.release)
-
-    def _settled_before(self, source: MessageSource, one: Done) -> None:
-        """A message that its handler has settled: if the handler raised then, that was perhaps rolled back."""
-        verb, failure = source.failure(one)
-        if failure is not None and self._try(partial(source.span.settle, [], [failure])):
-            one.job.settled_by = verb
-        self._slots.results.settled(one, Verdict.APPLIED)
-
-    def _try(self, settle: Callable[[], Verdict]) -> Verdict | None:
-        """The verdict, after retries while the database does not answer; None: it did not, or the outcome is unknown."""
-        retry, until, unknown = Pause(*self._slots.retry), time.monotonic() + REPORT_FOR, False
-        while True:
-            try:
-                verdict = settle()
-            except StorageError as error:
-                unknown = unknown or error.outcome_unknown
-                wait = retry.next()
-                if time.monotonic() + wait > until or self._slots.closing.wait(wait):
-                    log.warning("%r: a span could not be settled and comes back when its lease ends: %s", self._name, error)
-                    self._outage.ended()
-                    return None
-                self._outage.failed(f"settling a span of {self._name!r}", error, wait)
-            except Exception:
-                log.exception("%r: a span could not be settled and comes back when its lease ends", self._name)
-                return None
-            else:
-                self._outage.worked()
-                if verdict is not Verdict.LOST or not unknown:
-                    return verdict
-                log.warning("%r: whether results of a span count is unknown: the connection broke during the commit", self._name)
-                return None
-
-    # --- other threads ----------------------------------------------------------------------------------------------
-
-    def extend(self, *, wait: bool = False) -> bool:
-        """Extend the lease of the span; False: try again soon.
-
-        :param wait: until it is settled, if it is now.
-        """
-        if not self._lock.acquire(blocking=wait):
-            return False  # it is being settled
-        try:
-            return self._source is None or self._extend(self._source.span)
-        except StorageError as error:
-            self._outage.failed(f"extending a span of {self._name!r}", error, self._slots.lease / 20)
-            return False
-        finally:
-            self._lock.release()
-
-    def _extend(self, span: Span) -> bool:
-        now = time.monotonic()
-        verdict = span.extend_unlocked(self._slots.lease)
-        self._outage.worked()
-        if verdict is Verdict.APPLIED:
-            self._valid_until = now + self._slots.lease
-        elif verdict is Verdict.LOST:
-            done, self._pending, self._source = self._pending, [], None
-            self._end_current()
-            self._slots.lost(self._name, span, done, self._current and self._current[0])
-        return verdict is not None
-
-    def check_timeout(self) -> None:
-        """Fail the message whose handler runs longer than its timeout, and release the rest: the thread keeps the slot."""
-        current = self._current
-        if current is None:
-            return
-        job, handling, began = current
-        if handling.timeout is None or not handling.watched or time.monotonic() < began + handling.timeout:
-            return
-        with self._lock:
-            if self._current is not current or self._source is None:
-                return
-            log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
-            done = Done(job, handling, timeout_error(handling), object(), handling.timeout)
-            self._slots.results.ended(done)
-            self._pending.append(done)
-            self._source.ended += 1
-            self._take_away(self._source)
-
-    def end(self) -> None:
-        """The run ends: settle what is done and release the rest, also the message whose handler runs."""
-        if not self._lock.acquire(timeout=_END):
-            return
-        try:
-            source, current = self._source, self._current
-            if source is not None:
-                self._take_away(source)
-                if current is not None:
-                    current[0].settled_by = "release"
-                    self._slots.results.settled(Done(current[0], None, None, object()), Verdict.APPLIED)
-        finally:
-            self._lock.release()
-
-    def _take_away(self, source: MessageSource) -> None:
-        done, self._pending, self._source = self._pending, [], None
-        self._end_current()
-        self._settle(source, done, last=True)
-
-    def _end_current(self) -> None:
-        if self._current is not None:
-            self._slots.execution.cancel(self._current[0])
-
 
 class FeedSlots:
     """The slots of one run, for all its feeds.
 
     :param stopping: set when nothing more is claimed and no more handlers are called.
-    :param closing: set when reports are not tried again.
     """
 
     def __init__(
@@ -348,11 +160,14 @@ class FeedSlots:
         self.results = results
         self.execution = execution
         self.stopping = stopping
+        #: Set when reports are not tried again, and wait for no handler's transaction.
         self.closing = threading.Event()
         self.quiet = worker.quieted
         self.retry = retry
         self.lease, self.poll, self.size = worker.options.lease, worker.options.poll, worker.options.span
-        self._slots = [Slot(self, name, activity()) for name, slots in worker.options.feeds.items() for _ in range(slots)]
+        feeds = worker.options.feeds
+        self._lookouts = {name: Lookout(self.db.core, name.rpartition(":")[0], self.poll, leave=self._inactive) for name in feeds}
+        self._slots = [Slot(self, name, self._lookouts[name], activity()) for name, slots in feeds.items() for _ in range(slots)]
         self._threads: list[threading.Thread] = []
 
     def __bool__(self) -> bool:
@@ -367,35 +182,62 @@ class FeedSlots:
         with claimed_by(run):
             slot.run(until_empty=until_empty)
 
+    def _inactive(self) -> bool:
+        return self.stopping.is_set() or self.quiet.is_set()
+
     @property
     def busy(self) -> bool:
-        """Whether a slot still works."""
-        return any(thread.is_alive() for thread in self._threads)
+        """Whether a slot still works; one whose handler does not return although its message was taken from it does not."""
+        return any(
+            thread.is_alive() and ((work := slot.work) is None or work.abandoned_since is None)
+            for slot, thread in zip(self._slots, self._threads, strict=False)
+        )
 
     @property
     def in_hand(self) -> int:
         """Messages whose handlers run."""
-        return sum(slot.in_hand for slot in self._slots)
+        return sum(work.calling for work in self._work())
+
+    def stuck(self, longer: float) -> int:
+        """How many handlers have not returned although their messages were taken from them more than ``longer`` seconds ago."""
+        before = time.monotonic() - longer
+        return sum(1 for work in self._work() if (since := work.abandoned_since) is not None and since <= before)
 
     def beat(self) -> float:
         """A task of the heartbeat: extend all spans; return how many seconds to wait."""
-        done = [slot.extend() for slot in self._slots]
+        done = [work.extend() for work in self._work()]
         return self.lease / 3 if all(done) else self.lease / 20
 
     def check_timeouts(self) -> float:
         """A periodic task: end the calls that take longer than their timeouts."""
-        for slot in self._slots:
-            slot.check_timeout()
+        for work in self._work():
+            work.check_timeout()
         timeouts = [one.timeout for one in self._worker.handlers.all() if one.timeout is not None and one.watched]
         return min([_CHECK_TIMEOUTS, *(one / 4 for one in timeouts)])
+
+    def wake(self) -> None:
+        """End the waits of idle slots if the worker stops or is quiet."""
+        for lookout in self._lookouts.values():
+            lookout.wake()
 
     def end(self) -> None:
         """Take the spans from the slots that still work."""
         self.closing.set()
-        for slot in self._slots:
-            slot.end()
+        self.wake()
+        # Each in a thread of its own: one may wait for a lock, or for a database that does not answer.
+        ends = [threading.Thread(target=work.end, name="queue_db end of a span", daemon=True) for work in self._work()]
+        for thread in ends:
+            thread.start()
+        until = time.monotonic() + _END
+        for thread in ends:
+            thread.join(max(0.0, until - time.monotonic()))
+        for lookout in self._lookouts.values():
+            lookout.close(max(0.0, until - time.monotonic()))
 
-    # --- for the slots ----------------------------------------------------------------------------------------------
+    def _work(self) -> list[SpanWork]:
+        return [work for slot in self._slots if (work := slot.work) is not None]
+
+    # --- for the work on a span ---------------------------------------------------------------------------------------
 
     def handling(self, job: LeasedJob) -> Handling | Done:
         """The handler of a message; without one the outcome: it becomes a job, which waits for a worker that has one."""
@@ -407,24 +249,36 @@ class FeedSlots:
                 return Done(job, None, Dead(f"parked: {error}"), object(), reason=DeathReason.UNKNOWN_KIND)
             return Done(job, None, Unknown(error, options.unknown_grace), object())
 
-    def settled(self, done: Done, dead: bool, verdict: Verdict | None) -> None:
-        """Count and report the result of a message."""
+    def settled(self, outcomes: Sequence[tuple[Done, str, Failure | None]], verdict: Verdict | None) -> None:
+        """Count and report results of messages, each with its verb and the job that the message becomes."""
+        completed = []
+        for one, verb, failure in outcomes:
+            if verdict is not None:
+                one.job.settled_by = verb
+            if verdict is None or verb != "complete":
+                self._settled(one, verdict, dead=failure is not None and failure.dead)
+            else:
+                completed.append(one)
+        self.results.completed(completed)
+
+    def _settled(self, done: Done, verdict: Verdict | None, *, dead: bool) -> None:
         if dead and verdict is not None:
             done.job.dead = True
             outcome = done.outcome
             error = error_text(outcome if isinstance(outcome, BaseException) else str(getattr(outcome, "reason", outcome)))
             rejected = DeathReason.REJECTED if isinstance(outcome, Dead) else DeathReason.FAILED
+            self.results.ended(done)
             self.db.deaths.record([Death(done.job, done.reason or rejected, error)])
         self.results.settled(done, verdict)
 
-    def refused(self, name: str, error: FeedError) -> None:
-        """A run that ends when there is nothing to claim does not wait until this cursor can be claimed from."""
-        log.error("%r is not worked on: %s", name, error)
+    def released(self, done: Done) -> None:
+        """A message is released whose handler runs; it may have settled it."""
+        done.job.settled_by = done.job.settled_by or "release"
+        self.results.settled(done._replace(outcome=None), Verdict.APPLIED)
 
-    def lost(self, name: str, span: Span, done: Sequence[Done], running: LeasedJob | None = None) -> None:
+    def lost(self, source: MessageSource, done: Sequence[Done]) -> None:
         """A span is lost with these results."""
-        log.warning("%r: %r is lost: another worker has it; the results of %d messages do not count", name, span, len(done))
-        if running is not None:
-            done = [*done, Done(running, None, LeaseLost(), object())]
+        count = sum(not isinstance(one.outcome, LeaseLost) for one in done)
+        log.warning("%r: %r is lost: another worker has it; the results of %d messages do not count", source.name, source, count)
         for one in done:
-            self.results.settled(one, None)
+            self.results.settled(one, Verdict.APPLIED if one.job.settled else None)

@@ -15,13 +15,18 @@ from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimedRow, ProgressReport, Verdict
+from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.settle import backoff_of
 from queue_db.worker import settling
-from queue_db.worker.settling import Done
+from queue_db.worker.settling import Done, Unknown
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+
+# Outcomes that do not complete a message.
+_NOT_COMPLETED = (BaseException, Snooze, Retry, Cancel, Dead, Unknown)
 
 
 class MessageSource:
@@ -33,44 +38,38 @@ class MessageSource:
     def __init__(self, span: Span, name: str, db: QueueDB) -> None:
         self.name = name
         self.db = db
-        self.span = span
         self.core = db.core
+        self.span = span
         #: Whether messages are perhaps left although each of them has a result: a handler has settled one itself, perhaps in a
         #: transaction that was rolled back, or results could not be reported.
         self.used = False
-        #: Messages whose handlers have ended.
-        self.ended = 0
+        #: The end of the lease by the database's clock, microseconds.
+        self.lease_ends = 0
+        self._fence = span.fence
         self._messages = {message.seq: message for message in span.messages}
         self._began = time.monotonic()
 
     def __repr__(self) -> str:
         return repr(self.span)
 
-    def job(self, message: Message, lease: float) -> LeasedJob:
+    def extended(self, at: float, lease: float) -> None:
+        """The lease ends ``lease`` seconds after ``at``, by ``time.monotonic``."""
+        self.lease_ends = self.span.claimed_after + round((at - self._began + lease) * 1_000_000)
+
+    def job(self, message: Message) -> LeasedJob:
         """The message as a job. Its id is the message's number."""
-        published = message.row.created_at
-        row = ClaimedRow(
-            id=message.seq,
-            kind=message.kind,
-            payload=message.row.payload,
-            headers=message.row.headers,
-            priority=0,
-            # By the database's clock, as the times of jobs are.
-            available_at=self.span.claimed_after + round((time.monotonic() - self._began + lease) * 1_000_000),
-            due_at=published,
-            version=self.span.version,
-            attempts=self.span.attempts,
-            max_attempts=DEFAULT_MAX_ATTEMPTS,
-            unique_key=None,
-            created_at=published,
-            last_error=None,
-            group_key=message.key,
-            callback_id=None,
+        row, span = message.row, self.span
+        columns = (
+            *(row.seq, row.kind, row.payload, row.headers),
+            *(0, self.lease_ends, row.created_at, span.version, span.attempts, DEFAULT_MAX_ATTEMPTS),
+            *(None, row.created_at, None, row.message_key, None),
         )
-        return LeasedJob(row, self, self.core.codec, self.span.fence)
+        return LeasedJob(ClaimedRow._make(columns), self, self.core.codec, self._fence)
 
     def failure(self, done: Done) -> tuple[str, Failure | None]:
         """The verb for this outcome, and the job that the message becomes by it; None: it is done."""
+        if not isinstance(done.outcome, _NOT_COMPLETED):
+            return "complete", None
         one, verb, detail = settling.name_of_verb(done)
         job, message = one.job, self._messages[one.job.id]
         most = job.max_attempts

@@ -59,7 +59,7 @@ class Options:
             raise ArgumentError(f"mode={arguments.shown(self.mode)}: must be {' or '.join(MODES)}")
         shares = shares_of(self._queues(), self.concurrency, self.prefetch, self.weights)
         object.__setattr__(self, "shares", shares)
-        self._check_stuck(shares.slots)
+        self._check_stuck(shares.slots + sum(self.feeds.values()))
         if self.prefetch and self.at_most_once:
             raise ArgumentError(
                 "prefetch and at_most_once exclude each other: a job claimed ahead would be lost if this process died"

@@ -1,4 +1,4 @@
-"""The row of a worker in the table ``workers``, and the rescue of jobs whose process on this machine is dead."""
+"""The row of a worker in the table ``workers``, and the rescue of jobs and spans whose process on this machine is dead."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Registration:
             self._core.run(ONCE, worker_registry.deregister, self._name)
 
     def rescue_dead(self) -> int:
-        """Return the jobs of dead processes of this machine to their queues; return how many jobs."""
+        """Return the jobs of dead processes of this machine to their queues, and release their spans; return how many."""
         rescued = 0
         with suppress(QueueDBError):
             self._core.run(ONCE, worker_registry.deregister_unseen, round(_DELETE_AFTER * 1e6))
@@ -114,7 +114,7 @@ class Registration:
                 count = self._db.rescue(worker)
                 self._core.write(worker_registry.deregister, row.name)
                 level = logging.WARNING if count else logging.DEBUG  # its supervisor may have been faster
-                log.log(level, "process %d of this machine is dead: returned its %d jobs", row.pid, count)
+                log.log(level, "process %d of this machine is dead: returned its %d jobs and spans", row.pid, count)
                 rescued += count
         return rescued
 
@@ -131,7 +131,7 @@ def seen_here(db: QueueDB, within: float) -> list[float]:
 
 
 def rescue_dead(own: Registration) -> PeriodicTask:
-    """Rescues the jobs of dead processes of this machine."""
+    """Rescues the jobs and spans of dead processes of this machine."""
 
     def rescue() -> float:
         own.rescue_dead()

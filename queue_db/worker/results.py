@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,14 @@ class Results:
         if self._worker.hooks:
             self._send(JobEvent(event, job, _shown(done), done.seconds))
 
+    def completed(self, done: Sequence[Done]) -> None:
+        """Messages are completed: one count for all of them."""
+        if self._worker.hooks or log.isEnabledFor(logging.DEBUG):
+            for one in done:
+                self.settled(one, Verdict.APPLIED)
+        elif done:
+            self._count(EventType.COMPLETED, len(done))
+
     def died(self, death: Death) -> None:
         """A job is dead, by whichever verb; a listener of ``db.deaths``. Only jobs of this run count."""
         job = death.job
@@ -128,11 +137,11 @@ class Results:
         if self._worker.hooks:
             self._send(JobEvent(event, job))
 
-    def _count(self, event: EventType) -> None:
+    def _count(self, event: EventType, number: int = 1) -> None:
         name = event.value
         with self._lock:
             summary = self._worker.summary
-            setattr(summary, name, getattr(summary, name) + 1)
+            setattr(summary, name, getattr(summary, name) + number)
 
     def _send(self, event: JobEvent) -> None:
         for hook in self._worker.hooks:

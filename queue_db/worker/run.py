@@ -109,12 +109,12 @@ class Run:
             retry=RETRY,
         )
         self._dispatch = Dispatch(worker, self.in_flight, self._results, self._execution, self._progress, alone, left=self._left)
-        self._registration = Registration(worker.db, worker.shares.queues, self._status)
+        self._registration = Registration(worker.db, {**worker.shares.queues, **worker.options.feeds}, self._status)
 
     @property
     def stuck(self) -> int:
-        """Slots of handlers that have not returned although their jobs were abandoned."""
-        return self.in_flight.stuck(STUCK_AFTER)
+        """Slots of handlers that have not returned although their jobs or messages were taken from them."""
+        return self.in_flight.stuck(STUCK_AFTER) + self._feeds.stuck(STUCK_AFTER)
 
     # --- start ------------------------------------------------------------------------------------------------------
 
@@ -218,6 +218,7 @@ class Run:
         """Stop claiming; return the grace time, seconds."""
         # Before the log line: a program that reads it may let the handlers go on.
         self._claimer.stop()
+        self._feeds.wake()
         grace = self._worker.options.grace if command.grace is None else command.grace
         if command.signal is not None:
             summary = self._worker.summary

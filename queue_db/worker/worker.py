@@ -20,6 +20,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook
+from queue_db.worker.feed_slots import open_cursors
 from queue_db.worker.handlers import Handlers, Handling, Wrapper
 from queue_db.worker.options import Options
 from queue_db.worker.run import Run
@@ -236,10 +237,9 @@ class Worker:
             for jobs that are scheduled for later or that other workers have.
         :param started: called once, when the worker has started, before its first claim.
         :raises SchemaOutOfDateError: the tables are missing or of another version.
-        :raises ConfigurationError: it has no handlers.
+        :raises ConfigurationError: it has no handlers, or a cursor of ``feeds`` is not a shared one.
         """
-        self.handlers.require(self.names)
-        self.db.ready()
+        self.check_start()
         self.summary = Summary()
         run = self._run = Run(self, self._commands, self._lock)
         with signals_queued(self._commands):
@@ -270,10 +270,9 @@ class Worker:
     def __enter__(self) -> Self:
         """Run in the background until the end of the block.
 
-        :raises ConfigurationError: it has no handlers.
+        :raises ConfigurationError: it has no handlers, or a cursor of ``feeds`` is not a shared one.
         """
-        self.handlers.require(self.names)
-        self.db.ready()
+        self.check_start()
         self._background = threading.Thread(target=self.run, name=f"queue_db worker of {self.names}")
         self._background.start()
         return self
@@ -294,6 +293,16 @@ class Worker:
                     (self.quiet if command.on else self.resume)()
                 elif isinstance(command, Stop) and command.signal is not None:
                     self.summary.signal = command.signal
+
+    def check_start(self) -> None:
+        """Check what a run needs.
+
+        :raises SchemaOutOfDateError: the tables are missing or of another version.
+        :raises ConfigurationError: it has no handlers, or a cursor of ``feeds`` is not a shared one.
+        """
+        self.handlers.require(self.names)
+        self.db.ready()
+        open_cursors(self.db, self.options.feeds)
 
     def _check_queues(self, options: Options) -> None:
         for queue in options.shares.queues:

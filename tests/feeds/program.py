@@ -1,16 +1,18 @@
 """A process of the kill tests; it prints a line for each step.
 
-``python -m tests.feeds.program publish|consume|share|work URL FEED NAME``
+``python -m tests.feeds.program publish|consume|share|work|hang URL FEED NAME``
 
 publish: publishes ``NAME-0``, ``NAME-1`` … without end, alternately by itself and within a transaction of its own.
 share: claims spans of the shared cursor ``consumers`` and copies each message likewise, in the transaction that completes it.
 work: a worker with two slots for this cursor; it copies each message in the transaction that completes it.
+hang: a worker with a slot for this cursor, whose handler does not return.
 consume: reads along with the cursor ``NAME`` and copies each message to ``FEED-copy``, in the transaction that acknowledges it.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from itertools import count
 
 from queue_db import LeasedJob, QueueDB
@@ -63,7 +65,18 @@ def work(db: QueueDB, name: str, who: str) -> None:
     worker.run()
 
 
+def hang(db: QueueDB, name: str, who: str) -> None:
+    worker = Worker(db, feeds={f"{name}:consumers": 1}, lease=3600)
+
+    @worker.handles("n")
+    def handle(job: LeasedJob) -> None:
+        print(job.payload, flush=True)
+        threading.Event().wait()
+
+    worker.run()
+
+
 if __name__ == "__main__":
     work, url, feed, who = sys.argv[1:]
     with QueueDB(url) as opened:
-        {"publish": publish, "consume": consume, "share": share, "work": work}[work](opened, feed, who)
+        {"publish": publish, "consume": consume, "share": share, "work": work, "hang": hang}[work](opened, feed, who)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from queue_db import QueueDB
+from queue_db import LeasedJob, QueueDB
+from queue_db.worker import Worker
 from tests.feeds.accounts import everything
+from tests.patience import PATIENCE
 
 #: Processes of each sort that are started and killed, one after the other.
 LIVES = 3
@@ -59,3 +62,39 @@ def test_what_was_published_stays_and_takes_effect_once(url: str, name: str, ope
             db.feed(f"{name}-copy").publish("n", message.payload, using=connection)
     copied = [text for _, text in everything(db.feed(f"{name}-copy"))]
     assert copied == texts, "a message took effect twice, not at all, or out of turn"
+
+
+def test_the_span_of_a_killed_worker_is_done_at_once(url: str, name: str, open_db: Callable[..., QueueDB]) -> None:
+    """Another worker of this machine releases it: its lease would end after an hour."""
+    db, done = open_db(), threading.Event()
+    feed = db.feed(name)
+    feed.publish_many([("n", "first"), ("n", "second")])
+    assert live_and_die("hang", url, name, "", 1) == ["first"]
+    (span,) = feed.spans("consumers")
+    worker, attempts = Worker(db, feeds={f"{name}:consumers": 1}), []
+
+    @worker.handles("n")
+    def handle(job: LeasedJob) -> None:
+        attempts.append((job.payload, job.attempts))
+        if job.payload == "second":
+            done.set()
+
+    with worker:
+        assert done.wait(PATIENCE)
+    assert span.worker is not None
+    assert attempts == [("first", 2), ("second", 2)]
+
+
+def test_a_rescue_releases_the_spans_of_one_worker(name: str, open_db: Callable[..., QueueDB]) -> None:
+    dead, alive = open_db(worker="dead"), open_db(worker="alive")
+    feed = dead.feed(name)
+    feed.publish_many([("n", number) for number in range(3)])
+    ours, theirs = feed.shared("consumers").claim(1), alive.feed(name).shared("consumers").claim(1)
+    assert ours is not None
+    assert theirs is not None
+    assert alive.rescue("dead") == 1
+    assert not ours.complete()
+    assert theirs.complete()
+    again = alive.feed(name).shared("consumers").claim(1)
+    assert again is not None
+    assert ([message.seq for message in again.messages], again.attempts) == ([1], 2)

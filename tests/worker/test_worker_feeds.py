@@ -285,7 +285,7 @@ def test_the_lease_is_extended_while_a_handler_runs(feed, make, open_db, name, r
 
 
 def test_what_is_done_is_reported_before_the_span_ends(feed, make, running, monkeypatch):
-    monkeypatch.setattr("queue_db.worker.feed_slots.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("queue_db.worker.span_work.REPORT_EVERY", 0.0)
     feed.publish_many([("n", number) for number in range(3)])
     worker, begun, go = make(), threading.Event(), threading.Event()
 
@@ -305,8 +305,8 @@ def test_what_is_done_is_reported_before_the_span_ends(feed, make, running, monk
 
 def test_results_that_could_not_be_reported_come_back(feed, make, monkeypatch):
     """The report of the first message fails, those of the others do not: the span is not completed with it."""
-    monkeypatch.setattr("queue_db.worker.feed_slots.REPORT_EVERY", 0.0)
-    monkeypatch.setattr("queue_db.worker.feed_slots.REPORT_FOR", 0.0)
+    monkeypatch.setattr("queue_db.worker.span_work.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("queue_db.worker.span_work.REPORT_FOR", 0.0)
     feed.publish_many([("n", number) for number in range(3)])
     settle, reports = Span.settle, []
 
@@ -349,16 +349,6 @@ def test_a_message_whose_completion_was_rolled_back_is_not_repeated_at_once(feed
     assert (span.attempts, span.worker is None) == (1, False)
 
 
-def test_a_cursor_with_one_holder_ends_a_run_until_empty(feed, make, name, log):
-    feed.publish("n", 0)
-    with feed.cursor(name):
-        pass
-    worker = make()
-    worker.handles("n")(print)
-    assert worker.run(until_empty=True) == Summary()
-    assert log.has("has one holder at a time")
-
-
 def test_trimmed_messages_are_logged_and_the_span_is_released_if_it_cannot_be_read(feed, make, db, name, monkeypatch, log):
     db.feeds.set(name, keep_rows=2, keep_unread=0)
     feed.shared(name)
@@ -399,7 +389,7 @@ def test_no_handler_is_called_if_the_lease_is_over_and_cannot_be_extended(feed, 
         fences.append(job.version)
         if job.payload == 0:
             (slot,) = worker._run._feeds._slots
-            slot._valid_until = 0.0
+            slot.work.valid_until = 0.0
             refuse.append(True)
 
     assert worker.run(until_empty=True) == Summary(completed=2)

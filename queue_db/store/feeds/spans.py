@@ -51,6 +51,10 @@ class SpanLostError(Exception):
     """Another consumer has the span, or one of the messages was settled before: the transaction must be rolled back."""
 
 
+class SpanLockedError(Exception):
+    """Another transaction has locked the span's row."""
+
+
 class SpanRow(NamedTuple):
     """A span as its holder has claimed it."""
 
@@ -266,13 +270,22 @@ def complete(connection: Connection, store: Store, span: int, version: int) -> b
 
 
 def settle(
-    connection: Connection, store: Store, span: int, version: int, seqs: Iterable[int] | None, jobs: Sequence[MessageJob] = ()
+    connection: Connection,
+    store: Store,
+    span: int,
+    version: int,
+    seqs: Iterable[int] | None,
+    jobs: Sequence[MessageJob] = (),
+    *,
+    wait: bool = True,
 ) -> list[int]:
     """The messages ``seqs`` are done, None: all; those of ``jobs`` become jobs. Return the ids of these.
 
+    :param wait: for a transaction that has locked the span's row. Without SKIP LOCKED it waits.
     :raises SpanLostError: the span is lost, or one of these messages was settled before.
+    :raises SpanLockedError: another transaction has locked its row, and ``wait`` is False.
     """
-    if seqs is None and not jobs:
+    if seqs is None and not jobs and wait:
         if not complete(connection, store, span, version):
             raise SpanLostError
         return []
@@ -282,9 +295,10 @@ def settle(
     ids = _add(connection, store, jobs)
     mine = and_(spans.c.id == span, spans.c.version == version)
     query = select(spans.c.low, spans.c.high, spans.c.done).where(mine)
-    row = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    skip = not wait and Capability.SKIP_LOCKED in store.capabilities
+    row = connection.execute(store.dialect.lock_rows(query, skip=skip)).first()
     if row is None:
-        raise SpanLostError
+        raise SpanLockedError if skip and connection.execute(query).first() is not None else SpanLostError
     low, done = row.low, settled(row.done)
     now_done = [*(seqs or ()), *(one.seq for one in jobs)]
     if len(set(now_done)) < len(now_done) or any(seq in done or not low <= seq <= row.high for seq in now_done):
@@ -377,6 +391,18 @@ def release(connection: Connection, store: Store, span: int, version: int) -> bo
     }
     mine = and_(spans.c.id == span, spans.c.version == version)
     return bool(connection.execute(update(spans).where(mine).values(values)).rowcount)
+
+
+def rescue(connection: Connection, store: Store, worker: str) -> int:
+    """Any consumer may claim the spans of a dead ``worker`` now; return how many. Their attempts count. Reads all spans."""
+    spans, settable = store.tables.feeds.spans, store.clock is not None
+    store.dialect.begin(connection)
+    held = select(spans.c.id, spans.c.version).where(spans.c.worker == worker, spans.c.until > moment(settable))
+    released = 0
+    for row in connection.execute(held.order_by(spans.c.id), store.time()).all():
+        mine = update(spans).where(spans.c.id == row.id, spans.c.version == row.version)
+        released += connection.execute(mine.values(version=spans.c.version + 1, worker=None, until=0)).rowcount
+    return released
 
 
 # --- what others need of them -----------------------------------------------------------------------------------------

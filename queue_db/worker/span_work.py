@@ -1,0 +1,263 @@
+"""A claimed span in a slot: the handlers of its messages are called in their order, and their results are settled together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from queue_db.errors import StorageError
+from queue_db.feeds.shared import Failure
+from queue_db.leased_job import LeasedJob
+from queue_db.model import DeathReason, Verdict
+from queue_db.outcomes import Dead
+from queue_db.pauses import Pause
+from queue_db.worker.execution import log_failure
+from queue_db.worker.handlers import Handling, timeout_error
+from queue_db.worker.messages import MessageSource
+from queue_db.worker.outages import Activity
+from queue_db.worker.settling import Done, LeaseLost, Ticket
+
+if TYPE_CHECKING:
+    from queue_db.worker.feed_slots import FeedSlots
+
+log = logging.getLogger("queue_db.worker")
+
+#: Seconds between two reports of what is done of a span: a worker that dies repeats the messages since the last one, and the one
+#: whose handler ran.
+REPORT_EVERY = 1.0
+
+#: For how long a report is tried while the database does not answer, seconds.
+REPORT_FOR = 600.0
+
+# The results of messages are settled together: nothing waits for a single one.
+_TICKET: Ticket = object()
+
+
+class Call(NamedTuple):
+    """A call of a handler."""
+
+    job: LeasedJob
+    handling: Handling
+    #: By ``time.monotonic``.
+    began: float
+
+
+class Released(NamedTuple):
+    """The outcome of a message whose handler runs when the run ends: it is released with the rest of its span."""
+
+
+class SpanWork:
+    """The work on one span. The slot's thread calls the handlers; the heartbeat, the timeouts or the end of the run may end it.
+
+    Each message gets one result: who puts it into :attr:`results` first, by one atomic method of a dict, decides it. So the slot's
+    thread needs no lock between two messages. The lock is held while the span is settled or extended.
+
+    :param valid_until: the end of the lease, by ``time.monotonic``.
+    """
+
+    def __init__(self, slots: FeedSlots, source: MessageSource, outage: Activity, valid_until: float) -> None:
+        self._slots = slots
+        self._source = source
+        self._outage = outage
+        self._lock = threading.Lock()
+        self._call: Call | None = None
+        self._reported = 0
+        #: What became of the messages, by number, in their order.
+        self.results: dict[int, Done] = {}
+        #: Nothing more is called, settled or extended.
+        self.over = False
+        self.valid_until = valid_until
+        #: Since when the handler runs although its message was taken from it; None: it does not.
+        self.abandoned_since: float | None = None
+
+    @property
+    def calling(self) -> bool:
+        """Whether a handler runs whose result will count."""
+        return self._call is not None and not self.over
+
+    # --- the slot's thread ------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Call the handlers of the messages, in their order, and settle the span."""
+        stopping, report_at = self._slots.stopping, time.monotonic() + REPORT_EVERY
+        for message in self._source.span.messages:
+            now = time.monotonic()
+            if now >= report_at:
+                self._call = None
+                self._settle(last=False)
+                now = time.monotonic()
+                report_at = now + REPORT_EVERY
+            # The process was suspended, or the database did not answer.
+            if now >= self.valid_until and not self.extend(wait=True):
+                break
+            if self.over or stopping.is_set() or not self._handle(self._source.job(message), now):
+                break
+        self._call = None
+        self._settle(last=True)
+
+    def _handle(self, job: LeasedJob, now: float) -> bool:
+        """Call the handler of a message; False: the span was taken away."""
+        slots = self._slots
+        handling = slots.handling(job)
+        if not isinstance(handling, Handling):
+            self.results.setdefault(job.id, handling)
+            return True
+        self._call = Call(job, handling, now)
+        if self.over:
+            return False  # taken away just now, with this call or before it
+        slots.results.started(job)
+        outcome, reason = slots.execution.call(job, handling), None
+        if outcome is not None and outcome is job.misfit:
+            outcome, reason = Dead(f"parked: {outcome}"), DeathReason.PAYLOAD
+        done = Done(job, handling, outcome, _TICKET, time.monotonic() - now, None, reason)
+        if self.results.setdefault(job.id, done) is not done:
+            log.warning("%r: the handler ended after its span was lost or released; the result does not count", job)
+            return False
+        if isinstance(outcome, BaseException):
+            log_failure(job, outcome, job.settled_by, done.seconds)
+        return True
+
+    def _settle(self, *, last: bool) -> None:
+        """Settle what has ended; ``last``: and complete the span, or release what is left of it."""
+        with self._lock:
+            if not self.over:
+                self.over = last
+                self._report(last=last)
+
+    # --- other threads ----------------------------------------------------------------------------------------------
+
+    def extend(self, *, wait: bool = False) -> bool:
+        """Extend the lease; False: try again soon.
+
+        :param wait: until the span is settled, if it is now.
+        """
+        if not self._lock.acquire(blocking=wait):
+            return False
+        try:
+            return self.over or self._extend()
+        except StorageError as error:
+            self._outage.failed(f"extending a span of {self._source.name!r}", error, self._slots.lease / 20)
+            return False
+        finally:
+            self._lock.release()
+
+    def check_timeout(self) -> None:
+        """Fail the message whose handler runs longer than its timeout, and release the rest: the thread keeps the slot."""
+        call = self._call
+        if call is None or self.over:
+            return
+        timeout = call.handling.timeout
+        if timeout is None or not call.handling.watched or time.monotonic() < call.began + timeout:
+            return
+        with self._lock:
+            if not self.over and self._decide(call, timeout_error(call.handling)):
+                log.warning("%r: no result after %g s; its thread keeps a slot until it returns", call.job, timeout)
+                self.over = True
+                self._report(last=True)
+
+    def end(self) -> None:
+        """The run ends: settle what is done and release the rest, also the message whose handler runs."""
+        with self._lock:
+            if not self.over:
+                self.over = True
+                call = self._call
+                if call is not None:
+                    self._decide(call, Released())
+                self._report(last=True)
+
+    # --- under the lock ---------------------------------------------------------------------------------------------
+
+    def _decide(self, call: Call, outcome: object) -> bool:
+        """Take the message of a call from its handler, with this result; False: it has one."""
+        done = Done(call.job, call.handling, outcome, _TICKET, time.monotonic() - call.began)
+        if self.results.setdefault(call.job.id, done) is not done:
+            return False
+        self.abandoned_since = time.monotonic()
+        self._slots.execution.cancel(call.job)
+        return True
+
+    def _extend(self) -> bool:
+        span, now = self._source.span, time.monotonic()
+        verdict = span.extend_unlocked(self._slots.lease)
+        self._outage.worked()
+        if verdict is Verdict.APPLIED:
+            self.valid_until = now + self._slots.lease
+            self._source.extended(now, self._slots.lease)
+        elif verdict is Verdict.LOST:
+            self.over = True
+            call = self._call
+            if call is not None:
+                self._decide(call, LeaseLost())
+            self._slots.lost(self._source, self._unreported())
+        return verdict is not None
+
+    def _unreported(self) -> list[Done]:
+        found = list(islice(list(self.results.values()), self._reported, None))
+        self._reported += len(found)
+        return found
+
+    def _report(self, *, last: bool) -> None:
+        source, slots, done = self._source, self._slots, self._unreported()
+        if done and isinstance(done[-1].outcome, Released):
+            slots.released(done.pop())
+            left = True
+        else:
+            left = len(self.results) < len(source.span.messages)
+        for one in done if source.used else ():
+            if one.job.settled:
+                self._settled_before(one)
+        outcomes = [(one, *source.failure(one)) for one in done if not one.job.settled]
+        whole = last and not left and not source.used and bool(done)
+        # If each message has a result and one is left, its attempt counts: released, it would be repeated at once, again and again.
+        release = last and left
+        verdict: Verdict | None = Verdict.APPLIED
+        if outcomes or release:
+            failures = [failure for _, _, failure in outcomes if failure is not None]
+            seqs = None if whole else [one.job.id for one, _, failure in outcomes if failure is None]
+            verdict = self._try(seqs, failures, release=release)
+        if verdict is Verdict.LOST:
+            self.over = True
+            slots.lost(source, [one for one, _, _ in outcomes])
+            return
+        if verdict is None:
+            source.used = True  # not completed with the others: it comes back when the lease ends
+        slots.settled(outcomes, verdict)
+
+    def _settled_before(self, one: Done) -> None:
+        """A message that its handler has settled: if the handler raised then, that was perhaps rolled back."""
+        verb, failure = self._source.failure(one)
+        if failure is not None and self._try([], [failure]):
+            one.job.settled_by = verb
+        self._slots.results.settled(one, Verdict.APPLIED)
+
+    def _try(self, seqs: Sequence[int] | None, failures: Sequence[Failure], *, release: bool = False) -> Verdict | None:
+        """Settle, with retries while the database does not answer; None: it did not, or the outcome is unknown.
+
+        At the end of the run without a wait for a transaction of a handler that has locked the span.
+        """
+        name, closing = self._source.name, self._slots.closing
+        retry, until, unknown = Pause(*self._slots.retry), time.monotonic() + REPORT_FOR, False
+        while True:
+            try:
+                verdict = self._source.span.settle(seqs, failures, release=release, wait=not closing.is_set())
+            except StorageError as error:
+                unknown = unknown or error.outcome_unknown
+                wait = retry.next()
+                if time.monotonic() + wait > until or closing.wait(wait):
+                    log.warning("%r: a span could not be settled and comes back when its lease ends: %s", name, error)
+                    self._outage.ended()
+                    return None
+                self._outage.failed(f"settling a span of {name!r}", error, wait)
+            except Exception:
+                log.exception("%r: a span could not be settled and comes back when its lease ends", name)
+                return None
+            else:
+                self._outage.worked()
+                if verdict is not Verdict.LOST or not unknown:
+                    return verdict
+                log.warning("%r: whether results of a span count is unknown: the connection broke during the commit", name)
+                return None
