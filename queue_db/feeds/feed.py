@@ -26,7 +26,7 @@ from queue_db.feeds.shared import SharedCursor
 from queue_db.model import from_micros
 from queue_db.notifications.wakeups import FeedNotifications
 from queue_db.store import Store
-from queue_db.store.feeds import claim_rows, cursors, messages, rows, spans
+from queue_db.store.feeds import claim_rows, cursors, messages, rows, span_claims, spans
 from queue_db.store.feeds.messages import First, MessageRow, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
@@ -176,7 +176,7 @@ class Feed:
                 self.core.run(_NOTIFY, _notify, notifications, self.name)
             if now >= self._trim_at:
                 self._trim_at = now + _TRIM_EVERY
-                if trim_once(self.core, row) >= messages.TRIMMED_AT_ONCE:
+                if trim_once(self.core, row) >= messages.at_once(row):
                     self._trim_at = now  # there may be more
         except StorageError as error:
             log.warning(
@@ -279,6 +279,8 @@ class Feed:
         row, gone = self.row(fresh=True), 0
         while some := trim_once(self.core, row, Run()):
             gone += some
+            if some < messages.at_once(row) and row.max_attempts is None:
+                break  # what can be deleted since then is for the next call
         return gone
 
     def _read_on(self, position: Position | None, limit: int, on_trimmed: str) -> tuple[FeedRow, list[MessageRow], int]:
@@ -330,7 +332,7 @@ class Feed:
 
     def message(self, token: str, epoch: int, one: MessageRow) -> Message:
         """A stored message of this feed."""
-        return Message(self.name, str(Position(token, epoch, one.seq)), one, self.core.codec)
+        return Message(self.name, token, epoch, one, self.core.codec)
 
     # --- claims ----------------------------------------------------------------------------------------------------
 
@@ -480,7 +482,7 @@ class Feed:
         row = self.row(fresh=True)
         if row.max_attempts is not None:
             raise FeedError(f"feed {self.name!r} was made with claims: its consumers claim messages with feed.claim")
-        known = self.core.read(spans.look, row.id, name)
+        known = self.core.read(span_claims.look, row.id, name)
         shared = known.handed is not None if known else self.core.write(spans.create, row.id, name, self._begin(start))
         if not shared:
             raise FeedError(

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 from queue_db.codecs import Codec, described
 from queue_db.errors import PayloadError
+from queue_db.feeds.position import Position
 from queue_db.model import from_micros
 from queue_db.store.feeds.messages import MessageRow
 
@@ -19,43 +19,66 @@ class Message:
     """A published message. It never changes.
 
     :ivar feed: the name of its feed.
-    :ivar position: the position after it: a text.
     :ivar seq: its number within the feed and epoch; the numbers have no gaps, unless consumers delete messages (claims).
-    :ivar key: what it is about, such as ``order-7``; None: it has none.
-    :ivar client: who published it, if the publisher named itself.
     :ivar row: its columns as they are stored.
     """
 
-    def __init__(self, feed: str, position: str, row: MessageRow, codec: Codec) -> None:
+    # A span has hundreds of them: what is seldom read is made when it is read.
+    __slots__ = ("_codec", "_epoch", "_headers", "_payload", "_token", "feed", "kind", "row", "seq")
+
+    def __init__(self, feed: str, token: str, epoch: int, row: MessageRow, codec: Codec) -> None:
         self.feed = feed
-        self.position = position
-        self.seq = row.seq
-        self.kind = row.kind
-        self.key = row.message_key
-        self.client = row.client
         self.row = row
+        self.seq = row[0]
+        self.kind = row[1]
+        self._token = token
+        self._epoch = epoch
         self._codec = codec
 
-    @cached_property
+    @property
+    def position(self) -> str:
+        """The position after it: a text."""
+        return str(Position(self._token, self._epoch, self.seq))
+
+    @property
+    def key(self) -> str | None:
+        """What it is about, such as ``order-7``; None: it has none."""
+        return self.row.message_key
+
+    @property
+    def client(self) -> str | None:
+        """Who published it, if the publisher named itself."""
+        return self.row.client
+
+    @property
     def payload(self) -> Any:
         """The payload, decoded when it is first read.
 
         :raises PayloadError: the codec cannot decode the stored text; ``payload_text`` has it as it is.
         """
         try:
-            return self._codec.decode(self.row.payload)
+            return self._payload
+        except AttributeError:
+            pass
+        try:
+            self._payload: Any = self._codec.decode(self.row.payload)
         except Exception as error:
             raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}") from error
+        return self._payload
 
     @property
     def payload_text(self) -> str:
         """The payload as it is stored."""
         return self.row.payload
 
-    @cached_property
+    @property
     def headers(self) -> Mapping[str, Any]:
         """The headers; empty if it has none."""
-        return {} if self.row.headers is None else json.loads(self.row.headers)
+        try:
+            return self._headers
+        except AttributeError:
+            self._headers: Mapping[str, Any] = {} if self.row.headers is None else json.loads(self.row.headers)
+        return self._headers
 
     @property
     def published_at(self) -> datetime:

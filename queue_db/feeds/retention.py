@@ -54,5 +54,5 @@ def trim_all(core: Core) -> tuple[dict[str, int], bool]:
             continue
         if gone:
             trimmed[row.name] = gone
-        more = more or gone == messages.TRIMMED_AT_ONCE or ranked == RANKED_AT_ONCE
+        more = more or gone >= messages.at_once(row) or ranked == RANKED_AT_ONCE
     return trimmed, more

@@ -17,10 +17,12 @@ from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import Message, SpanInfo
 from queue_db.feeds.position import Position
 from queue_db.model import Verdict
-from queue_db.store.feeds import messages, spans
+from queue_db.store.feeds import messages, span_claims, spans
 from queue_db.store.feeds.message_jobs import MessageJob
+from queue_db.store.feeds.messages import MessageRow
 from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.feeds.spans import Look, SpanLockedError, SpanLostError, SpanRow
+from queue_db.store.feeds.span_claims import Look, SpanRequest
+from queue_db.store.feeds.spans import SpanLockedError, SpanLostError, SpanRow
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.verbs.settle import backoff_of, error_text, failure_row
@@ -92,43 +94,35 @@ class SharedCursor:
         """
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         micros = arguments.seconds("lease", lease, zero=False)
-        ranked = False
-        # Expired spans that it has tried to get: another consumer was faster, or a transaction settles messages of it.
-        tried: set[tuple[int, int]] = set()
+        want = SpanRequest(limit, micros, self._core.worker, skip=self._skip, least=limit)
         while True:
-            look = self._look()
-            row = None
-            if again := look.expired is not None and (key := (look.expired.id, look.expired.version)) not in tried:
-                tried.add(key)
-                row = self._take_over(look, look.expired, micros)
-            if row is None:
-                there = self._left(look)
-                if there < limit and not ranked:
-                    ranked = True
-                    if self._rank():
-                        continue
-                if there <= 0:
-                    if again:
-                        continue
-                    return None
-                row = self._hand_out(look, limit, micros)
-            if row is not None and (span := self._open(look, row)) is not None:
+            found = self._core.run(_DIRECT, span_claims.claim, self._of.id, self.name, want)
+            look = self._shared(found and found.look)
+            row, read = (found.span, found.messages) if found else (None, None)
+            if found is not None and row is not None:
+                self.skipped += found.skipped
+            elif look.expired and not want.late:
+                row = self._take_over(look, micros)
+                # If there is none: other consumers were faster, or transactions settle messages of them.
+                want = want._replace(late=row is None)
+            elif look.trimmed and not self._skip:
+                raise self._trimmed(look.trimmed, look)
+            elif look.waiting and want.least > 1:
+                want = want._replace(least=1)
+                self._rank()
+            elif look.left <= 0:
+                return None
+            if row is not None and (span := self._open(look, row, read)) is not None:
                 return span
 
     def spans(self) -> list[SpanInfo]:
         """The open spans, by number."""
         return self.feed.spans(self.name)
 
-    def _look(self) -> Look:
-        look = self._core.run(_LOOK, spans.look, self._of.id, self.name)
+    def _shared(self, look: Look | None) -> Look:
         if look is None or look.handed is None:
             raise FeedError(f"feed {self.feed.name!r} has no shared cursor {self.name!r} any more: open it again with feed.shared")
         return look
-
-    def _left(self, look: Look) -> int:
-        """How many messages there are to claim; with those that were trimmed, unless these are skipped."""
-        done = look.handed or 0
-        return look.next_seq - 1 - (max(done, look.first_seq - 1) if self._skip else done)
 
     def _rank(self) -> int:
         try:
@@ -138,22 +132,14 @@ class SharedCursor:
             log.debug("feed %r: not numbered: %s", self.feed.name, error)
             return 0
 
-    def _hand_out(self, look: Look, limit: int, lease: int) -> SpanRow | None:
-        if look.handed is not None and look.handed + 1 < look.first_seq and not self._skip:
-            raise self._trimmed(look.first_seq - 1 - look.handed, look)
+    def _take_over(self, look: Look, lease: int) -> SpanRow | None:
         core = self._core
-        made = core.run(_DIRECT, spans.hand_out, self._of.id, self.name, look, count=limit, worker=core.worker, lease=lease)
-        if made is None:
-            return None
-        row, skipped = made
-        self.skipped += skipped
-        return row
-
-    def _take_over(self, look: Look, expired: SpanRow, lease: int) -> SpanRow | None:
-        if expired.attempts >= self.max_attempts:
-            self._split(look, expired)
-            return None
-        return self._core.run(_DIRECT, spans.take_over, expired, self._core.worker, lease)
+        while found := core.run(_DIRECT, span_claims.take_over, self._of.id, self.name, core.worker, lease, self.max_attempts):
+            row, claimed = found
+            if claimed:
+                return row
+            self._split(look, row)
+        return None
 
     def _split(self, look: Look, expired: SpanRow) -> None:
         """Make jobs of the messages of a span that nobody has completed."""
@@ -171,10 +157,10 @@ class SharedCursor:
         if jobs:
             self._core.notifications.wake(self.queue)
 
-    def _open(self, look: Look, row: SpanRow) -> Span | None:
-        """The span with its messages; None: there are none any more."""
+    def _open(self, look: Look, row: SpanRow, read: Sequence[MessageRow] | None) -> Span | None:
+        """The span with its messages, those that were read or others; None: there are none any more."""
         try:
-            found = self._read(row, epoch=look.epoch)
+            found = self._read(row, epoch=look.epoch) if read is None else self._messages(read, look.epoch)
         except StorageError:
             with suppress(StorageError):
                 self._core.write(spans.release, row.id, row.version)
@@ -206,8 +192,11 @@ class SharedCursor:
     def _read(self, row: SpanRow, *, epoch: int) -> list[Message]:
         found = self._core.run(_LOOK, messages.read, self._of.id, row.low - 1, row.high - row.low + 1)
         done = spans.settled(row.done)
-        token, make = self._of.token, self.feed.message
-        return [make(token, epoch, one) for one in found if one.seq <= row.high and one.seq not in done]
+        return self._messages([one for one in found if one.seq <= row.high and one.seq not in done], epoch)
+
+    def _messages(self, found: Sequence[MessageRow], epoch: int) -> list[Message]:
+        name, token, codec = self.feed.name, self._of.token, self._core.codec
+        return [Message(name, token, epoch, one, codec) for one in found]
 
     def job(self, failure: Failure) -> MessageJob:
         """The job that a message becomes."""

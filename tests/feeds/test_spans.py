@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Delete, Table, bindparam, delete
+from sqlalchemy import Delete, Table, bindparam, delete, update
 
 from queue_db import QueueDB, Verdict
 from queue_db.feeds import Span
-from queue_db.store.feeds import spans
+from queue_db.store.feeds import span_claims, spans
 from queue_db.testing import SettableClock
 from tests.feeds.accounts import everything
 from tests.feeds.conftest import ORDERINGS
@@ -145,21 +145,65 @@ def test_a_transaction_that_settles_a_message_holds_up_no_claim(
         assert [message.payload for message in rest.messages] == [1]
 
 
+@pytest.mark.parametrize("attempts", [3, 1])
+def test_a_claim_passes_over_the_expired_span_that_a_transaction_settles(
+    open_db: OpenDB, make_feed: Make, attempts: int, differs: Callable[[str], None]
+) -> None:
+    """The first span to expire is locked; with ``attempts`` 1 the next one becomes jobs."""
+    differs("one writer")
+    clock, name = SettableClock(), make_feed("counter")
+    feed = open_db(clock=clock).feed(name)
+    feed.publish_many([("n", number) for number in range(3)])
+    late, rival = (one.shared("mailers", queue=name, max_attempts=attempts) for one in (feed, open_db(clock=clock).feed(name)))
+    first, second = late.claim(1, lease=10), late.claim(1, lease=11)
+    assert first is not None
+    assert second is not None
+    clock.advance(12)
+    claimed = []
+    with open_db(clock=clock).database.begin() as connection:
+        assert first.complete(using=connection)
+        while (span := rival.claim(1, lease=10)) is not None:
+            claimed += [message.payload for message in span.messages]
+    jobs = [job.payload for job in open_db(clock=clock).queue(name).claim(9)]
+    assert (claimed, jobs) == (([1, 2], []) if attempts > 1 else ([2], [1]))
+
+
+def test_a_claim_that_a_crashed_server_has_lost_is_lost_to_its_holder(open_db: OpenDB, make_feed: Make) -> None:
+    """No commit that waits for the disk has followed the claim; the server gives its id again."""
+    db = open_db()
+    shared = db.feed(make_feed("counter")).shared("mailers")
+    shared.feed.publish_many([("n", number) for number in range(3)])
+    late = shared.claim(1)
+    assert late is not None
+    tables = db.store.tables.feeds
+    with db.database.begin() as connection:
+        connection.execute(delete(tables.spans).where(tables.spans.c.id == late.id))
+        connection.execute(update(tables.cursors).where(tables.cursors.c.feed == shared.feed_id).values(handed=0))
+    again = shared.claim(3)
+    assert again is not None
+    with db.database.begin() as connection:
+        connection.execute(update(tables.spans).where(tables.spans.c.id == again.id).values(id=late.id))
+    again.id = late.id
+    assert late.complete() is Verdict.LOST
+    assert late.extend(60) is Verdict.LOST
+    assert again.complete()
+
+
 def test_a_message_that_is_completed_before_the_take_over_is_not_claimed_again(
     open_db: OpenDB, make_feed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, _, span = late_and_current(open_db, make_feed("counter"))
     clock.advance(11)
     rival = open_db(clock=clock).feed(span.cursor.feed.name).shared("mailers")
-    look = spans.look
+    claim = span_claims.claim
 
     def then_complete(*args: Any) -> Any:
-        found = look(*args)
+        found = claim(*args)
         if span.messages:
             span.complete(span.messages.pop(0))
         return found
 
-    monkeypatch.setattr(spans, "look", then_complete)
+    monkeypatch.setattr(span_claims, "claim", then_complete)
     span.messages.pop()
     taken = rival.claim()
     assert taken is not None
@@ -175,10 +219,7 @@ def test_a_completion_after_the_take_over_loses(open_db: OpenDB, make_feed: Make
     verdicts: list[Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.append(span.complete()))
     with rival.database.begin() as connection:
-        look = spans.look(connection, rival.store, span.cursor.feed.row().id, "mailers")
-        assert look is not None
-        assert look.expired is not None
-        assert spans.take_over(connection, rival.store, look.expired, "rival", 10)
+        assert span_claims.take_over(connection, rival.store, span.cursor.feed_id, "mailers", "rival", 10, 3)
         thread.start()
     thread.join()
     assert verdicts == [Verdict.LOST]

@@ -15,10 +15,11 @@ from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, settle, streams
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
-from queue_db.store.feeds import claims, messages, ranking, spans
+from queue_db.store.feeds import claims, messages, ranking, span_claims, spans
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import NewMessage
 from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.feeds.span_claims import SpanRequest
 from queue_db.store.lease import CandidateWindow, Lock, Order
 from queue_db.store.schema import BLOCKED
 from queue_db.strategies.locking import Pessimistic
@@ -768,29 +769,26 @@ def _feeds() -> list[Scenario]:
 
 
 def _spans() -> list[Scenario]:
-    expired = spans.SpanRow(id=1, low=1, high=100, version=3, attempts=1, done=None)
-    look = spans.Look(next_seq=1001, first_seq=1, epoch=1, handed=0, now=0, expired=None)
     lease = 60_000_000
+    want = SpanRequest(100, lease, "worker-1", least=100)
     return [
         Scenario(
             "span_look",
-            "SharedCursor.claim: the feed, the cursor, and a span whose lease has ended",
-            lambda connection, store: spans.look(connection, store, 7, "mailers"),
+            "Feed.shared: whether there is such a cursor",
+            lambda connection, store: span_claims.look(connection, store, 7, "mailers"),
         ),
         Scenario(
             "span_claim",
             "SharedCursor.claim: the next messages",
-            lambda connection, store: spans.hand_out(
-                connection, store, 7, "mailers", look, count=100, worker="worker-1", lease=lease
-            ),
-            answers={"handed": 0},
-            roles={"SELECT UPDATE INSERT": ("_lock", "_move", "_insert")},
+            lambda connection, store: span_claims.claim(connection, store, 7, "mailers", want),
+            answers={"next_seq": 1001, "first_seq": 1, "handed": 0, "expired": False, "waiting": False, "seq": None, "id": None},
+            roles={"SELECT SELECT UPDATE INSERT": ("_look", "_lock", "_move", "_insert")},
         ),
         Scenario(
             "span_take_over",
-            "SharedCursor.claim: a span whose lease has ended",
-            lambda connection, store: spans.take_over(connection, store, expired, "worker-1", lease),
-            answers={"low": 1, "done": None},
+            "SharedCursor.claim: the span whose lease has ended first",
+            lambda connection, store: span_claims.take_over(connection, store, 7, "mailers", "worker-1", lease, 3),
+            answers={"attempts": 1},
             roles={"SELECT UPDATE": ("_lock", "_change")},
         ),
         Scenario(

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from queue_db import ArgumentError, JobNotFoundError
+from queue_db.store.feeds import messages
 from queue_db.testing import drain
 from queue_db.worker import Worker
 from queue_db.worker.maintenance import AGAIN, PRUNE_DEAD_LIMIT, prune_dead, trim_feeds
@@ -196,7 +197,8 @@ def test_what_is_kept_is_listed_page_by_page(timed, clock):
 
 
 @pytest.mark.parametrize("ordering", ["counter", "ranked"])
-def test_a_worker_trims_feeds_a_part_at_a_time(open_db, clock, name, log, ordering):
+def test_a_worker_trims_feeds_a_part_at_a_time(open_db, clock, name, log, ordering, monkeypatch):
+    monkeypatch.setattr(messages, "TRIMMED_AT_ONCE", 1000)
     db = open_db(clock=clock)
     db.feeds.set(name, ordering=ordering, keep_for=60)
     feed = db.feed(name)

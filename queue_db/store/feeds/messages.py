@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Integer, Select, Table, Update, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Connection, Integer, Select, Table, Update, bindparam, case, delete, func, insert, select, update
 
 from queue_db.dialects.clock import moment
 from queue_db.errors import ArgumentError
 from queue_db.store.base import Store
 from queue_db.store.feeds import claim_rows, spans
-from queue_db.store.feeds.rows import FeedRow, locked
+from queue_db.store.feeds.rows import FeedRow, by_id, locked
 
-#: Most messages that one call of :func:`trim` deletes.
-TRIMMED_AT_ONCE = 1000
+#: Most messages that one call of :func:`trim` deletes: a range costs little for each message, and the transaction much.
+TRIMMED_AT_ONCE = 5000
+
+# The same of a feed with claims, whose messages go one by one, and of a publisher beside as many as it has added.
+_TRIMMED_BESIDE = 1000
 
 
 class NewMessage(NamedTuple):
@@ -136,13 +139,17 @@ def read(connection: Connection, store: Store, feed: int, after: int, limit: int
 
 
 def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = False) -> int:
-    """Delete the oldest messages that the feed's retention does not keep, at most :data:`TRIMMED_AT_ONCE`; return how many.
+    """Delete the oldest messages that the feed's retention does not keep, at most :func:`at_once`; return how many.
 
     :param skip: none if another transaction has locked the feed.
     """
-    messages = store.tables.feeds.messages
     if row.keep_rows is None and row.keep_for is None and row.max_attempts is None:
         return 0
+    if row.max_attempts is None:
+        # Without locks, so that publishers and rankers wait only if there is something to delete.
+        latest = by_id(connection, store, row.id)
+        if latest is None or _outdated(connection, store, latest, latest.first_seq) <= latest.first_seq:
+            return 0
     store.dialect.begin(connection)
     found = locked(connection, store, row.id, skip=skip)
     if found is None:
@@ -150,35 +157,56 @@ def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = Fal
     row = found
     first, expired = row.first_seq, 0
     if row.max_attempts is not None:
-        expired = claim_rows.expire(connection, store, row.id, TRIMMED_AT_ONCE)
+        expired = claim_rows.expire(connection, store, row.id, at_once(row))
         # What was deleted under a claim has left gaps.
         first = max(first, claim_rows.lowest(connection, store, row.id) or row.next_seq)
-    end = row.first_seq
-    if row.keep_rows is not None:
-        end = max(end, row.next_seq - row.keep_rows)
-    if row.keep_for is not None:
-        # Numbers follow the order of commits, not of creation: the first message that is young enough ends the cut.
-        oldest = (
-            select(messages.c.seq, messages.c.created_at)
-            .where(messages.c.feed == row.id, messages.c.seq >= row.first_seq)
-            .order_by(messages.c.seq)
-            .limit(TRIMMED_AT_ONCE)
-            .subquery()
-        )
-        now = moment(store.clock is not None)
-        kept = select(
-            func.min(case((oldest.c.created_at >= now - row.keep_for, oldest.c.seq))), func.max(oldest.c.seq)
-        ).select_from(oldest)
-        young, last = connection.execute(kept, store.time()).one()
-        end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
     extent = Extent(row.next_seq, row.first_seq, row.keep_rows, row.keep_unread, row.max_attempts)
-    return expired + cut(connection, store, row.id, extent, min(end, first + TRIMMED_AT_ONCE))
+    return expired + cut(connection, store, row.id, extent, _outdated(connection, store, row, first))
+
+
+def at_once(row: FeedRow) -> int:
+    """Most messages of a feed that one trim deletes."""
+    return TRIMMED_AT_ONCE if row.max_attempts is None else min(TRIMMED_AT_ONCE, _TRIMMED_BESIDE)
+
+
+@lru_cache(maxsize=64)
+def _aged(messages: Table, settable: bool) -> Select[Any]:
+    """The first of some messages that is young enough, and the last of them."""
+    # In a subquery the database computes it once, and not for each row.
+    since = select(moment(settable) - bindparam("keep_for", type_=BigInteger())).scalar_subquery()
+    some = (
+        select(messages.c.seq, messages.c.created_at)
+        .where(messages.c.feed == bindparam("feed"), messages.c.seq >= bindparam("first"), messages.c.seq < bindparam("end"))
+        .subquery()
+    )
+    return select(func.min(case((some.c.created_at >= since, some.c.seq))), func.max(some.c.seq))
+
+
+def _outdated(connection: Connection, store: Store, row: FeedRow, first: int) -> int:
+    """The end of the messages that retention does not keep, of the next ones from ``first``."""
+    end = row.first_seq
+    limit = _read_by_all(connection, store, row.id, row.next_seq, row.keep_unread, min(row.next_seq, first + at_once(row)))
+    if row.keep_rows is not None:
+        end = min(limit, max(end, row.next_seq - row.keep_rows))
+    if row.keep_for is not None and end < limit:
+        # Numbers follow the order of commits, not of creation: the first message that is young enough ends the cut.
+        values = {"feed": row.id, "first": row.first_seq, "end": limit, "keep_for": row.keep_for, **store.time()}
+        query = _aged(store.tables.feeds.messages, store.clock is not None)
+        ((young, last),) = store.dialect.fetch(connection, query, values)
+        end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
+    return min(end, limit)
+
+
+def _read_by_all(connection: Connection, store: Store, feed: int, next_seq: int, keep_unread: int, end: int) -> int:
+    """``end``, lowered so that of the messages that a cursor has not acknowledged the last ``keep_unread`` stay."""
+    slowest = spans.slowest(connection, store.tables.feeds, feed) if keep_unread else None
+    return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 
 def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int) -> None:
     """After ``new`` messages were added: let them be claimed, and delete those above ``keep_rows``.
 
-    The caller holds the feed's row. At most :data:`TRIMMED_AT_ONCE` more are deleted than were added: after ``keep_rows`` was
+    The caller holds the feed's row. At most :data:`_TRIMMED_BESIDE` more are deleted than were added: after ``keep_rows`` was
     lowered there may be a million, too many for a publisher's transaction.
     """
     if extent.max_attempts is not None:
@@ -188,7 +216,7 @@ def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: i
     first = extent.first_seq
     if extent.max_attempts is not None:
         first = max(first, claim_rows.lowest(connection, store, feed) or extent.next_seq)
-    cut(connection, store, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + TRIMMED_AT_ONCE))
+    cut(connection, store, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE))
 
 
 def cut(connection: Connection, store: Store, feed: int, extent: Extent, end: int) -> int:
@@ -199,9 +227,7 @@ def cut(connection: Connection, store: Store, feed: int, extent: Extent, end: in
     """
     feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
     least = extent.next_seq - extent.keep_unread
-    if extent.keep_unread:
-        slowest = spans.slowest(connection, store.tables.feeds, feed)
-        end = end if slowest is None else min(end, max(slowest + 1, least))
+    end = _read_by_all(connection, store, feed, extent.next_seq, extent.keep_unread, end)
     if extent.max_attempts is not None:
         if extent.keep_unread:
             # First without a lock: the rows of live claims need none.

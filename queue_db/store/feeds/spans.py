@@ -14,12 +14,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    BigInteger,
     Connection,
     Delete,
     Row,
-    Select,
-    String,
     Table,
     Update,
     and_,
@@ -28,18 +25,15 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    literal,
     select,
-    true,
     update,
 )
 from sqlalchemy.exc import IntegrityError
 
-from queue_db.dialects import Dialect
 from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.model import Capability
-from queue_db.store.base import Store, next_attempt
+from queue_db.store.base import Store
 from queue_db.store.feeds.message_jobs import MessageJob, add
 from queue_db.store.schema.feeds import FeedTables
 
@@ -66,20 +60,6 @@ class SpanRow(NamedTuple):
     done: str | None
 
 
-class Look(NamedTuple):
-    """The state of a shared cursor before a claim."""
-
-    next_seq: int  #: of the feed
-    first_seq: int
-    epoch: int
-    handed: int | None  #: None: the cursor is not shared
-    now: int  #: the database's time
-    expired: SpanRow | None  #: a span whose lease is over
-
-
-# --- claim ----------------------------------------------------------------------------------------------------------
-
-
 def create(connection: Connection, store: Store, feed: int, name: str, start: int) -> bool:
     """Create a shared cursor whose first message is the one after ``start``, if there is none; False: it is not shared."""
     cursors = store.tables.feeds.cursors
@@ -96,164 +76,6 @@ def create(connection: Connection, store: Store, feed: int, name: str, start: in
         else:
             return True
     return row is not None and row.handed is not None
-
-
-@lru_cache(maxsize=64)
-def _look(feeds: Table, cursors: Table, spans: Table, settable: bool) -> Select[Any]:
-    expired = and_(spans.c.feed == cursors.c.feed, spans.c.cursor_name == cursors.c.name, spans.c.until <= moment(settable))
-    return (
-        select(
-            *(feeds.c[name] for name in ("next_seq", "first_seq", "epoch")),
-            cursors.c.handed,
-            moment(settable).label("now"),
-            *(spans.c[name] for name in SpanRow._fields),
-        )
-        .select_from(cursors.join(feeds, feeds.c.id == cursors.c.feed).outerjoin(spans, expired))
-        .where(cursors.c.feed == bindparam("feed"), cursors.c.name == bindparam("name"))
-        .order_by(spans.c.until)
-        .limit(1)
-    )
-
-
-def look(connection: Connection, store: Store, feed: int, name: str) -> Look | None:
-    """What there is to claim; None: there is no such cursor."""
-    tables = store.tables.feeds
-    query = _look(tables.feeds, tables.cursors, tables.spans, store.clock is not None)
-    found = store.dialect.fetch(connection, query, {"feed": feed, "name": name, **store.time()})
-    if not found:
-        return None
-    next_seq, first_seq, epoch, handed, now, *span = found[0]
-    return Look(next_seq, first_seq, epoch, handed, now, None if span[0] is None else SpanRow(*span))
-
-
-@lru_cache(maxsize=64)
-def _lock_expired(dialect: Dialect, spans: Table, settable: bool, skip: bool) -> Select[Any]:
-    # Extended meanwhile, it keeps its version and is not expired any more.
-    mine = and_(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"), spans.c.until <= moment(settable))
-    return dialect.lock_rows(select(spans.c.low, spans.c.done).where(mine), skip=skip)
-
-
-@lru_cache(maxsize=64)
-def _take_over(spans: Table, settable: bool) -> Update:
-    # The lease counts from here: the statement before this one has waited for the lock.
-    return (
-        update(spans)
-        .where(spans.c.id == bindparam("span"), spans.c.version == bindparam("held"))
-        .values(
-            version=spans.c.version + 1,
-            attempts=next_attempt(spans),
-            worker=bindparam("holder"),
-            until=moment(settable) + bindparam("lease"),
-        )
-    )
-
-
-def take_over(connection: Connection, store: Store, span: SpanRow, worker: str, lease: int) -> SpanRow | None:
-    """Claim an expired span, for ``lease`` microseconds; None: another consumer was faster, or settles messages of it now.
-
-    Return it as it is now: its late holder may have settled messages since it was read, which leaves the version.
-    """
-    spans, settable = store.tables.feeds.spans, store.clock is not None
-    mine = {"span": span.id, "held": span.version, **store.time()}
-    store.dialect.begin(connection)
-    skip = Capability.SKIP_LOCKED in store.capabilities
-    found = store.dialect.fetch(connection, _lock_expired(store.dialect, spans, settable, skip), mine)
-    if not found:
-        return None
-    ((low, done),) = found
-    store.dialect.execute(connection, _take_over(spans, settable), {**mine, "holder": worker, "lease": lease})
-    return span._replace(low=low, done=done, version=span.version + 1, attempts=span.attempts + 1)
-
-
-@lru_cache(maxsize=64)
-def _move(cursors: Table, settable: bool) -> Update:
-    mine = and_(cursors.c.feed == bindparam("of"), cursors.c.name == bindparam("called"))
-    return update(cursors).where(mine).values(handed=bindparam("upto"), seen_at=moment(settable))
-
-
-def hand_out(
-    connection: Connection, store: Store, feed: int, name: str, look: Look, *, count: int, worker: str, lease: int
-) -> tuple[SpanRow, int] | None:
-    """Claim the next ``count`` messages, or as many as ``look`` has seen, for ``lease`` microseconds.
-
-    Other claims of this cursor wait here until the commit. Return the span, and how many messages before it were trimmed; None:
-    other consumers have claimed what there was.
-    """
-    tables = store.tables.feeds
-    cursors, spans, settable = tables.cursors, tables.spans, store.clock is not None
-    if store.dialect.changes_in_with:
-        values = {"of": feed, "called": name, "most": count, "consumer": worker, "lease": lease, **store.time()}
-        one = _hand_out(store.dialect, cursors, spans, settable)
-        found = store.dialect.fetch(connection, one, {**values, "first": look.first_seq, "next": look.next_seq})
-        return (SpanRow._make([*found[0][:-1], None]), found[0][-1]) if found else None
-    store.dialect.begin(connection)
-    found = store.dialect.fetch(connection, _locked(store.dialect, cursors), {"feed": feed, "name": name})
-    if not found or found[0][0] is None:
-        return None
-    ((handed, version),) = found
-    low = max(handed + 1, look.first_seq)
-    high = min(low + count - 1, look.next_seq - 1)
-    if high < low:
-        return None
-    moved = {"of": feed, "called": name, "upto": high, **store.time()}
-    store.dialect.execute(connection, _move(cursors, settable), moved)
-    # A restore raises the cursor's version: ids may be given again after it, but not with an earlier version.
-    row = {"feed": feed, "cursor_name": name, "low": low, "high": high, "version": version, "attempts": 1, "worker": worker}
-    made = connection.execute(insert(spans).values(**row, until=moment(settable) + lease), store.time())
-    (span,) = made.inserted_primary_key or (0,)
-    return SpanRow(span, low, high, version, 1, None), low - handed - 1
-
-
-@lru_cache(maxsize=64)
-def _hand_out(dialect: Dialect, cursors: Table, spans: Table, settable: bool) -> Select[Any]:
-    """The statements of :func:`hand_out` in one. The lock gives the cursor as the last claim has left it.
-
-    No parameter is named as a column is: SQLAlchemy would set the column.
-    """
-    mine = and_(cursors.c.feed == bindparam("of"), cursors.c.name == bindparam("called"), cursors.c.handed.is_not(None))
-    held = dialect.lock_rows(select(cursors.c.feed, cursors.c.name, cursors.c.handed, cursors.c.version).where(mine), skip=False)
-    held_cte = held.cte("held")
-    big = BigInteger()
-    first, end = bindparam("first", type_=big), bindparam("next", type_=big) - 1
-    low = func.greatest(held_cte.c.handed + 1, first)
-    high = func.least(low + bindparam("most", type_=big) - 1, end)
-    moved = (
-        update(cursors)
-        .where(cursors.c.feed == held_cte.c.feed, cursors.c.name == held_cte.c.name, low <= end)
-        .values(handed=high, seen_at=moment(settable))
-        .returning(
-            cursors.c.feed,
-            cursors.c.name,
-            low.label("low"),
-            cursors.c.handed.label("high"),
-            held_cte.c.version,
-            (low - held_cte.c.handed - 1).label("skipped"),
-        )
-        .cte("moved")
-    )
-    values: dict[str, Any] = {
-        "feed": moved.c.feed,
-        "cursor_name": moved.c.name,
-        "low": moved.c.low,
-        "high": moved.c.high,
-        "version": moved.c.version,
-        "attempts": literal(1),
-        "worker": bindparam("consumer", type_=String()),
-        "until": moment(settable, after_waiting=True) + bindparam("lease", type_=big),
-    }
-    made = (
-        insert(spans)
-        .from_select(list(values), select(*values.values()))
-        .returning(*(spans.c[name] for name in ("id", "low", "high", "version", "attempts")))
-        .cte("made")
-    )
-    return select(*made.c, moved.c.skipped).select_from(made.join(moved, true()))
-
-
-@lru_cache(maxsize=64)
-def _locked(dialect: Dialect, cursors: Table) -> Select[Any]:
-    mine = and_(cursors.c.feed == bindparam("feed"), cursors.c.name == bindparam("name"))
-    return dialect.lock_rows(select(cursors.c.handed, cursors.c.version).where(mine), skip=False)
 
 
 # --- settle ---------------------------------------------------------------------------------------------------------

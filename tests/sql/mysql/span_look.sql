@@ -1,16 +1,20 @@
--- span_look: SharedCursor.claim: the feed, the cursor, and a span whose lease has ended
+-- span_look: Feed.shared: whether there is such a cursor
+-- Also: span_claim_look
 -- Transaction: none has begun, the statement commits by itself
--- Sent by: store.feeds.spans.look
--- Always: param_1 = 1
+-- Sent by: store.feeds.span_claims.look
 SELECT jobs_feeds.next_seq, jobs_feeds.first_seq, jobs_feeds.epoch, jobs_cursors.handed,
-    (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS now, jobs_spans.id, jobs_spans.low,
-    jobs_spans.high, jobs_spans.version, jobs_spans.attempts, jobs_spans.done
+    (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) AS now, EXISTS(
+    SELECT jobs_spans.id
+    FROM jobs_spans
+    WHERE jobs_spans.feed = :of
+      AND jobs_spans.cursor_name = :called
+      AND jobs_spans.until <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
+) AS expired, EXISTS(
+    SELECT jobs_inbox.id
+    FROM jobs_inbox
+    WHERE jobs_inbox.feed = :of
+) AS waiting
 FROM jobs_cursors
 INNER JOIN jobs_feeds ON jobs_feeds.id = jobs_cursors.feed
-LEFT OUTER JOIN jobs_spans ON jobs_spans.feed = jobs_cursors.feed
-  AND jobs_spans.cursor_name = jobs_cursors.name
-  AND jobs_spans.until <= (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))
-WHERE jobs_cursors.feed = :feed
-  AND jobs_cursors.name = :name
-ORDER BY jobs_spans.until
-LIMIT :param_1;
+WHERE jobs_cursors.feed = :of
+  AND jobs_cursors.name = :called;

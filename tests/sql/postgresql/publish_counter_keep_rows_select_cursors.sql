@@ -2,7 +2,7 @@
 --   cursor
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.feeds.messages.append > store.feeds.messages.keep > store.feeds.messages.cut >
---   store.feeds.spans.slowest
+--   store.feeds.messages._read_by_all > store.feeds.spans.slowest
 SELECT min(coalesce(jobs_cursors.handed, jobs_cursors.acked)) AS min_1
 FROM jobs_cursors
 WHERE jobs_cursors.feed = :feed_1;
