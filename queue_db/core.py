@@ -21,6 +21,7 @@ from queue_db.database import migrate
 from queue_db.database.database import ATTEMPTS, Database
 from queue_db.errors import PermanentStorageError, StorageError
 from queue_db.notifications.deaths import Deaths
+from queue_db.notifications.loop import LoopListening
 from queue_db.notifications.wakeups import FeedNotifications, Notifications
 from queue_db.removal import Removal
 from queue_db.store import LowWaterMarks, Store
@@ -101,6 +102,8 @@ class Core:
         self.marks: defaultdict[str, LowWaterMarks] = defaultdict(LowWaterMarks)
         self.notifications = Notifications(self.store)
         self.feed_notifications = FeedNotifications(self.store)
+        #: Where the tasks of an event loop wait for the database's notifications.
+        self.loop_listening = LoopListening(database.listen_on_loop)
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker
         # Read at once, so that the first verb need not. A user without the right to read the version learns it from the first verb.

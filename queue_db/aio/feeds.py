@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Self
 
@@ -385,7 +385,8 @@ class AsyncCursor:
     async def follow(self, *, limit: int = 100, idle: float | None = None, poll: float = LONGEST_LOOK) -> AsyncIterator[Message]:
         """The messages one after the other, waiting for new ones; without ``idle`` it never ends.
 
-        With psycopg2 it waits with a connection of its own, on which publishers notify it; other drivers look for new messages.
+        With psycopg2 and asyncpg publishers notify it, on a connection of its own or, with asyncpg, of the event loop; and with all
+        drivers those of this object. Other messages are found by looks.
 
         :param limit: messages read at once.
         :param idle: seconds without a new message after which it ends.
@@ -393,8 +394,12 @@ class AsyncCursor:
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
         """
         messages = self._sync.follow(limit=limit, idle=idle, poll=poll)
-        while (message := await run(next, messages, None)) is not None:
-            yield message
+        try:
+            while (message := await run(next, messages, None)) is not None:
+                yield message
+        finally:
+            if isinstance(messages, Generator):
+                await run(messages.close)
 
     async def ack(self, upto: Message | str, *, using: AsyncConnection | AsyncSession | None = None) -> Verdict:
         """Acknowledge a message (or a position) and all before it. It never moves back.

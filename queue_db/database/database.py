@@ -21,7 +21,7 @@ from sqlalchemy.pool import QueuePool
 
 from queue_db.database.connections import Connections
 from queue_db.database.masking import has_stray_at, mask, masked, secrets_in
-from queue_db.dialects import Dialect, Listener, dialect_for, registered, transactions
+from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, registered, transactions
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
@@ -400,6 +400,12 @@ class Database:
         self.check_open()
         with self._errors("listen"):
             return self.dialect.listen(self.engine, channel)
+
+    def listen_on_loop(self, broken: Callable[[], None]) -> LoopListener | None:
+        """The same for the tasks of an event loop, in a greenlet; it calls ``broken`` when the connection breaks."""
+        self.check_open()
+        with self._errors("listen"):
+            return self.dialect.listen_on_loop(self.engine, broken)
 
     @contextmanager
     def joined(self, using: Connection | Session, name: str) -> Iterator[Connection]:

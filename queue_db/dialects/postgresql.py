@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -32,7 +32,7 @@ from queue_db.dialects import postgresql_claim as statements
 from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, ClaimPlan, result_of
 from queue_db.dialects.clock import due_time, instant, now_us, now_us_after_waiting
-from queue_db.dialects.listening import PostgreSQLListener
+from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
 from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
 from queue_db.dialects.postgresql_claim import HEAD, TRIED
 from queue_db.dialects.postgresql_opening import PostgreSQLOpening
@@ -196,6 +196,10 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         # Through a pooler no notification arrives.
         receives = engine.dialect.driver == "psycopg2" and not self._pooling.found
         return PostgreSQLListener(engine, channel) if receives else None
+
+    def listen_on_loop(self, engine: Engine, broken: Callable[[], None]) -> AsyncpgListener | None:
+        receives = engine.dialect.driver == "asyncpg" and not self._pooling.found
+        return AsyncpgListener(engine, broken) if receives else None
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists. What is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
@@ -40,7 +40,7 @@ from queue_db.dialects.claim_plan import (
     won_by,
 )
 from queue_db.dialects.clock import due_time, now_us
-from queue_db.dialects.listening import Listener
+from queue_db.dialects.listening import Listener, LoopListener
 from queue_db.dialects.statements import Columns, Pairs, copied, delete_of, hold_of, insert_into, matching, new, wanted
 from queue_db.errors import TransientStorageError
 from queue_db.model import Capability, ClaimResult, NewJob
@@ -146,6 +146,10 @@ class ClaimSeam:
 
     def listen(self, engine: Engine, channel: str) -> Listener | None:
         """A connection that receives the notifications of ``channel``. Default: None, poll instead."""
+        return None
+
+    def listen_on_loop(self, engine: Engine, broken: Callable[[], None]) -> LoopListener | None:
+        """The same for tasks of an event loop, with a driver for asyncio; ``broken`` is called there. Called in a greenlet."""
         return None
 
     # --- the clock --------------------------------------------------------------------------------------------------

@@ -89,7 +89,8 @@ class Cursor:
     def follow(self, *, limit: int = 100, idle: float | None = None, poll: float = LONGEST_LOOK) -> Iterator[Message]:
         """The messages one after the other, waiting for new ones; without ``idle`` it never ends.
 
-        With psycopg2 it waits with a connection of its own, on which publishers notify it; other drivers look for new messages.
+        With psycopg2 and asyncpg publishers notify it, on a connection of its own or, with asyncpg, of the event loop; and with all
+        drivers those of this object. Other messages are found by looks.
 
         :param limit: messages read at once.
         :param idle: seconds without a new message after which it ends.

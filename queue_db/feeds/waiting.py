@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Self
 
 from queue_db.core import Core
+from queue_db.notifications.loop import LoopWakeup
 from queue_db.notifications.wakeup import Wakeup
 from queue_db.pauses import Pause
 
@@ -19,9 +20,8 @@ _RETRY = (0.1, 10.0)
 
 
 class Waiting:
-    """Waits of one reader, in one thread. The first one opens a connection that receives notifications, if the database has them.
-
-    On an event loop there are none: looks end the waits.
+    """Waits of one reader, in one thread or task. The first one opens a connection that receives notifications, if the database
+    has them; the tasks of an event loop share one.
 
     :param feed: its name.
     :param longest: seconds between two looks, at most.
@@ -31,7 +31,7 @@ class Waiting:
         self._core = core
         self._feed = feed
         self._pause = Pause(FIRST_LOOK, longest)
-        self._wakeup: Wakeup | None = None
+        self._wakeup: Wakeup | LoopWakeup | None = None
 
     def found(self) -> None:
         """There were messages just now: the next look comes soon."""
@@ -40,13 +40,9 @@ class Waiting:
     def wait(self, most: float = math.inf) -> None:
         """Wait until the next look, at most ``most`` seconds. It may end early without a new message."""
         seconds = min(most, self._pause.next())
-        if self._core.database.asynchronous:
-            self._core.database.pause(seconds)
-            return
         if self._wakeup is None:
-            notifications = self._core.feed_notifications
-            self._wakeup = Wakeup(lambda: self._core.database.listen(notifications.channel_of(self._feed)), _RETRY)
-            notifications.add(self._published)
+            self._wakeup = self._new_wakeup()
+            self._core.feed_notifications.add(self._published)
         until = monotonic() + seconds
         while True:
             # Without a name it is the end of the wait, or it has begun to listen and what came before is unknown.
@@ -62,6 +58,12 @@ class Waiting:
         wakeup = self._wakeup
         if wakeup is not None:
             wakeup.set()
+
+    def _new_wakeup(self) -> Wakeup | LoopWakeup:
+        channel = self._core.feed_notifications.channel_of(self._feed)
+        if self._core.database.asynchronous:
+            return LoopWakeup(self._core.loop_listening, channel)
+        return Wakeup(lambda: self._core.database.listen(channel), _RETRY)
 
     def _published(self, feed: str) -> None:
         wakeup = self._wakeup  # close() may end it now
