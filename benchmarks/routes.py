@@ -25,7 +25,7 @@ _MANY = 1000
 
 
 @contextmanager
-def _prefix(db: QueueDB) -> Iterator[str]:
+def prefix(db: QueueDB) -> Iterator[str]:
     """A prefix for all names; what has it is deleted afterwards."""
     name = f"bench-{secrets.token_hex(4)}"
     try:
@@ -80,7 +80,7 @@ def _others(db: QueueDB, repeat: int) -> Iterator[tuple[str, tuple[int, float, f
     }
     for form, text in forms.items():
         for count in (0, 10, 100, 10_000) if form == "exact" else (10, 100, 10_000):
-            with _prefix(db) as name:
+            with prefix(db) as name:
                 db.routes.set(name, feed=name)
                 db.routes.subscribe(f"{name}.topic", name, form="exact")
                 db.routes.set(f"{name}-other", drop=True)
@@ -91,7 +91,7 @@ def _others(db: QueueDB, repeat: int) -> Iterator[tuple[str, tuple[int, float, f
 def _all(db: QueueDB, repeat: int) -> Iterator[tuple[str, tuple[int, float, float]]]:
     """A thousand routes that act."""
     for what in ("enqueue", "feed", "count"):
-        with _prefix(db) as name:
+        with prefix(db) as name:
             for number in range(_MANY):
                 target = f"{name}-{number}"
                 if what == "enqueue":
@@ -104,7 +104,8 @@ def _all(db: QueueDB, repeat: int) -> Iterator[tuple[str, tuple[int, float, floa
             yield f"{_MANY:,} routes, each {what}", _measure(db, f"{name}.topic", max(3, repeat // 10), _MANY)
 
 
-def _show(line: str) -> None:
+def show(line: str) -> None:
+    """Print a line at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -115,11 +116,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--url", required=True, help="a migrated database that nobody else uses")
     parser.add_argument("--repeat", type=int, default=100, help="publishes of each case")
     options = parser.parse_args(arguments)
-    _show("| case | statements | median ms | longest ms |\n|---|---|---|---|")
+    show("| case | statements | median ms | longest ms |\n|---|---|---|---|")
     with QueueDB(options.url) as db:
         for cases in (_others, _all):
             for case, (sent, median, longest) in cases(db, options.repeat):
-                _show(f"| {case} | {sent} | {median:.2f} | {longest:.1f} |")
+                show(f"| {case} | {sent} | {median:.2f} | {longest:.1f} |")
     return 0
 
 

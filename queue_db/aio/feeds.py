@@ -184,7 +184,10 @@ class AsyncFeed:
         return await run(self._sync.end)
 
     async def rank(self) -> int:
-        """Number the messages that wait for it, as publishers and readers do by themselves; return how many."""
+        """Number the messages that wait for it now, as publishers and readers do by themselves; return how many.
+
+        It ends although others go on publishing. A few of theirs may be among those that it numbers.
+        """
         return await run(self._sync.rank)
 
     async def trim(self) -> int:
@@ -260,7 +263,7 @@ class AsyncFeed:
         return AsyncSharedCursor(await run(self._sync.shared, name, **options))
 
     async def cursors(self) -> list[CursorInfo]:
-        """The cursors of this feed, by name. Messages that wait for their numbers get them first: ``behind`` counts them."""
+        """The cursors of this feed, by name."""
         return await run(self._sync.cursors)
 
     async def spans(self, cursor: str) -> list[SpanInfo]:

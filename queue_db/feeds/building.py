@@ -15,6 +15,9 @@ from queue_db.verbs.new_jobs import JobBuilder
 #: Most messages of one page, and of one chunk of ``publish_many``.
 MOST = 10_000
 
+#: Headers that publishers do not write: a topic writes the first, routers both.
+RESERVED = ("topic", "via")
+
 _TRIPLE = 3
 _OPTIONS = ("key", "headers")
 _DELAYS = ("delay", "expires_in")
@@ -32,7 +35,7 @@ class MessageBuilder:
         self._builder = JobBuilder(name, core.codec, core.max_payload)
 
     def messages(self, messages: Iterable[Any], client: str | None, fixed: Mapping[str, Any] | None = None) -> list[NewMessage]:
-        """Messages from ``(kind, payload)`` or ``(kind, payload, options)``; ``fixed``: headers of all of them, whatever they give.
+        """Messages from ``(kind, payload)`` or ``(kind, payload, options)``; ``fixed``: headers of all of them.
 
         :raises ArgumentError, PayloadError: the message names the wrong argument.
         """
@@ -57,8 +60,7 @@ class MessageBuilder:
             known = f"{', '.join(self._known[:-1])} and {self._known[-1]}"
             raise ArgumentError(f"message {at}: its options may be {known}, not {arguments.shown(options)}")
         key, headers = options.get("key"), arguments.headers(options.get("headers"))
-        if stamp or fixed:
-            headers = {**(stamp or {}), **(headers or {}), **(fixed or {})}
+        headers = _headers(at, {**(stamp or {}), **(headers or {})} if stamp else headers, fixed)
         delay, lifetime = (
             None if options.get(name) is None else arguments.seconds(name, options[name]) for name in ("delay", "expires_in")
         )
@@ -74,3 +76,14 @@ class MessageBuilder:
             delay=delay,
             lifetime=lifetime,
         )
+
+
+def _headers(at: int, given: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The headers of a message.
+
+    :raises ArgumentError: the publisher gives one that is reserved.
+    """
+    for name in RESERVED:
+        if given and name in given:
+            raise ArgumentError(f"message {at}: the header {name!r} is reserved for topics and routers: give it another name")
+    return {**(given or {}), **fixed} if fixed else given

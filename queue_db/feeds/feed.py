@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from queue_db import arguments
 from queue_db.core import Core, Run
@@ -26,7 +26,7 @@ from queue_db.feeds.shared import SharedCursor
 from queue_db.model import from_micros
 from queue_db.notifications.wakeups import FeedNotifications
 from queue_db.store import Store
-from queue_db.store.feeds import claim_rows, cursors, messages, rows, span_claims, spans
+from queue_db.store.feeds import claim_rows, cursors, messages, ranking, rows, span_claims, spans
 from queue_db.store.feeds.messages import First, MessageRow, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
@@ -266,11 +266,17 @@ class Feed:
         return str(Position(row.token, row.epoch, row.next_seq - 1))
 
     def rank(self) -> int:
-        """Number the messages that wait for it, as publishers and readers do by themselves; return how many."""
-        row, ranked = self.row(), 0
+        """Number the messages that wait for it now, as publishers and readers do by themselves; return how many.
+
+        It ends although others go on publishing. A few of theirs may be among those that it numbers.
+        """
+        row, ranked, upto = self.row(), 0, None
         ordering = ordering_of(row)
         if ordering.ranks:
-            while some := self.core.write(ordering.rank, row.id):
+            while (upto := self.core.read(ranking.last_waiting, row.id, upto)) is not None:
+                some = self.core.write(ordering.rank, row.id)
+                if not some:
+                    break  # another process is ranking
                 ranked += some
         return ranked
 
@@ -491,13 +497,8 @@ class Feed:
         return SharedCursor(self, row, name, queue=queue or name, max_attempts=max_attempts, skip=on_trimmed == "skip")
 
     def cursors(self) -> list[CursorInfo]:
-        """The cursors of this feed, by name. Messages that wait for their numbers get them first: ``behind`` counts them."""
-        row = self.row()
-        try:
-            self.rank_once(row)
-        except StorageError as error:
-            log.debug("feed %r: not numbered: %s", self.name, error)
-        return infos(self.core, row.id)
+        """The cursors of this feed, by name."""
+        return infos(self.core, self.row().id)
 
     def spans(self, cursor: str) -> list[SpanInfo]:
         """The open spans of a shared cursor, by number."""
@@ -579,12 +580,13 @@ def defaults(core: Core) -> dict[str, Any]:
 
 def infos(core: Core, feed: int | None) -> list[CursorInfo]:
     """The cursors of one feed, or of all."""
+    found, waiting = core.read(_cursors, feed)
     return [
         CursorInfo(
             feed=row.feed_name,
             name=row.name,
             position=str(Position(row.token, row.epoch, row.position)),
-            behind=row.next_seq - 1 - row.position,
+            behind=row.next_seq - 1 - row.position + waiting[row.feed],
             trimmed=max(0, row.first_seq - 1 - row.position),
             holder=row.holder if row.until > row.now else None,
             seen_at=from_micros(row.seen_at),
@@ -592,8 +594,15 @@ def infos(core: Core, feed: int | None) -> list[CursorInfo]:
             shared=row.handed is not None,
             spans=row.spans,
         )
-        for row in core.read(cursors.every, feed)
+        for row in found
     ]
+
+
+def _cursors(connection: Connection, store: Store, feed: int | None) -> tuple[list[Row[Any]], dict[int, int]]:
+    """The cursors, and how many messages of each of their feeds wait for a number."""
+    # In this order: what gets its number in between is counted twice, and not left out.
+    waiting = {one: rows.waiting(connection, store, one) for one in cursors.feeds(connection, store, feed)}
+    return [row for row in cursors.every(connection, store, feed) if row.feed in waiting], waiting
 
 
 def _wanted(kinds: Iterable[str] | None, client: str | None, *, echo: bool) -> Callable[[MessageRow], bool]:

@@ -127,7 +127,7 @@ class CursorInfo:
     feed: str
     name: str
     position: str  #: of a shared cursor: before the lowest open span
-    behind: int  #: numbered messages after its position
+    behind: int  #: messages after its position; those that have no number yet are counted up to 10,000
     trimmed: int  #: of these, how many are trimmed already
     holder: str | None  #: the process that holds it; None: no process does
     seen_at: datetime  #: the last time that it was opened, read or acknowledged; of a shared cursor: that new messages were claimed

@@ -39,7 +39,7 @@ class Topic:
         """Publish one message: its routes act in one transaction, all or none. Return how many acted; 0: no route has it.
 
         :param key: what the message is about, such as ``order-7``.
-        :param headers: the header ``topic`` is set to this topic.
+        :param headers: ``topic`` is added, and is reserved, as ``via`` is.
         :param client: who publishes it.
         :param using: a connection or session with a transaction: the routes act when it commits.
         :raises ArgumentError: nothing was published.

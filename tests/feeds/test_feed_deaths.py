@@ -29,7 +29,7 @@ _EVERY = (AFTER, BEFORE_COMMIT, AFTER_COMMIT)
 POINTS = {
     "publish": [*(Point(_INBOX, when) for when in _EVERY), Point(_INBOX, AFTER_COMMIT, 2), Point(_INBOX, AFTER, 3)],
     "topic": [Point(_JOB), *(Point(_INBOX, when) for when in _EVERY), Point(_INBOX, BEFORE_COMMIT, 2)],
-    "rank": [Point(_MESSAGE), *(Point("DELETE FROM jobs_inbox", when) for when in _EVERY)],
+    "rank": [Point("UPDATE jobs_feeds SET next_seq", when) for when in _EVERY],
     "copy": [Point(_ACK, when) for when in _EVERY],
     "share": [Point("UPDATE jobs_spans", when) for when in _EVERY],
     "claim": [Point("UPDATE jobs_claims", AFTER_COMMIT), *(Point("DELETE FROM jobs_claims", when) for when in _EVERY)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -62,3 +63,30 @@ def test_publishers_number_now_and_then_and_readers_what_they_read(
     assert waiting() == 2
     assert [message.payload for message in feed.read().messages] == [1, 2, 3]
     assert waiting() == 0
+
+
+def test_messages_that_are_published_meanwhile_do_not_keep_a_reader_from_the_end(
+    db: QueueDB, make_feed: Callable[[str], str], open_db: Callable[..., QueueDB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each ranking of two messages others publish two more."""
+    monkeypatch.setattr(ranking, "RANKED_AT_ONCE", 2)
+    feed = db.feed(make_feed("ranked"))
+    rival, write, left = open_db(), db.core.write, iter(range(100))
+
+    def publish(numbers: range) -> None:
+        with rival.database.begin() as connection:
+            rival.feed(feed.name).publish_many([("n", number) for number in numbers], using=connection)
+
+    def and_publish(change: Any, *args: Any, **kwargs: Any) -> Any:
+        done = write(change, *args, **kwargs)
+        if next(left, None) is not None:
+            publish(range(5, 7))
+        return done
+
+    publish(range(5))
+    monkeypatch.setattr(db.core, "write", and_publish)
+    end = feed.end()
+    monkeypatch.undo()
+    numbered = [message.payload for message in feed.read(limit=6).messages]
+    assert numbered[:5] == list(range(5)), "what was there before the call is numbered"
+    assert end == feed.read(limit=6).position, "and no more than the last round of the ranker has numbered"

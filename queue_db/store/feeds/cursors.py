@@ -87,6 +87,13 @@ def remove(connection: Connection, store: Store, feed: int, name: str) -> bool:
     return True
 
 
+def feeds(connection: Connection, store: Store, feed: int | None) -> list[int]:
+    """The feeds that have cursors, of one feed or of all."""
+    column = store.tables.feeds.cursors.c.feed
+    query = select(column).distinct()
+    return list(connection.execute(query if feed is None else query.where(column == feed)).scalars())
+
+
 def every(connection: Connection, store: Store, feed: int | None) -> list[Row[Any]]:
     """The cursors of one feed or of all, by feed and name, with the feed's columns and the time."""
     cursors, feeds, spans = store.tables.feeds.cursors, store.tables.feeds.feeds, store.tables.feeds.spans

@@ -119,17 +119,21 @@ def by_name(connection: Connection, store: Store) -> list[FeedRow]:
 
 def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int, int]]:
     """All feeds by name, each with how many messages have a number, and how many have none, counted up to 10,000."""
-    inbox, claims = store.tables.feeds.inbox, store.tables.feeds.claims
+    claims = store.tables.feeds.claims
     # What was deleted under a claim has left gaps.
     query = select(claims.c.feed, func.count().label("messages")).group_by(claims.c.feed)
     counted = {row.feed: row.messages for row in connection.execute(query)}
     found = by_name(connection, store)
-    waiting = {}
-    for row in found:
-        some = select(inbox.c.id).where(inbox.c.feed == row.id).limit(_COUNTED).subquery()
-        waiting[row.id] = connection.execute(select(func.count()).select_from(some)).scalar_one()
     numbered = {row.id: row.next_seq - row.first_seq if row.max_attempts is None else counted.get(row.id, 0) for row in found}
-    return [(row, numbered[row.id], waiting[row.id]) for row in found]
+    return [(row, numbered[row.id], waiting(connection, store, row.id)) for row in found]
+
+
+def waiting(connection: Connection, store: Store, feed: int) -> int:
+    """How many messages of a feed have no number, counted up to 10,000."""
+    inbox = store.tables.feeds.inbox
+    some = select(inbox.c.id).where(inbox.c.feed == feed).limit(_COUNTED).subquery()
+    counted: int = connection.execute(select(func.count()).select_from(some)).scalar_one()
+    return counted
 
 
 def change(connection: Connection, store: Store, feed: int, values: Mapping[str, Any]) -> bool:

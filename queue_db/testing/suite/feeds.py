@@ -425,6 +425,16 @@ class TestCursors:
             assert (info.created_at, info.seen_at) == (began, began + timedelta(seconds=5))
         assert [one.name for one in db.feeds.cursors() if one.feed == feed.name] == ["billing"]
 
+    def test_messages_without_a_number_count_as_unread(self, feed: Feed, db: QueueDB, notes: Notes) -> None:
+        with feed.cursor("billing"), notes.engine.begin() as connection:
+            feed.publish_many([("n", number) for number in range(3)], using=connection)
+        for numbered in (False, True):
+            if numbered:
+                feed.rank()
+            (one,) = feed.cursors()
+            assert one in db.feeds.cursors()
+            assert one.behind == 3
+
     def test_a_position_ahead_of_the_feed_is_not_acknowledged(self, feed: Feed, notes: Notes) -> None:
         feed.publish_many([("n", number) for number in range(3)])
         feed.rank()

@@ -101,6 +101,15 @@ class TestTopics:
             db.topic("").publish("n")
         assert db.feed(routed).read().messages == []
 
+    @pytest.mark.parametrize("header", ["topic", "via"])
+    def test_headers_of_routers_are_refused(self, db: QueueDB, routed: str, header: str) -> None:
+        db.routes.set(routed, feed=routed)
+        db.routes.subscribe(routed, routed)
+        for publish in (db.topic(routed).publish_many, db.feed(routed).publish_many):
+            with pytest.raises(ArgumentError, match="reserved"):
+                publish([("n", 1), ("n", 2, {"headers": {header: routed}})])
+        assert db.feed(routed).read().messages == []
+
     def test_a_deleted_feed_is_created_again(self, db: QueueDB, routed: str, notes: Notes) -> None:
         db.routes.set(routed, feed=routed)
         db.routes.subscribe(routed, routed)
