@@ -14,8 +14,9 @@ from queue_db import QueueDB
 from queue_db.aio.queue import InGreenlets
 from queue_db.feeds import Feed
 from queue_db.testing.suite import *  # noqa: F403
-from queue_db.testing.suite import Notes, OpenDB, Statements, fixtures
+from queue_db.testing.suite import Group, Notes, OpenDB, Statements, fixtures
 from queue_db.testing.suite import feeds as fixtures_of_feeds
+from queue_db.testing.suite import mailboxes as fixtures_of_mailboxes
 from queue_db.testing.suite import message_claims as fixtures_of_claims
 from queue_db.testing.suite import routes as fixtures_of_routes
 from tests.aio.loop import for_asyncio, spawned
@@ -92,6 +93,13 @@ def routed(db: QueueDB, name: str) -> Iterator[str]:
 @pytest.fixture
 def claimable(db: QueueDB, name: str, ordering: str) -> Iterator[Feed]:
     within = fixtures_of_claims.claimable.__wrapped__(db, name, ordering)
+    yield spawned(lambda: next(within))
+    spawned(lambda: next(within, None))
+
+
+@pytest.fixture
+def group(db: QueueDB, name: str, ordering: str) -> Iterator[Group]:
+    within = fixtures_of_mailboxes.group.__wrapped__(db, name, ordering)
     yield spawned(lambda: next(within))
     spawned(lambda: next(within, None))
 

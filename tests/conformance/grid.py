@@ -39,6 +39,7 @@ DEPENDS: dict[str, Axes] = {
     "TestForward": Axes.DATABASE,
     "TestClaimsThatEnd": Axes.DATABASE,
     "TestHiddenMessages": Axes.DATABASE,
+    "TestMailboxes": Axes.DATABASE,
     "TestTimesOfTheFeed": Axes.DATABASE,
     "TestMessageClaims": Axes.DATABASE,
     "TestSharedCursors": Axes.DATABASE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.store.schema import tables
 from queue_db.worker import Worker
+from tests.patience import PATIENCE
 from tools import drawings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -41,17 +41,18 @@ def test_the_drawing_of_the_worker_has_every_thread(tmp_path: Path) -> None:
     with QueueDB(f"sqlite:///{tmp_path}/threads.db") as db:
         db.migrate()
         worker = Worker(db, "drawn")
-        worker.handles("function", timeout=60)(lambda job: None)
+        claimed = threading.Event()
+        worker.handles("function", timeout=60)(lambda job: claimed.set())
 
         @worker.handles("coroutine")
         async def coroutine(job):
             return None
 
         with worker:
-            end = time.monotonic() + 10
             # The claimer is the last to start.
-            while "claimer" not in (running := set(threads_of("drawn"))) and time.monotonic() < end:
-                time.sleep(0.01)
+            db.queue("drawn").enqueue("function")
+            assert claimed.wait(PATIENCE)
+            running = set(threads_of("drawn"))
     drawn = {title for title, *_ in drawings.THREADS.values()}
     called = {"handler": "handler threads", "worker": "thread of run()"}
     assert {called.get(name, name) for name in running} == drawn - {"handler processes"}

@@ -45,6 +45,7 @@ from queue_db.testing.suite.fixtures import (
 from queue_db.testing.suite.forwarding import TestForward
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
+from queue_db.testing.suite.mailboxes import Group, TestMailboxes, group
 from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestMessageClaims, claimable
 from queue_db.testing.suite.message_times import TestHiddenMessages, TestTimesOfTheFeed
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
@@ -56,6 +57,7 @@ from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUs
 from queue_db.testing.suite.uniqueness import TestDebounce, TestUniqueFor, TestUniqueKey, TestUniqueKeysOfMany
 
 __all__ = [
+    "Group",
     "Notes",
     "OpenDB",
     "Statements",
@@ -82,6 +84,7 @@ __all__ = [
     "TestHiddenMessages",
     "TestLease",
     "TestLoops",
+    "TestMailboxes",
     "TestMessageClaims",
     "TestOrder",
     "TestOutcomes",
@@ -109,6 +112,7 @@ __all__ = [
     "db",
     "displacement",
     "feed",
+    "group",
     "most_statements",
     "name",
     "notes",

@@ -15,6 +15,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.groups",
     "queue_db.testing.suite.feeds",
     "queue_db.testing.suite.forwarding",
+    "queue_db.testing.suite.mailboxes",
     "queue_db.testing.suite.message_claims",
     "queue_db.testing.suite.message_times",
     "queue_db.testing.suite.spans",
