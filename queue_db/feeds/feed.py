@@ -19,6 +19,7 @@ from queue_db.feeds.building import MOST, MessageBuilder
 from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.forwarding import JobTemplate, forward
+from queue_db.feeds.locks import explained
 from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedStats, Message, Page, SpanInfo
 from queue_db.feeds.position import Position, check
 from queue_db.feeds.retention import RANK, trim_once
@@ -111,6 +112,7 @@ class Feed:
         options = {"key": key, "headers": headers, "delay": delay, "expires_in": expires_in}
         return self.publish_many([(kind, payload, options)], client=client, using=using)[0]
 
+    @explained
     def publish_many(
         self, messages: Iterable[Any], *, client: str | None = None, using: Connection | Session | None = None
     ) -> list[str | None]:

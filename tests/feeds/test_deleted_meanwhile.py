@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import create_engine, select
 
 from queue_db import QueueDB
+from queue_db.errors import TransientStorageError
 from queue_db.store.feeds import rows
 from tests.races.interleaving import Loser
 
@@ -53,6 +54,26 @@ def test_a_publisher_loses_to_an_open_delete(kind: str, db: QueueDB, open_db: Op
     publish.result()
     assert without_a_feed(db) == []
     assert [message.payload for message in theirs.feed(feed.name).read().messages] == [2]
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
+@pytest.mark.parametrize("ordering", ["counter", "ranked"])
+def test_a_publisher_that_waits_too_long_for_a_delete_names_the_feed(
+    kind: str, db: QueueDB, open_db: OpenDB, make_feed: Make, ordering: str
+) -> None:
+    feed, theirs = db.feed(make_feed(ordering)), open_db()
+    feed.publish("n", 1)
+    short = "SET LOCAL lock_timeout = '50ms'" if kind == "postgresql" else "SET SESSION innodb_lock_wait_timeout = 1"
+    engine = create_engine(db.database.engine.url)
+    with theirs.database.begin() as connection:
+        assert rows.remove(connection, theirs.store, feed.name)
+        with engine.connect() as own:
+            own.exec_driver_sql(short)
+            with pytest.raises(TransientStorageError) as caught:
+                feed.publish("n", 2, using=own)
+    engine.dispose()
+    (note,) = caught.value.__notes__
+    assert f"has locked feed {feed.name!r}" in note
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
