@@ -36,6 +36,11 @@ def claimed_by(claimant: object) -> Iterator[None]:
         _claimant.reset(before)
 
 
+def claimant() -> object:
+    """The claimant of jobs that this thread claims; None: a program without a worker."""
+    return _claimant.get()
+
+
 class Lock(Protocol):
     """A reentrant lock."""
 
@@ -198,7 +203,7 @@ class LeasedJob(JobData):
         #: Why its payload could not be read: the codec cannot decode it, or it does not fit the handler's schema. None: it could.
         self.misfit: PayloadError | None = None
         #: The worker run that claimed it; None: a program without a worker.
-        self.claimant = _claimant.get()
+        self.claimant = claimant()
 
     @property
     def payload(self) -> Any:

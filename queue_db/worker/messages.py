@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,9 +14,10 @@ from queue_db import arguments
 from queue_db.db import QueueDB
 from queue_db.feeds import Message, Span
 from queue_db.feeds.shared import Failure
-from queue_db.leased_job import LeasedJob
+from queue_db.leased_job import LeasedJob, Lock, claimant
 from queue_db.model import ClaimedRow, ProgressReport, Verdict
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
+from queue_db.store.feeds.messages import MessageRow
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 from queue_db.verbs.settle import backoff_of
 from queue_db.worker import settling
@@ -25,8 +27,40 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
+# Attempts of a message, with those of the job that it becomes.
+_MOST = DEFAULT_MAX_ATTEMPTS
+
 # Outcomes that do not complete a message.
 _NOT_COMPLETED = (BaseException, Snooze, Retry, Cancel, Dead, Unknown)
+
+
+class LeasedMessage(LeasedJob):
+    """A message as the job that a handler gets. Its id is the message's number."""
+
+    __slots__ = ()
+
+    def __init__(self, message: MessageRow, source: MessageSource) -> None:
+        # Not by way of the class above: a span has hundreds of these, and most of what they have is the same.
+        span, ends, (number, kind, payload, headers, key, _, at) = source.span, source.lease_ends, message
+        columns = (number, kind, payload, headers, 0, ends, at, span.version, span.attempts, _MOST, None, at, None, key, None)
+        self._row = ClaimedRow._make(columns)
+        self._limit = None
+        self._codec = source.codec
+        self._payload = None
+        self._lost = None
+        self._report_to = None
+        self._claimed_at = None
+        self.queue = source.name
+        self.source = source
+        self.token = source.fence
+        self.version = span.version
+        self.lease_ends = ends
+        self.lock = source.lock
+        self.settled = False
+        self.settled_by = None
+        self.dead = False
+        self.misfit = None
+        self.claimant = source.claimant
 
 
 class MessageSource:
@@ -45,7 +79,11 @@ class MessageSource:
         self.used = False
         #: The end of the lease by the database's clock, microseconds.
         self.lease_ends = 0
-        self._fence = span.fence
+        self.fence = span.fence
+        self.codec = db.core.codec
+        self.claimant = claimant()
+        #: Of all jobs: handlers run one after the other.
+        self.lock: Lock = threading.RLock()
         self._messages = {message.seq: message for message in span.messages}
         self._began = time.monotonic()
 
@@ -56,15 +94,9 @@ class MessageSource:
         """The lease ends ``lease`` seconds after ``at``, by ``time.monotonic``."""
         self.lease_ends = self.span.claimed_after + round((at - self._began + lease) * 1_000_000)
 
-    def job(self, message: Message) -> LeasedJob:
-        """The message as a job. Its id is the message's number."""
-        row, span = message.row, self.span
-        columns = (
-            *(row.seq, row.kind, row.payload, row.headers),
-            *(0, self.lease_ends, row.created_at, span.version, span.attempts, DEFAULT_MAX_ATTEMPTS),
-            *(None, row.created_at, None, row.message_key, None),
-        )
-        return LeasedJob(ClaimedRow._make(columns), self, self.core.codec, self._fence)
+    def job(self, message: Message) -> LeasedMessage:
+        """The message as a job."""
+        return LeasedMessage(message.row, self)
 
     def failure(self, done: Done) -> tuple[str, Failure | None]:
         """The verb for this outcome, and the job that the message becomes by it; None: it is done."""

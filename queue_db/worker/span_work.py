@@ -33,17 +33,11 @@ REPORT_EVERY = 1.0
 #: For how long a report is tried while the database does not answer, seconds.
 REPORT_FOR = 600.0
 
+# A call of a handler: since when, by ``time.monotonic``.
+_Call = tuple[LeasedJob, Handling, float]
+
 # The results of messages are settled together: nothing waits for a single one.
 _TICKET: Ticket = object()
-
-
-class Call(NamedTuple):
-    """A call of a handler."""
-
-    job: LeasedJob
-    handling: Handling
-    #: By ``time.monotonic``.
-    began: float
 
 
 class Released(NamedTuple):
@@ -64,7 +58,7 @@ class SpanWork:
         self._source = source
         self._outage = outage
         self._lock = threading.Lock()
-        self._call: Call | None = None
+        self._call: _Call | None = None
         self._reported = 0
         #: What became of the messages, by number, in their order.
         self.results: dict[int, Done] = {}
@@ -106,7 +100,7 @@ class SpanWork:
         if not isinstance(handling, Handling):
             self.results.setdefault(job.id, handling)
             return True
-        self._call = Call(job, handling, now)
+        self._call = job, handling, now
         if self.over:
             return False  # taken away just now, with this call or before it
         slots.results.started(job)
@@ -150,12 +144,12 @@ class SpanWork:
         call = self._call
         if call is None or self.over:
             return
-        timeout = call.handling.timeout
-        if timeout is None or not call.handling.watched or time.monotonic() < call.began + timeout:
+        job, handling, began = call
+        if handling.timeout is None or not handling.watched or time.monotonic() < began + handling.timeout:
             return
         with self._lock:
-            if not self.over and self._decide(call, timeout_error(call.handling)):
-                log.warning("%r: no result after %g s; its thread keeps a slot until it returns", call.job, timeout)
+            if not self.over and self._decide(call, timeout_error(handling)):
+                log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
                 self.over = True
                 self._report(last=True)
 
@@ -171,13 +165,14 @@ class SpanWork:
 
     # --- under the lock ---------------------------------------------------------------------------------------------
 
-    def _decide(self, call: Call, outcome: object) -> bool:
+    def _decide(self, call: _Call, outcome: object) -> bool:
         """Take the message of a call from its handler, with this result; False: it has one."""
-        done = Done(call.job, call.handling, outcome, _TICKET, time.monotonic() - call.began)
-        if self.results.setdefault(call.job.id, done) is not done:
+        job, handling, began = call
+        done = Done(job, handling, outcome, _TICKET, time.monotonic() - began)
+        if self.results.setdefault(job.id, done) is not done:
             return False
         self.abandoned_since = time.monotonic()
-        self._slots.execution.cancel(call.job)
+        self._slots.execution.cancel(job)
         return True
 
     def _extend(self) -> bool:

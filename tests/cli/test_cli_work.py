@@ -193,6 +193,17 @@ def test_work_refuses(ask, name, handlers, arguments, part):
 
 
 @SQLITE
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_cursor_with_one_holder_is_refused_at_the_start(ask, handlers, db, name, processes):
+    with db.feed(name).cursor("billing"):
+        pass
+    arguments = ("work", name, "--feed", f"{name}:billing=1", "--handler", f"{handlers}:work", "--processes", processes)
+    error = ask(*arguments, status=2).err
+    assert "has one holder at a time" in error
+    assert f"`queue-db cursors remove {name} billing`" in error
+
+
+@SQLITE
 def test_it_ends_with_a_status_of_its_own_when_handlers_hang(ask, queue, url, tmp_path, monkeypatch):
     monkeypatch.setattr("queue_db.worker.run.STUCK_AFTER", 0.0)
     module = f"hangs_{os.getpid()}"

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from queue_db import ConfigurationError
+from queue_db import ConfigurationError, LeasedJob
 from queue_db.feeds import SharedCursor
 from queue_db.feeds.waiting import Waiting
 from queue_db.worker import Summary, Worker
@@ -133,6 +133,26 @@ def test_a_cursor_with_one_holder_is_refused_at_the_start(feed, db, name, cursor
     worker.handles("n")(print)
     with pytest.raises(ConfigurationError, match=f"has one holder.* `queue-db cursors remove {name} {name}`"):
         start(worker)
+
+
+@SQLITE
+def test_a_message_has_all_that_a_job_has(feed, db, name, queue, cursor):
+    """It sets the attributes by itself: there are hundreds of messages in a span."""
+    headers, key = {"trace": "1"}, "order-7"
+    feed.publish("n", {"order": 7}, key=key, headers=headers)
+    queue.enqueue("n", {"order": 7}, group=key, headers=headers)
+    worker, jobs = Worker(db, feeds={cursor: 1}), []
+    worker.handles("n")(jobs.append)
+    worker.run(until_empty=True)
+    slots = [slot for kind in LeasedJob.__mro__ for slot in getattr(kind, "__slots__", ())]
+    message, job = sorted(jobs, key=lambda job: job.queue == name)
+    assert (message.queue, job.queue) == (cursor, name)
+    assert [slot for slot in slots if not hasattr(message, slot)] == []
+    same = ("kind", "payload", "payload_text", "headers", "group", "attempts", "max_attempts", "priority", "settled_by", "claimant")
+    assert {one: getattr(message, one) for one in same} == {one: getattr(job, one) for one in same}
+    assert (message.id, message.due_at) == (1, message.created_at)
+    assert message.lease_expires > message.created_at
+    assert message.fence != job.fence
 
 
 @SERVERS
