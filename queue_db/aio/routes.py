@@ -105,7 +105,9 @@ class AsyncRoutes:
         """Lead the messages of matching topics to a route. False: it has this subscription already.
 
         :param form: ``exact``; ``glob``: ``*``, ``?``, ``[a-z]``, ``[^a]`` and a backslash before what stands for itself; ``amqp``:
-            words with dots between them, ``*`` for one word, ``#`` for any number of words.
+            words with dots between them, ``*`` for one word, ``#`` for any number of words; ``headers``: a JSON object of headers
+            and their values (null: any), which a message must have, or with ``"x-match": "any"`` one of them; ``"topic"`` is the
+            only topic, otherwise all are.
         :raises RouteError: there is no such route.
         """
         return await run(self._sync.subscribe, pattern, name, form)
@@ -140,9 +142,9 @@ class AsyncRoutes:
         """Delete a route with its subscriptions; its definition stays. False: there is none."""
         return await run(self._sync.remove, name)
 
-    async def test(self, topic: str) -> Dry:
-        """What a publish to a topic would do now; nothing is done."""
-        return await run(self._sync.test, topic)
+    async def test(self, topic: str, *, headers: Mapping[str, Any] | None = None) -> Dry:
+        """What a publish to a topic would do now, of a message with these headers; nothing is done."""
+        return await run(self._sync.test, topic, headers=headers)
 
     async def follow(
         self,

@@ -18,7 +18,11 @@ from queue_db.routes import Step
 NameArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="Name of the route.")]
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="Which topics match.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-FormOption = Annotated[str, typer.Option("--form", help="Form of the pattern: glob, amqp or exact.")]
+FormOption = Annotated[str, typer.Option("--form", help="Form of the pattern: glob, amqp, exact or headers.")]
+
+HeadersOption = Annotated[
+    str | None, typer.Option("--headers", metavar="JSON", help="Headers of the message, a JSON object.", show_default=False)
+]
 
 _SHOWN = 12
 
@@ -137,7 +141,11 @@ def point(
 
 
 @command(
-    app, "subscribe", "queue-db routes subscribe 'sensor.*' archive", "queue-db routes subscribe 'sensor.#' archive --form amqp"
+    app,
+    "subscribe",
+    "queue-db routes subscribe 'sensor.*' archive",
+    "queue-db routes subscribe 'sensor.#' archive --form amqp",
+    """queue-db routes subscribe '{"topic": "reports", "format": "pdf"}' archive --form headers""",
 )
 def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption = "glob", common: CommonOptions) -> None:
     """Lead the messages of matching topics to a route."""
@@ -184,14 +192,14 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
 
 
 @command(app, "test", "queue-db routes test sensor.7")
-def test(topic: TopicArgument, *, common: CommonOptions) -> None:
+def dry_run(topic: TopicArgument, *, headers: HeadersOption = None, common: CommonOptions) -> None:
     """Show what a publish to a topic would do. Nothing is done.
 
     hops: forwards before. cut: why a route does not act: loop (it leads back to where the message has been), hops (the limit of
     forwards is reached), paused, again (the route has acted on a shorter way).
     """
     with common.open() as db:
-        found = db.routes.test(topic)
+        found = db.routes.test(topic, headers=_decoded("headers", headers))
     if common.as_json:
         for step in found.steps:
             output.record(asdict(step))
@@ -229,18 +237,23 @@ def publish(
     payload: Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")] = "null",
     *,
     key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)] = None,
+    headers: HeadersOption = None,
     common: CommonOptions,
 ) -> None:
     """Publish one message, and print how many routes acted."""
-    try:
-        decoded = json.loads(payload)
-    except ValueError as error:
-        raise ArgumentError(f"payload {payload!r} is not JSON: {error}") from None
+    decoded = _decoded("payload", payload)
     with common.open() as db:
-        acted = db.topic(topic).publish(kind, decoded, key=key)
+        acted = db.topic(topic).publish(kind, decoded, key=key, headers=_decoded("headers", headers))
     common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} routes acted")
 
 
 def _line(step: Step) -> tuple[Any, ...]:
     patterns = " ".join(step.patterns)
     return step.hops, step.topic, step.route, patterns, step.action, step.target, step.cut, step.definition[:_SHOWN]
+
+
+def _decoded(what: str, text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"{what} {text!r} is not JSON: {error}") from None

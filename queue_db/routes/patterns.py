@@ -1,13 +1,14 @@
-"""Which topics a pattern matches: exact, Redis' globs, and AMQP's words.
+"""Which messages a pattern matches: by their topic (exact, Redis' globs, AMQP's words), or by their headers too.
 
 The database finds the subscriptions that may match, by an index or by ``LIKE``. This module decides, the same on every database.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
@@ -15,6 +16,9 @@ from queue_db.store.schema import PATTERN_LENGTH, TOPIC_LENGTH
 
 #: The character before ``%``, ``_`` and itself in a LIKE pattern that stands for the character alone.
 ESCAPE = "!"
+
+#: The form whose patterns look at headers too.
+HEADERS = "headers"
 
 # Stands for any number of items, also none. Any other token is a test of one item.
 _MANY = None
@@ -36,9 +40,11 @@ def pattern(text: str, form: str) -> Pattern:
 
     :raises ArgumentError: unknown form, or a text that cannot match.
     """
-    if not isinstance(form, str) or form not in _FORMS:
-        raise ArgumentError(f"form={arguments.shown(form)}: must be {', '.join(sorted(_FORMS))}")
+    if not isinstance(form, str) or (form not in _FORMS and form != HEADERS):
+        raise ArgumentError(f"form={arguments.shown(form)}: must be {', '.join(sorted((*_FORMS, HEADERS)))}")
     arguments.name("pattern", text, PATTERN_LENGTH)
+    if form == HEADERS:
+        return _by_headers(text)
     _, like = _FORMS[form]
     like_pattern, literal = like(text)
     if literal is not None:
@@ -46,8 +52,10 @@ def pattern(text: str, form: str) -> Pattern:
     return Pattern(form, text, literal or "", like_pattern)
 
 
-def matches(form: str, text: str, topic: str) -> bool:
-    """Whether a pattern matches a topic."""
+def matches(form: str, text: str, topic: str, headers: Mapping[str, Any] | None = None) -> bool:
+    """Whether a pattern matches a message with this topic and these headers."""
+    if form == HEADERS:
+        return _conditions(text).match(topic, headers or {})
     if form == "exact":
         return text == topic
     tokens = _tokens(form, text)
@@ -174,6 +182,59 @@ def _amqp_like(text: str) -> tuple[str, str | None]:
             dot = "." if at and words[at - 1] != "#" else ""
             found += dot + ("%" if word == "*" else _like(word))
     return found, None
+
+
+# --- headers --------------------------------------------------------------------------------------------------------
+
+
+class _Conditions(NamedTuple):
+    """What a pattern of the form ``headers`` asks for."""
+
+    topic: str | None  #: None: any
+    every: bool  #: all of the headers, not only one of them
+    headers: Mapping[str, Any]  #: header → its value; None: it is there
+
+    def match(self, topic: str, headers: Mapping[str, Any]) -> bool:
+        if self.topic is not None and self.topic != topic:
+            return False
+        found = (name in headers and (value is None or _same(headers[name], value)) for name, value in self.headers.items())
+        return all(found) if self.every else any(found)
+
+
+def _same(one: Any, other: Any) -> bool:
+    # In Python 1 is True.
+    return bool(one == other) and isinstance(one, bool) is isinstance(other, bool)
+
+
+def _by_headers(text: str) -> Pattern:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise ArgumentError(
+            f"pattern={arguments.shown(text)}: with form=headers it must be a JSON object of headers and their values"
+        )
+    asked = {name: value for name, value in given.items() if name not in {"topic", "x-match"}}
+    if not asked or any(isinstance(value, dict | list) for value in asked.values()):
+        raise ArgumentError(
+            f"pattern={arguments.shown(text)}: name one header or more, each with a text, number, true, false or null"
+        )
+    if given.get("x-match", "all") not in {"all", "any"}:
+        raise ArgumentError(f"pattern={arguments.shown(text)}: x-match must be all or any")
+    topic = given.get("topic")
+    if topic is not None:
+        arguments.name("topic", topic, TOPIC_LENGTH)
+    # The same conditions are the same subscription.
+    stored = json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return Pattern(HEADERS, arguments.name("pattern", stored, PATTERN_LENGTH), topic or "", "%" if topic is None else _like(topic))
+
+
+@lru_cache(maxsize=16_384)
+def _conditions(text: str) -> _Conditions:
+    given = json.loads(text)
+    asked = {name: value for name, value in given.items() if name not in {"topic", "x-match"}}
+    return _Conditions(given.get("topic"), given.get("x-match", "all") == "all", asked)
 
 
 def _exact(text: str) -> tuple[_Token, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from queue_db.routes.patterns import matches
 from queue_db.store.routes import HOPS, WalkRow
@@ -61,15 +62,22 @@ class Plan:
     rows: Mapping[str, WalkRow]  #: by route
 
 
-def plan(topic: str, rows: Sequence[WalkRow], hops: int = 0, closed: Collection[str] = ()) -> Plan:
+def plan(
+    topic: str,
+    rows: Sequence[WalkRow],
+    hops: int = 0,
+    closed: Collection[str] = (),
+    headers: Mapping[str, Any] | None = None,
+) -> Plan:
     """Follow the forwards from a topic. ``rows`` may hold subscriptions that do not match.
 
     :param hops: forwards behind the message.
     :param closed: the feeds from which a router brings the message: it must not get back to them.
+    :param headers: of the message.
     """
     if hops > HOPS:
         return Plan([], {})
-    matching = _matching(rows)
+    matching = _matching(rows, headers)
     steps: list[Step] = []
     seen, leads, acted = {topic}, defaultdict[str, set[str]](set), set[str]()
     coming = deque([(topic, hops)])
@@ -91,11 +99,11 @@ def plan(topic: str, rows: Sequence[WalkRow], hops: int = 0, closed: Collection[
     return Plan([_looping(step, leads) for step in steps], {row.route: row for row in rows})
 
 
-def _matching(rows: Sequence[WalkRow]) -> dict[str, dict[str, tuple[WalkRow, tuple[str, ...]]]]:
+def _matching(rows: Sequence[WalkRow], headers: Mapping[str, Any] | None) -> dict[str, dict[str, tuple[WalkRow, tuple[str, ...]]]]:
     """Topic → route → its row and the patterns that match."""
     found: dict[str, dict[str, tuple[WalkRow, tuple[str, ...]]]] = defaultdict(dict)
     for row in sorted(rows, key=lambda row: (row.form, row.pattern)):
-        if matches(row.form, row.pattern, row.topic):
+        if matches(row.form, row.pattern, row.topic, headers):
             _, patterns = found[row.topic].get(row.route, (row, ()))
             found[row.topic][row.route] = (row, (*patterns, row.pattern))
     return found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from queue_db import arguments
 from queue_db.codecs import JSONCodec
@@ -116,12 +118,14 @@ class Routes:
         """Lead the messages of matching topics to a route. False: it has this subscription already.
 
         :param form: ``exact``; ``glob``: ``*``, ``?``, ``[a-z]``, ``[^a]`` and a backslash before what stands for itself; ``amqp``:
-            words with dots between them, ``*`` for one word, ``#`` for any number of words.
+            words with dots between them, ``*`` for one word, ``#`` for any number of words; ``headers``: a JSON object of headers
+            and their values (null: any), which a message must have, or with ``"x-match": "any"`` one of them; ``"topic"`` is the
+            only topic, otherwise all are.
         :raises RouteError: there is no such route.
         """
         arguments.name("route", name, ROUTE_LENGTH)
         checked = patterns.pattern(pattern, form)
-        values = {"form": form, "pattern": pattern, "topic": checked.topic, "like_pattern": checked.like}
+        values = {"form": form, "pattern": checked.text, "topic": checked.topic, "like_pattern": checked.like}
         added = self._core.put(routes.subscribe, name, values)
         if added is None:
             raise self._missing(name)
@@ -130,8 +134,8 @@ class Routes:
     def unsubscribe(self, pattern: str, name: str, form: str = "glob") -> bool:
         """Take a subscription back. False: there is none."""
         arguments.name("route", name, ROUTE_LENGTH)
-        patterns.pattern(pattern, form)
-        return self._core.write(routes.unsubscribe, name, {"form": form, "pattern": pattern})
+        checked = patterns.pattern(pattern, form)
+        return self._core.write(routes.unsubscribe, name, {"form": form, "pattern": checked.text})
 
     def list(self) -> Infos:
         """All routes by name."""
@@ -181,10 +185,11 @@ class Routes:
         arguments.name("route", name, ROUTE_LENGTH)
         return self._core.write(routes.remove, name)
 
-    def test(self, topic: str) -> Dry:
-        """What a publish to a topic would do now; nothing is done."""
+    def test(self, topic: str, *, headers: Mapping[str, Any] | None = None) -> Dry:
+        """What a publish to a topic would do now, of a message with these headers; nothing is done."""
         arguments.name("topic", topic, TOPIC_LENGTH)
-        return Dry(topic, plan(topic, self._core.read(routes.walk, topic, 0)).steps)
+        subscribed = self._core.read(routes.walk, topic, 0)
+        return Dry(topic, plan(topic, subscribed, headers=arguments.headers(headers)).steps)
 
     def follow(
         self,

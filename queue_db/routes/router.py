@@ -6,6 +6,7 @@ transactions that route once each do not wait for each other in a circle.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from queue_db.feeds.feed import defaults, ordering_of
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.model import NewJob
 from queue_db.routes.definition import group_of
+from queue_db.routes.patterns import HEADERS
 from queue_db.routes.plan import HOP_LIMIT, LOOP, Plan, Step, plan
 from queue_db.store import Store, enqueue, routes
 from queue_db.store.enqueue import OnDuplicate
@@ -83,11 +85,19 @@ class Router:
         """
         store.dialect.begin(connection)
         done, effects = Done(), _Effects()
-        plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
+        walks: dict[tuple[str, int], tuple[Sequence[WalkRow], bool]] = {}
+        plans: dict[tuple[str, tuple[str, ...], str | None], Plan] = {}
         for item in items:
-            way = plans.get((item.topic, item.via))
+            place = item.topic, len(item.via)
+            if place not in walks:
+                found = routes.walk(connection, store, *place) if len(item.via) <= routes.HOPS else ()
+                walks[place] = found, any(row.form == HEADERS for row in found)
+            walk, by_headers = walks[place]
+            # Otherwise all messages of a topic go the same way.
+            headers = item.message.headers if by_headers else None
+            way = plans.get((item.topic, item.via, headers))
             if way is None:
-                way = plans[item.topic, item.via] = _plan(connection, store, item)
+                way = plans[item.topic, item.via, headers] = _plan(item, walk, headers)
                 done.cuts += [step for step in way.steps if step.cut in {LOOP, HOP_LIMIT}]
             for step in way.steps:
                 done.loops += step.cut in {LOOP, HOP_LIMIT}
@@ -152,12 +162,12 @@ class Router:
         raise TransientStorageError(f"feed {feed.name!r} was deleted while messages were routed to it: publish them again")
 
 
-def _plan(connection: Connection, store: Store, item: Item) -> Plan:
+def _plan(item: Item, walk: Sequence[WalkRow], headers: str | None) -> Plan:
     hops = len(item.via)
     if hops > routes.HOPS:
         cut = Step(hops, item.topic, "", (), "", 0, "forward", item.topic, None, HOP_LIMIT)
         return Plan([cut], {})
-    return plan(item.topic, routes.walk(connection, store, item.topic, hops), hops, item.via)
+    return plan(item.topic, walk, hops, item.via, None if headers is None else json.loads(headers))
 
 
 def _collect(effects: _Effects, step: Step, row: WalkRow, message: NewMessage) -> None:

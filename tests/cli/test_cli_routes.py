@@ -66,6 +66,16 @@ def test_the_messages_of_a_feed_are_routed(ask, db, route):
     assert db.queue(route).stats().available == 3
 
 
+def test_headers_decide(ask, db, route):
+    ask("routes", "set", route, "--count", route)
+    ask("routes", "subscribe", f'{{"topic": "{route}", "format": "pdf"}}', route, "--form", "headers")
+    for headers, routed in (('{"format": "pdf"}', 1), ('{"format": "zip"}', 0)):
+        assert len(ask("routes", "test", route, "--headers", headers, "--json").records) == routed
+        assert ask("topics", "publish", route, "n", "--headers", headers, "--json").record["routes"] == routed
+    assert "is not JSON" in ask("topics", "publish", route, "n", "--headers", "pdf", status=2).err
+    assert "mapping" in ask("routes", "test", route, "--headers", "[1]", status=2).err
+
+
 @pytest.mark.parametrize("verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "follow", "{0}", "billing")])
 def test_following_ends_with_ctrl_c(db, url, route, verb):
     feed = db.feed(route)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -136,3 +137,16 @@ def test_the_exchanges_of_amqp(db: QueueDB, routed: str) -> None:
         "two": [key for key, count in routed_to.items() if count and key != "quick.orange.fox"],
         "three": [],
     }
+
+    # headers: RabbitMQ's reports, by all or any of their headers.
+    for queue, pattern in (
+        ("one", {"x-match": "all", "format": "pdf", "type": "report"}),
+        ("two", {"x-match": "any", "format": "pdf", "type": "log"}),
+        ("three", {"x-match": "all", "format": "zip", "type": "report"}),
+    ):
+        db.routes.subscribe(json.dumps({"topic": f"{routed}-reports", **pattern}), f"{routed}-{queue}", form="headers")
+    reports = db.topic(f"{routed}-reports")
+    assert reports.publish("n", "first", headers={"format": "pdf", "type": "report"}) == 2
+    assert reports.publish("n", "second", headers={"format": "pdf"}) == 1
+    assert reports.publish("n", "third", headers={"format": "zip", "type": "log"}) == 1
+    assert received() == {"one": ["first"], "two": ["first", "second", "third"], "three": []}

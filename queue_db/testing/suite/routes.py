@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -339,7 +340,7 @@ class TestLoops:
 
 
 class TestPatterns:
-    """The three forms of patterns, as the database and the library together decide."""
+    """The forms of patterns, as the database and the library together decide."""
 
     @pytest.mark.parametrize(
         ("form", "pattern", "matching", "others"),
@@ -379,7 +380,57 @@ class TestPatterns:
             assert found == ([routed] if topic in matching else []), topic
 
     @pytest.mark.parametrize(
-        ("form", "pattern"), [("regex", "a"), ("glob", ""), ("glob", "a" * 201), ("exact", " a"), ("amqp", 7), ([], "a")]
+        ("pattern", "matching", "others"),
+        [
+            ({"format": "pdf", "pages": 2}, [{"format": "pdf", "pages": 2, "x": 1}], [{"format": "pdf"}, {"pages": 2}, {}]),
+            ({"x-match": "all", "format": "pdf"}, [{"format": "pdf"}], [{"format": "PDF"}, {"Format": "pdf"}]),
+            (
+                {"x-match": "any", "format": "pdf", "pages": 2},
+                [{"format": "pdf"}, {"format": "txt", "pages": 2}],
+                [{"pages": 3}, {}],
+            ),
+            ({"urgent": None}, [{"urgent": None}, {"urgent": False}, {"urgent": {"a": 1}}], [{"format": "urgent"}]),
+            ({"urgent": True}, [{"urgent": True}], [{"urgent": 1}, {"urgent": "True"}, {"urgent": [True]}]),
+            ({"pages": 1}, [{"pages": 1}, {"pages": 1.0}], [{"pages": True}, {"pages": "1"}]),
+        ],
+    )
+    def test_headers_decide(
+        self, db: QueueDB, routed: str, pattern: dict[str, Any], matching: list[dict[str, Any]], others: list[dict[str, Any]]
+    ) -> None:
+        db.routes.set(routed, feed=routed)
+        assert db.routes.subscribe(json.dumps({**pattern, "topic": routed}), routed, form="headers")
+        same = json.dumps({"topic": routed, **pattern})
+        assert not db.routes.subscribe(same, routed, form="headers"), "the order of the conditions means nothing"
+        for at, headers in enumerate((*matching, *others)):
+            assert [step.route for step in db.routes.test(routed, headers=headers).steps] == [routed] * (at < len(matching)), (
+                headers
+            )
+            assert db.routes.test(f"{routed}.other", headers=headers).steps == []
+        # All in one transaction, where messages of one topic otherwise go one way.
+        db.topic(routed).publish_many([("n", at, {"headers": headers}) for at, headers in enumerate((*matching, *others))])
+        assert payloads(db.feed(routed).read()) == list(range(len(matching)))
+        assert db.routes.unsubscribe(same, routed, form="headers")
+
+    def test_headers_decide_in_all_topics_and_after_forwards(self, db: QueueDB, routed: str) -> None:
+        db.routes.set(routed, feed=routed)
+        db.routes.subscribe(json.dumps({routed: "yes"}), routed, form="headers")
+        db.routes.set(f"{routed}-on", forward=f"{routed}.next")
+        db.routes.subscribe(json.dumps({"topic": f"{routed}.first", routed: "on"}), f"{routed}-on", form="headers")
+        db.routes.set(f"{routed}-next", feed=f"{routed}-next")
+        db.routes.subscribe(json.dumps({"topic": f"{routed}.next", routed: None}), f"{routed}-next", form="headers")
+        for topic in ("first", "next"):
+            for value in ("yes", "on"):
+                db.topic(f"{routed}.{topic}").publish("n", f"{topic} {value}", headers={routed: value})
+        assert payloads(db.feed(routed).read()) == ["first yes", "next yes"]
+        assert payloads(db.feed(f"{routed}-next").read()) == ["first on", "next yes", "next on"]
+
+    @pytest.mark.parametrize(
+        ("form", "pattern"),
+        [
+            *(("regex", "a"), ("glob", ""), ("glob", "a" * 201), ("exact", " a"), ("amqp", 7), ([], "a")),
+            *(("headers", text) for text in ("a", "[1]", "{}", '{"topic": "a"}', '{"a": [1]}', '{"a": 1, "x-match": "some"}')),
+            *(("headers", text) for text in ('{"a": 1, "topic": 7}', '{"a": 1, "topic": ""}')),
+        ],
     )
     def test_impossible_patterns_are_refused(self, db: QueueDB, routed: str, form: Any, pattern: Any) -> None:
         db.routes.set(routed, count=routed)
