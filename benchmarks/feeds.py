@@ -28,13 +28,13 @@ from queue_db.feeds import Feed
 from queue_db.store import Store
 from queue_db.store.feeds import messages
 from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.orderings import ORDERINGS
+from queue_db.store.feeds.orderings import ORDERINGS, Portable
 from queue_db.store.feeds.rows import FeedRow
 
 # --- orderings to compare with ----------------------------------------------------------------------------------------
 
 
-class CompareAndSet:
+class CompareAndSet(Portable):
     """Read the number, insert, and set the next number if nobody else has; otherwise again."""
 
     name = "compare_and_set"
@@ -57,7 +57,7 @@ class CompareAndSet:
         return 0
 
 
-class BareInsert:
+class BareInsert(Portable):
     """Rows in the inbox, which nobody numbers."""
 
     name = "bare_insert"
@@ -72,7 +72,7 @@ class BareInsert:
         return 0
 
 
-class Naive:
+class Naive(Portable):
     """The negative control: ids from a sequence as numbers, which become visible in another order."""
 
     name = "naive"

@@ -55,6 +55,7 @@ class Capability(StrEnum):
     DELETE_RETURNING = "DELETE … RETURNING"
     UPDATE_RETURNING = "UPDATE … RETURNING"
     CONCURRENT_WRITERS = "concurrent writers"
+    SNAPSHOTS = "snapshots of transactions"
 
 
 class Fault(StrEnum):

@@ -332,6 +332,8 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_cursors", "a reader's position", "cursor, ack, seek; claim of a span"),
         ("_spans", "a lease on some messages", "claim, complete, fail of a span"),
         ("_claims", "free, delayed or claimed", "publish, rank; claim, pop, delete"),
+        ("_ticked", "a message of a feed with ticks", "publish; trim"),
+        ("_ticks", "numbers of such messages", "rank; trim"),
     ],
     "Routes": [
         ("_definitions", "what a route does", "routes.define, set"),
@@ -346,8 +348,8 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
 def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
-    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1020)
-    columns = [["Jobs", "Groups, batches, keys", "Feeds", "Migrations"], ["Workers", "Spark", "Routes"]]
+    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1060)
+    columns = [["Jobs", "Groups, batches, keys", "Feeds"], ["Workers", "Spark", "Routes", "Migrations"]]
     fills = {
         "Jobs": GREEN,
         "Workers": YELLOW,

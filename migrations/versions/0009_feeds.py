@@ -13,7 +13,7 @@ depends_on = None
 additive = True
 loses = (
     "the tables {jobs}_feeds, {jobs}_inbox, {jobs}_messages, {jobs}_cursors, {jobs}_spans, {jobs}_claims, {jobs}_definitions, "
-    "{jobs}_routes, {jobs}_subscriptions and {jobs}_counts, with what they hold"
+    "{jobs}_routes, {jobs}_subscriptions, {jobs}_counts, {jobs}_ticked and {jobs}_ticks, with what they hold"
 )
 
 big_id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -70,6 +70,7 @@ def upgrade() -> None:
         sa.Column("max_attempts", sa.BigInteger),
         sa.Column("delay", sa.BigInteger),
         sa.Column("lifetime", sa.BigInteger),
+        sa.Column("tick_state", long_text),
         sqlite_autoincrement=True,
         **made,
     )
@@ -210,9 +211,46 @@ def upgrade_routes() -> None:
         sa.Column("messages", sa.BigInteger, nullable=False),
         **made,
     )
+    upgrade_ticks()
+
+
+def upgrade_ticks() -> None:
+    """Messages that are numbered by ticks (PostgreSQL)."""
+    jobs, schema = names()
+    made = {"schema": schema, "if_not_exists": True, **mysql}
+    op.create_table(
+        f"{jobs}_ticked",
+        sa.Column("feed", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("xid", sa.BigInteger, nullable=False),
+        *content(),
+        postgresql_with={"autovacuum_vacuum_insert_scale_factor": 0.2},
+        **made,
+    )
+    # A tick: SELECT id FROM jobs_ticked WHERE feed = ? AND xid = ? AND id > ? ORDER BY id LIMIT ?
+    if lacks(f"{jobs}_ticked", f"{jobs}_ticked_xid", schema):
+        op.create_index(f"{jobs}_ticked_xid", f"{jobs}_ticked", ["feed", "xid", "id"], schema=schema)
+    op.create_table(
+        f"{jobs}_ticks",
+        sa.Column("feed", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("last_seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("first_seq", sa.BigInteger, nullable=False),
+        sa.Column("low_id", sa.BigInteger, nullable=False),
+        sa.Column("high_id", sa.BigInteger, nullable=False),
+        sa.Column("snapshot", long_text, nullable=False),
+        sa.Column("previous", long_text, nullable=False),
+        postgresql_with={
+            "autovacuum_vacuum_scale_factor": 0,
+            "autovacuum_vacuum_threshold": 5000,
+            "autovacuum_vacuum_cost_delay": 0,
+        },
+        **made,
+    )
 
 
 def downgrade() -> None:
     jobs, schema = names()
-    for table in ("counts", "subscriptions", "routes", "definitions", "claims", "spans", "cursors", "messages", "inbox", "feeds"):
+    ours = ["ticks", "ticked", "counts", "subscriptions", "routes", "definitions"]
+    ours += ["claims", "spans", "cursors", "messages", "inbox", "feeds"]
+    for table in ours:
         op.drop_table(f"{jobs}_{table}", schema=schema, if_exists=True)

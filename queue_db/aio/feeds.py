@@ -50,7 +50,7 @@ class AsyncFeed:
         expires_in: float | None = None,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> str | None:
-        """Publish one message; return its position, None where it has no number yet (ordering ``ranked``).
+        """Publish one message; return its position, None where it has no number yet (``ranked``, ``ticks``).
 
         :param key: what the message is about, such as ``order-7``.
         :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
@@ -310,8 +310,9 @@ class AsyncFeeds:
         """Create the feed with these settings, or change them. What is None stays as it is.
 
         :param ordering: ``ranked`` (default on servers): publishers never wait for each other, and messages get their numbers
-            right after the commit. ``counter`` (default on SQLite): publishers of the feed wait for each other's commit. Only a
-            new feed takes it.
+            right after the commit. ``counter`` (default on SQLite): publishers of the feed wait for each other's commit.
+            ``ticks`` (PostgreSQL): as ``ranked``, with one write less for each message, and without claims. Only a new feed
+            takes it.
         :param keep_for: seconds for which messages are kept; 0: without limit. A new feed keeps them for a week.
         :param keep_rows: number of messages that are kept; 0: without limit, as for a new feed.
         :param keep_unread: most messages that are kept longer for cursors that have not acknowledged them: 1,000,000 for a new
@@ -323,6 +324,7 @@ class AsyncFeeds:
         :param delay: seconds before which a message cannot be claimed that is published without a ``delay``; 0: none (a new feed).
         :param expires_in: seconds after which a message expires that is published without ``expires_in``; 0: never (a new feed).
             Other processes use a new ``delay`` and ``expires_in`` within a second.
+        :raises UnsupportedError: the database does not have the ordering.
         :raises FeedError: the feed exists and has another ordering, or has no claims, or has them.
         """
         keep: dict[str, Any] = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}

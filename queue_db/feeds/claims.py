@@ -166,7 +166,7 @@ def delete(
 def get(feed: Feed, positions: Message | str | Iterable[Message | str]) -> list[Message]:
     """The messages at these positions that are there."""
     row = feed.row(fresh=True)
-    return _opened(feed, row, feed.core.read(claims.get, row.id, _numbers(feed, row, positions, check_epoch=True)))
+    return _opened(feed, row, feed.core.read(claims.get, row, _numbers(feed, row, positions, check_epoch=True)))
 
 
 def every(feed: Feed) -> list[ClaimInfo]:

@@ -27,8 +27,9 @@ from queue_db.feeds.shared import SharedCursor
 from queue_db.model import from_micros
 from queue_db.notifications.wakeups import FeedNotifications
 from queue_db.store import Store
-from queue_db.store.feeds import claim_rows, cursors, messages, ranking, rows, span_claims, spans
+from queue_db.store.feeds import claim_rows, cursors, messages, rows, span_claims, spans
 from queue_db.store.feeds.messages import First, MessageRow, NewMessage
+from queue_db.store.feeds.numbers import numbers_of
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import CLIENT_LENGTH, CURSOR_LENGTH, KIND_LENGTH, QUEUE_LENGTH
@@ -97,7 +98,7 @@ class Feed:
         expires_in: float | None = None,
         using: Connection | Session | None = None,
     ) -> str | None:
-        """Publish one message; return its position, None where it has no number yet (ordering ``ranked``).
+        """Publish one message; return its position, None where it has no number yet (``ranked``, ``ticks``).
 
         :param key: what the message is about, such as ``order-7``.
         :param client: who publishes it; ``read(client=…, echo=False)`` leaves out a reader's own messages.
@@ -275,7 +276,7 @@ class Feed:
         row, ranked, upto = self.row(), 0, None
         ordering = ordering_of(row)
         if ordering.ranks:
-            while (upto := self.core.read(ranking.last_waiting, row.id, upto)) is not None:
+            while (upto := self.core.read(numbers_of(row.ordering).last_waiting, row.id, upto)) is not None:
                 some = self.core.write(ordering.rank, row.id)
                 if not some:
                     break  # another process is ranking
@@ -310,7 +311,7 @@ class Feed:
         """
         known = self.row()
         after = 0 if position is None else position.seq
-        row, found = self.core.read(_page, known.id, after, limit)
+        row, found = self.core.read(_page, known, after, limit)
         if row is not None and len(found) < limit:
             try:
                 ranked = self.rank_once(known)
@@ -319,7 +320,7 @@ class Feed:
                 log.debug("feed %r: not numbered: %s", self.name, error)
             else:
                 if ranked:
-                    row, found = self.core.read(_page, known.id, after, limit)
+                    row, found = self.core.read(_page, known, after, limit)
         if row is None:
             self._row = None
             if position is None:
@@ -490,7 +491,7 @@ class Feed:
         row = self.row(fresh=True)
         if row.max_attempts is not None:
             raise FeedError(f"feed {self.name!r} was made with claims: its consumers claim messages with feed.claim")
-        known = self.core.read(span_claims.look, row.id, name)
+        known = self.core.read(span_claims.look, row, name)
         shared = known.handed is not None if known else self.core.write(spans.create, row.id, name, self._begin(start))
         if not shared:
             raise FeedError(
@@ -603,7 +604,7 @@ def infos(core: Core, feed: int | None) -> list[CursorInfo]:
 def _cursors(connection: Connection, store: Store, feed: int | None) -> tuple[list[Row[Any]], dict[int, int]]:
     """The cursors, and how many messages of each of their feeds wait for a number."""
     # In this order: what gets its number in between is counted twice, and not left out.
-    waiting = {one: rows.waiting(connection, store, one) for one in cursors.feeds(connection, store, feed)}
+    waiting = {one: rows.waiting(connection, store, one, of) for one, of in cursors.feeds(connection, store, feed)}
     return [row for row in cursors.every(connection, store, feed) if row.feed in waiting], waiting
 
 
@@ -642,7 +643,7 @@ def _notify(connection: Connection, store: Store, notifications: FeedNotificatio
     notifications.notify(connection, name)
 
 
-def _page(connection: Connection, store: Store, feed: int, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:
+def _page(connection: Connection, store: Store, feed: FeedRow, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:
     # In this order: if messages are trimmed between the two statements, the row shows it.
     found = messages.read(connection, store, feed, after, limit)
-    return rows.by_id(connection, store, feed), found
+    return rows.by_id(connection, store, feed.id), found

@@ -96,7 +96,7 @@ class SharedCursor:
         micros = arguments.seconds("lease", lease, zero=False)
         want = SpanRequest(limit, micros, self._core.worker, skip=self._skip, least=limit)
         while True:
-            found = self._core.run(_DIRECT, span_claims.claim, self._of.id, self.name, want)
+            found = self._core.run(_DIRECT, span_claims.claim, self._of, self.name, want)
             look = self._shared(found and found.look)
             row, read = (found.span, found.messages) if found else (None, None)
             if found is not None and row is not None:
@@ -190,7 +190,7 @@ class SharedCursor:
         )
 
     def _read(self, row: SpanRow, *, epoch: int) -> list[Message]:
-        found = self._core.run(_LOOK, messages.read, self._of.id, row.low - 1, row.high - row.low + 1)
+        found = self._core.run(_LOOK, messages.read, self._of, row.low - 1, row.high - row.low + 1)
         done = spans.settled(row.done)
         return self._messages([one for one in found if one.seq <= row.high and one.seq not in done], epoch)
 

@@ -34,9 +34,9 @@ _WORTH = MOST_ROWS // 5
 class FeedPart(InputPartition):
     """A range of messages of one feed and epoch."""
 
-    def __init__(self, feed: int, token: str, epoch: int, part: ranges.Range) -> None:
-        super().__init__((feed, token, epoch, *part))
-        self.feed, self.token, self.epoch, self.part = feed, token, epoch, part
+    def __init__(self, row: FeedRow, part: ranges.Range) -> None:
+        super().__init__((row.id, row.token, row.epoch, *part))
+        self.feed, self.ordering, self.token, self.epoch, self.part = row.id, row.ordering, row.token, row.epoch, part
 
     def position(self, seq: int) -> Position:
         """The position after this number."""
@@ -113,7 +113,7 @@ class FeedRead:
         if lost > start.seq:
             self._lost(ranges.Range(start.seq + 1, lost), Position(row.token, row.epoch, low - 1))
         cut = ranges.cut(low, end.seq, self._partitions, _WORTH)
-        return [FeedPart(row.id, row.token, row.epoch, part) for part in cut]
+        return [FeedPart(row, part) for part in cut]
 
     def _lost(self, lost: ranges.Range, first: Position) -> None:
         """Some messages were trimmed before they were read.
@@ -146,6 +146,7 @@ class FeedRead:
                     REPEATABLE_READ,
                     ranges.page,
                     partition.feed,
+                    partition.ordering,
                     after=after,
                     high=high,
                     limit=size,
@@ -205,7 +206,7 @@ class FeedBatchReader(DataSourceReader):
         self._read.check(end, row)
         if end.seq < start.seq:
             raise ArgumentError(f"endingPosition={str(end)!r} is before startingPosition={str(start)!r}")
-        return self._read.parts(row, start, end) or [FeedPart(row.id, row.token, row.epoch, ranges.Range(1, 0))]
+        return self._read.parts(row, start, end) or [FeedPart(row, ranges.Range(1, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with masked_errors(self.target.url):

@@ -111,7 +111,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         db = self._db()
         row = self._read.row(db)
-        waited = db.core.run(REPEATABLE_READ, ranges.age, row.id, self._latest.seq)
+        waited = db.core.run(REPEATABLE_READ, ranges.age, row, self._latest.seq)
         return {
             "position": str(Position(row.token, row.epoch, row.next_seq - 1)),
             "behind": max(0, row.next_seq - 1 - self._latest.seq),

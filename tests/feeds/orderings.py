@@ -1,4 +1,4 @@
-"""An ordering without the guarantee: what goes wrong with numbers from a sequence."""
+"""Orderings without the guarantee: what goes wrong with numbers from a sequence, or of transactions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, func, insert, select, update
 
 from queue_db.store import Store
+from queue_db.store.feeds import ticking
 from queue_db.store.feeds.messages import First, NewMessage
-from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.feeds.orderings import Portable
+from queue_db.store.feeds.rows import FeedRow, locked
 
 
-class Naive:
+class Naive(Portable):
     """Messages are numbered when they are inserted, by an id that the database counts up, and become visible at the commit."""
 
     name = "naive"
@@ -34,7 +36,7 @@ class Naive:
         return 0
 
 
-class ByTransaction:
+class ByTransaction(Portable):
     """Messages are numbered by the transaction that publishes them (PostgreSQL), which may have begun before what it has read."""
 
     name = "xid"
@@ -49,3 +51,29 @@ class ByTransaction:
 
     def rank(self, connection: Connection, store: Store, feed: int) -> int:
         return 0
+
+
+class BelowXmin(Portable):
+    """Messages are numbered once all transactions have ended that are as old as theirs or older (PostgreSQL)."""
+
+    name = "xmin"
+    ranks = True
+
+    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        ticking.append(connection, store, feed, new)
+        return None
+
+    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+        tables = store.tables.feeds
+        ticked, row = tables.ticked, locked(connection, store, feed)
+        assert row is not None
+        ended = ticked.c.xid < func.txid_snapshot_xmin(func.txid_current_snapshot())
+        query = select(ticked).where(ticked.c.feed == feed, ended).order_by(ticked.c.xid, ticked.c.id)
+        found = connection.execute(query).mappings().all()
+        for seq, one in enumerate(found, row.next_seq):
+            content = {name: value for name, value in one.items() if name not in {"id", "xid"}}
+            connection.execute(insert(tables.messages).values(seq=seq, **content))
+            connection.execute(ticked.delete().where(ticked.c.feed == feed, ticked.c.id == one["id"]))
+        next_seq = row.next_seq + len(found)
+        connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(next_seq=next_seq))
+        return len(found)

@@ -10,6 +10,7 @@ from sqlalchemy import create_engine, select
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
 from queue_db.store.feeds import rows
+from tests.feeds.conftest import ORDERINGS
 from tests.races.interleaving import Loser
 
 Make = Callable[[str], str]
@@ -23,13 +24,13 @@ def without_a_feed(db: QueueDB) -> list[int]:
         feeds = set(connection.execute(select(tables.feeds.c.id)).scalars())
         return [
             feed
-            for table in (tables.inbox, tables.messages)
+            for table in (tables.inbox, tables.messages, tables.ticked, tables.ticks)
             for feed in connection.execute(select(table.c.feed).distinct()).scalars()
             if feed not in feeds
         ]
 
 
-@pytest.mark.parametrize("ordering", ["counter", "ranked"])
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_a_delete_loses_to_an_open_publisher(kind: str, db: QueueDB, open_db: OpenDB, make_feed: Make, ordering: str) -> None:
     feed, theirs = db.feed(make_feed(ordering)), open_db()
     feed.publish("n", 1)
@@ -43,7 +44,7 @@ def test_a_delete_loses_to_an_open_publisher(kind: str, db: QueueDB, open_db: Op
     assert [message.payload for message in theirs.feed(feed.name).read().messages] == [3]
 
 
-@pytest.mark.parametrize("ordering", ["counter", "ranked"])
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_a_publisher_loses_to_an_open_delete(kind: str, db: QueueDB, open_db: OpenDB, make_feed: Make, ordering: str) -> None:
     feed, theirs = db.feed(make_feed(ordering)), open_db()
     feed.publish("n", 1)

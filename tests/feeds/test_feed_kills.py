@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from queue_db import LeasedJob, QueueDB
 from queue_db.worker import Worker
 from tests.feeds.accounts import everything
@@ -31,7 +33,12 @@ def live_and_die(work: str, url: str, feed: str, who: str, steps: int) -> list[s
     return [step for step in done if step]
 
 
-def test_what_was_published_stays_and_takes_effect_once(url: str, name: str, open_db: Callable[..., QueueDB]) -> None:
+@pytest.mark.parametrize("ordering", ["the default", "ticks"])
+def test_what_was_published_stays_and_takes_effect_once(
+    url: str, name: str, open_db: Callable[..., QueueDB], make_feed: Callable[[str], str], ordering: str
+) -> None:
+    if ordering != "the default":
+        make_feed(ordering)
     db, rng = open_db(), random.Random(name)
 
     def publishers(who: int) -> list[str]:

@@ -9,6 +9,7 @@ from sqlalchemy import create_engine, text
 
 from queue_db import QueueDB
 from queue_db.errors import TransientStorageError
+from tests.feeds.conftest import ORDERINGS
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
@@ -32,7 +33,7 @@ def test_a_feed_that_the_transaction_cannot_see_is_asked_for_again(
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
-@pytest.mark.parametrize("ordering", ["counter", "ranked"])
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_a_feed_that_the_transaction_still_sees_is_asked_for_again(
     db: QueueDB, name: str, open_db: Callable[..., QueueDB], make_feed: Callable[[str], str], ordering: str
 ) -> None:

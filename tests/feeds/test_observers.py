@@ -17,7 +17,7 @@ Make = Callable[[str], str]
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_a_slow_publisher_is_not_missed(ordering: str, make_feed: Make, open_db: OpenDB, differs: Callable[[str], None]) -> None:
-    if ordering == "ranked":
+    if ordering != "counter":
         differs("one writer")
     pages = _slow(make_feed(ordering), ordering, open_db)
     assert sorted(pages[0] + pages[1]) == ["quick", "slow"]

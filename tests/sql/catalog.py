@@ -764,23 +764,23 @@ def _feeds() -> list[Scenario]:
         ),
         Scenario("release_claim", "MessageClaim.release", lambda c, s: claims.release(c, s, mail, "t"), begins=True, answers=held),
         Scenario("pop_messages", "Feed.pop", lambda c, s: claims.pop(c, s, mail, 10), begins=True, answers=free),
-        Scenario("read_feed", "Feed.read", lambda c, s: messages.read(c, s, 1, 0, 100), rows=2),
+        Scenario("read_feed", "Feed.read", lambda c, s: messages.read(c, s, feed, 0, 100), rows=2),
     ]
 
 
 def _spans() -> list[Scenario]:
-    lease = 60_000_000
+    lease, feed = 60_000_000, FeedRow(7, "orders", "ranked", 1, 1, 1, "token", None, None, 0, 0)
     want = SpanRequest(100, lease, "worker-1", least=100)
     return [
         Scenario(
             "span_look",
             "Feed.shared: whether there is such a cursor",
-            lambda connection, store: span_claims.look(connection, store, 7, "mailers"),
+            lambda connection, store: span_claims.look(connection, store, feed, "mailers"),
         ),
         Scenario(
             "span_claim",
             "SharedCursor.claim: the next messages",
-            lambda connection, store: span_claims.claim(connection, store, 7, "mailers", want),
+            lambda connection, store: span_claims.claim(connection, store, feed, "mailers", want),
             answers={"next_seq": 1001, "first_seq": 1, "handed": 0, "expired": False, "waiting": False, "seq": None, "id": None},
             roles={"SELECT SELECT UPDATE INSERT": ("_look", "_lock", "_move", "_insert")},
         ),

@@ -19,6 +19,8 @@ from queue_db.store.feeds import message_jobs
 from queue_db.store.feeds.claim_rows import remove
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import MessageRow
+from queue_db.store.feeds.numbered import Numbers
+from queue_db.store.feeds.numbers import STORED, numbers_of
 from queue_db.store.feeds.rows import FeedRow, by_id
 
 
@@ -205,9 +207,9 @@ def _refused(
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def get(connection: Connection, store: Store, feed: int, seqs: Sequence[int]) -> list[MessageRow]:
+def get(connection: Connection, store: Store, feed: FeedRow, seqs: Sequence[int]) -> list[MessageRow]:
     """The messages with these numbers that are there, by number."""
-    return _messages(connection, store, feed, seqs)
+    return _messages(connection, store, feed.id, seqs, numbers_of(feed.ordering))
 
 
 def every(connection: Connection, store: Store, feed: int) -> list[tuple[str, int, int]]:
@@ -290,9 +292,9 @@ def _epoch(connection: Connection, store: Store, feed: FeedRow) -> int:
     return feed.epoch if row is None else row.epoch
 
 
-def _messages(connection: Connection, store: Store, feed: int, seqs: Sequence[int]) -> list[MessageRow]:
+def _messages(connection: Connection, store: Store, feed: int, seqs: Sequence[int], numbers: Numbers = STORED) -> list[MessageRow]:
     if not seqs:
         return []
-    messages = store.tables.feeds.messages
-    query = select(*(messages.c[name] for name in MessageRow._fields)).where(messages.c.feed == feed, messages.c.seq.in_(seqs))
-    return [MessageRow(*row) for row in connection.execute(query.order_by(messages.c.seq))]
+    found = numbers.among(store.tables.feeds, feed, seqs)
+    query = select(*(found.rows.c[name] for name in MessageRow._fields)).where(*found.conditions)
+    return [MessageRow(*row) for row in connection.execute(query.order_by(*found.order))]

@@ -87,11 +87,12 @@ def remove(connection: Connection, store: Store, feed: int, name: str) -> bool:
     return True
 
 
-def feeds(connection: Connection, store: Store, feed: int | None) -> list[int]:
-    """The feeds that have cursors, of one feed or of all."""
-    column = store.tables.feeds.cursors.c.feed
-    query = select(column).distinct()
-    return list(connection.execute(query if feed is None else query.where(column == feed)).scalars())
+def feeds(connection: Connection, store: Store, feed: int | None) -> list[tuple[int, str]]:
+    """The feeds that have cursors, of one feed or of all, with their orderings."""
+    cursors, feeds = store.tables.feeds.cursors, store.tables.feeds.feeds
+    query = select(feeds.c.id, feeds.c.ordering).join(cursors, cursors.c.feed == feeds.c.id).distinct()
+    found = connection.execute(query if feed is None else query.where(cursors.c.feed == feed))
+    return [(row.id, row.ordering) for row in found]
 
 
 def every(connection: Connection, store: Store, feed: int | None) -> list[Row[Any]]:

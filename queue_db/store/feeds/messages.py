@@ -6,13 +6,30 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Connection, Integer, Select, Table, Update, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    Table,
+    Update,
+    bindparam,
+    case,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from queue_db.dialects.clock import moment
 from queue_db.errors import ArgumentError
 from queue_db.store.base import Store
 from queue_db.store.feeds import claim_rows, spans
+from queue_db.store.feeds.numbered import Numbers
+from queue_db.store.feeds.numbers import STORED, numbers_of
 from queue_db.store.feeds.rows import FeedRow, by_id, locked
+from queue_db.store.schema.feeds import FeedTables
 
 #: Most messages that one call of :func:`trim` deletes: a range costs little for each message, and the transaction much.
 TRIMMED_AT_ONCE = 5000
@@ -83,12 +100,14 @@ def _timed(feed: FeedRow, at: int, message: NewMessage) -> NewMessage:
     return message._replace(delay=delay, lifetime=lifetime)
 
 
-def insert_rows(connection: Connection, store: Store, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert messages into ``table``; the database's clock sets their time."""
+def insert_rows(
+    connection: Connection, store: Store, table: Table, rows: Sequence[Mapping[str, Any]], **computed: ColumnElement[Any]
+) -> None:
+    """Insert messages into ``table``; the database's clock sets their time, and ``computed`` other columns of each."""
     if store.clock is not None:
         now = store.clock()
         rows = [{**row, "created_at": now} for row in rows]
-    connection.execute(insert(table), list(rows))
+    connection.execute(insert(table).values(computed) if computed else insert(table), list(rows))
 
 
 @lru_cache(maxsize=64)
@@ -123,19 +142,19 @@ def append(connection: Connection, store: Store, feed: int, messages: Sequence[N
 
 
 @lru_cache(maxsize=64)
-def _page(messages: Table) -> Select[Any]:
-    return (
-        select(*(messages.c[name] for name in MessageRow._fields))
-        .where(messages.c.feed == bindparam("feed"), messages.c.seq > bindparam("after"))
-        .order_by(messages.c.seq)
-        .limit(bindparam("limit", type_=Integer))
-    )
+def _page(ordering: str, tables: FeedTables) -> Select[Any]:
+    limit = bindparam("limit", type_=Integer)
+    feed, after = bindparam("feed", type_=BigInteger), bindparam("after", type_=BigInteger)
+    page = numbers_of(ordering).between(tables, feed, after, None, limit)
+    columns = [page.rows.c[name] for name in MessageRow._fields]
+    return select(*columns).where(*page.conditions).order_by(*page.order).limit(limit)
 
 
-def read(connection: Connection, store: Store, feed: int, after: int, limit: int) -> list[MessageRow]:
+def read(connection: Connection, store: Store, feed: FeedRow, after: int, limit: int) -> list[MessageRow]:
     """Up to ``limit`` messages with numbers above ``after``, by number."""
-    values = {"feed": feed, "after": after, "limit": limit}
-    return [MessageRow(*row) for row in store.dialect.fetch(connection, _page(store.tables.feeds.messages), values)]
+    query = _page(feed.ordering, store.tables.feeds)
+    values = {"feed": feed.id, "after": after, "limit": limit}
+    return [MessageRow(*row) for row in store.dialect.fetch(connection, query, values)]
 
 
 def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = False) -> int:
@@ -161,7 +180,8 @@ def trim(connection: Connection, store: Store, row: FeedRow, *, skip: bool = Fal
         # What was deleted under a claim has left gaps.
         first = max(first, claim_rows.lowest(connection, store, row.id) or row.next_seq)
     extent = Extent(row.next_seq, row.first_seq, row.keep_rows, row.keep_unread, row.max_attempts)
-    return expired + cut(connection, store, row.id, extent, _outdated(connection, store, row, first))
+    end = _outdated(connection, store, row, first)
+    return expired + cut(connection, store, row.id, extent, end, numbers_of(row.ordering))
 
 
 def at_once(row: FeedRow) -> int:
@@ -170,15 +190,13 @@ def at_once(row: FeedRow) -> int:
 
 
 @lru_cache(maxsize=64)
-def _aged(messages: Table, settable: bool) -> Select[Any]:
+def _aged(ordering: str, tables: FeedTables, settable: bool) -> Select[Any]:
     """The first of some messages that is young enough, and the last of them."""
     # In a subquery the database computes it once, and not for each row.
     since = select(moment(settable) - bindparam("keep_for", type_=BigInteger())).scalar_subquery()
-    some = (
-        select(messages.c.seq, messages.c.created_at)
-        .where(messages.c.feed == bindparam("feed"), messages.c.seq >= bindparam("first"), messages.c.seq < bindparam("end"))
-        .subquery()
-    )
+    feed, first, end = (bindparam(name, type_=BigInteger) for name in ("feed", "first", "end"))
+    found = numbers_of(ordering).between(tables, feed, first - 1, end - 1, None)
+    some = select(found.rows.c.seq, found.rows.c.created_at).where(*found.conditions).subquery()
     return select(func.min(case((some.c.created_at >= since, some.c.seq))), func.max(some.c.seq))
 
 
@@ -191,7 +209,7 @@ def _outdated(connection: Connection, store: Store, row: FeedRow, first: int) ->
     if row.keep_for is not None and end < limit:
         # Numbers follow the order of commits, not of creation: the first message that is young enough ends the cut.
         values = {"feed": row.id, "first": row.first_seq, "end": limit, "keep_for": row.keep_for, **store.time()}
-        query = _aged(store.tables.feeds.messages, store.clock is not None)
+        query = _aged(row.ordering, store.tables.feeds, store.clock is not None)
         ((young, last),) = store.dialect.fetch(connection, query, values)
         end = max(end, young if young is not None else (last or row.first_seq - 1) + 1)
     return min(end, limit)
@@ -203,7 +221,7 @@ def _read_by_all(connection: Connection, store: Store, feed: int, next_seq: int,
     return end if slowest is None else min(end, max(slowest + 1, next_seq - keep_unread))
 
 
-def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int) -> None:
+def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: int, numbers: Numbers = STORED) -> None:
     """After ``new`` messages were added: let them be claimed, and delete those above ``keep_rows``.
 
     The caller holds the feed's row. At most :data:`_TRIMMED_BESIDE` more are deleted than were added: after ``keep_rows`` was
@@ -216,16 +234,16 @@ def keep(connection: Connection, store: Store, feed: int, extent: Extent, new: i
     first = extent.first_seq
     if extent.max_attempts is not None:
         first = max(first, claim_rows.lowest(connection, store, feed) or extent.next_seq)
-    cut(connection, store, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE))
+    cut(connection, store, feed, extent, min(extent.next_seq - extent.keep_rows, first + new + _TRIMMED_BESIDE), numbers)
 
 
-def cut(connection: Connection, store: Store, feed: int, extent: Extent, end: int) -> int:
+def cut(connection: Connection, store: Store, feed: int, extent: Extent, end: int, numbers: Numbers = STORED) -> int:
     """Delete the messages with numbers below ``end``; return how many.
 
     Of those that are claimed or delayed, or that a cursor has not acknowledged, the last ``keep_unread`` stay. The caller holds
     the feed's row.
     """
-    feeds, messages = store.tables.feeds.feeds, store.tables.feeds.messages
+    feeds = store.tables.feeds.feeds
     least = extent.next_seq - extent.keep_unread
     end = _read_by_all(connection, store, feed, extent.next_seq, extent.keep_unread, end)
     if extent.max_attempts is not None:
@@ -240,9 +258,7 @@ def cut(connection: Connection, store: Store, feed: int, extent: Extent, end: in
             claim_rows.remove(connection, store, feed, seqs)
         gone = len(seqs)
     else:
-        # From the lowest that is there: below it the index may have many entries of deleted rows.
-        numbers = (messages.c.seq >= extent.first_seq, messages.c.seq < end)
-        gone = connection.execute(delete(messages).where(messages.c.feed == feed, *numbers)).rowcount
+        gone = numbers.delete(connection, store, feed, extent.first_seq, end)
     if gone:
         connection.execute(update(feeds).where(feeds.c.id == feed, feeds.c.first_seq < end).values(first_seq=end))
     return gone

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
+from queue_db.model import Capability
 from queue_db.store.base import Store
-from queue_db.store.feeds import messages, ranking
+from queue_db.store.feeds import messages, ranking, rows, ticking
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.rows import FeedRow
 
@@ -21,6 +22,12 @@ class Ordering(Protocol):
     #: Whether messages may wait without a number, for :meth:`rank`.
     ranks: bool
 
+    #: Whether messages can be claimed one by one.
+    claims: bool
+
+    #: Required capabilities of the database.
+    needs: frozenset[Capability]
+
     def append(self, connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> First | None:
         """Add messages; return the number of the first, None where it has none yet.
 
@@ -32,8 +39,22 @@ class Ordering(Protocol):
         """Number some messages that have no number; return how many."""
         ...
 
+    def restored(self, connection: Connection, store: Store, feed: FeedRow) -> None:
+        """The database was restored from a backup."""
+        ...
 
-class Counter:
+
+class Portable:
+    """What orderings have in common that store numbers, on any database."""
+
+    claims = True
+    needs: frozenset[Capability] = frozenset()
+
+    def restored(self, connection: Connection, store: Store, feed: FeedRow) -> None:
+        pass
+
+
+class Counter(Portable):
     """A publisher takes the numbers itself: publishers of one feed wait for each other's commit."""
 
     name = "counter"
@@ -46,7 +67,7 @@ class Counter:
         return 0
 
 
-class Ranked:
+class Ranked(Portable):
     """Publishers insert into an inbox and wait for nobody; the next ranker gives the numbers."""
 
     name = "ranked"
@@ -60,5 +81,33 @@ class Ranked:
         return ranking.rank(connection, store, feed)
 
 
+class Ticks:
+    """Publishers insert once and wait for nobody; the difference of two snapshots of the database gives the numbers."""
+
+    name = "ticks"
+    ranks = True
+    claims = False
+    needs = frozenset({Capability.SNAPSHOTS})
+
+    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        ticking.append(connection, store, feed, new)
+        return None
+
+    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+        return ticking.tick(connection, store, feed)
+
+    def restored(self, connection: Connection, store: Store, feed: FeedRow) -> None:
+        ticking.restored(connection, store, feed)
+
+
 #: Ordering by name. A test adds its negative controls.
-ORDERINGS: dict[str, Ordering] = {ordering.name: ordering for ordering in (Counter(), Ranked())}
+ORDERINGS: dict[str, Ordering] = {ordering.name: ordering for ordering in (Counter(), Ranked(), Ticks())}
+
+
+def restored(connection: Connection, store: Store) -> int:
+    """The database was restored from a backup: raise the epoch of every feed. Return how many feeds there are."""
+    store.dialect.begin(connection)
+    for feed in sorted(rows.by_name(connection, store)):
+        if feed.ordering in ORDERINGS:
+            ORDERINGS[feed.ordering].restored(connection, store, feed)
+    return rows.raise_epochs(connection, store)

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 from queue_db.dialects.clock import moment
 from queue_db.store.base import Store
 from queue_db.store.feeds import rows
+from queue_db.store.feeds.numbers import numbers_of
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.ranges import Rows, rows_of
 
@@ -39,6 +40,7 @@ def page(
     connection: Connection,
     store: Store,
     feed: int,
+    ordering: str,
     *,
     after: int,
     high: int,
@@ -47,24 +49,20 @@ def page(
     kinds: Sequence[str] | None = None,
 ) -> tuple[FeedRow | None, Rows]:
     """Up to ``limit`` messages with numbers above ``after`` and up to ``high``, by number; and the feed, None if it was deleted."""
-    messages = store.tables.feeds.messages
-    query = (
-        select(*(messages.c[name] for name in columns))
-        .where(messages.c.feed == feed, messages.c.seq > after, messages.c.seq <= high)
-        .order_by(messages.c.seq)
-        .limit(limit)
-    )
+    most = limit if kinds is None else None
+    some = numbers_of(ordering).between(store.tables.feeds, feed, after, high, most)
+    query = select(*(some.rows.c[name] for name in columns)).where(*some.conditions).order_by(*some.order).limit(limit)
     if kinds is not None:
-        query = query.where(messages.c.kind.in_(kinds))
+        query = query.where(some.rows.c.kind.in_(kinds))
     # In this order: if messages are trimmed between the two statements, the row shows it.
     found = rows_of(connection, store, query)
     return rows.by_id(connection, store, feed), found
 
 
-def age(connection: Connection, store: Store, feed: int, after: int) -> int | None:
+def age(connection: Connection, store: Store, feed: FeedRow, after: int) -> int | None:
     """Microseconds since the first message with a number above ``after`` was inserted; None: there is none."""
-    messages = store.tables.feeds.messages
-    waited = moment(store.clock is not None) - messages.c.created_at
-    query = select(waited).where(messages.c.feed == feed, messages.c.seq > after).order_by(messages.c.seq).limit(1)
+    next_one = numbers_of(feed.ordering).between(store.tables.feeds, feed.id, after, None, 1)
+    waited = moment(store.clock is not None) - next_one.rows.c.created_at
+    query = select(waited).where(*next_one.conditions).order_by(*next_one.order).limit(1)
     found: int | None = connection.execute(query, store.time()).scalar()
     return found

@@ -14,6 +14,7 @@ from queue_db.dialects.clock import moment
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import TransientStorageError
 from queue_db.store.base import Store
+from queue_db.store.feeds.numbers import numbers_of
 
 # Most messages of an inbox that are counted.
 _COUNTED = 10_000
@@ -125,15 +126,12 @@ def every(connection: Connection, store: Store) -> list[tuple[FeedRow, int, int]
     counted = {row.feed: row.messages for row in connection.execute(query)}
     found = by_name(connection, store)
     numbered = {row.id: row.next_seq - row.first_seq if row.max_attempts is None else counted.get(row.id, 0) for row in found}
-    return [(row, numbered[row.id], waiting(connection, store, row.id)) for row in found]
+    return [(row, numbered[row.id], waiting(connection, store, row.id, row.ordering)) for row in found]
 
 
-def waiting(connection: Connection, store: Store, feed: int) -> int:
+def waiting(connection: Connection, store: Store, feed: int, ordering: str) -> int:
     """How many messages of a feed have no number, counted up to 10,000."""
-    inbox = store.tables.feeds.inbox
-    some = select(inbox.c.id).where(inbox.c.feed == feed).limit(_COUNTED).subquery()
-    counted: int = connection.execute(select(func.count()).select_from(some)).scalar_one()
-    return counted
+    return numbers_of(ordering).waiting(connection, store, feed, _COUNTED)
 
 
 def change(connection: Connection, store: Store, feed: int, values: Mapping[str, Any]) -> bool:
@@ -164,7 +162,7 @@ def purge(connection: Connection, store: Store, name: str) -> int | None:
         return None
     tables = store.tables.feeds
     # Claims before messages, as whoever settles a claim.
-    for table in (tables.claims, tables.inbox, tables.messages):
+    for table in (tables.claims, *numbers_of(row.ordering).tables(tables)):
         connection.execute(delete(table).where(table.c.feed == row.id))
     values: dict[str, ColumnElement[Any]] = {"epoch": tables.feeds.c.epoch + 1, "first_seq": tables.feeds.c.next_seq}
     connection.execute(update(tables.feeds).where(tables.feeds.c.id == row.id).values(values))
@@ -183,13 +181,13 @@ def remove(connection: Connection, store: Store, name: str) -> bool:
     store.dialect.begin(connection)
     tables = store.tables.feeds
     # By name and for a deletion: this lock waits for those who have pinned the row.
-    query = select(tables.feeds.c.id).where(tables.feeds.c.name == name)
-    feed = connection.execute(store.dialect.lock_rows(query, skip=False)).scalar()
+    query = select(tables.feeds.c.id, tables.feeds.c.ordering).where(tables.feeds.c.name == name)
+    feed = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
     if feed is None:
         return False
-    for table in (tables.cursors, tables.spans, tables.claims, tables.inbox, tables.messages):
-        connection.execute(delete(table).where(table.c.feed == feed))
-    connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed))
+    for table in (tables.cursors, tables.spans, tables.claims, *numbers_of(feed.ordering).tables(tables)):
+        connection.execute(delete(table).where(table.c.feed == feed.id))
+    connection.execute(delete(tables.feeds).where(tables.feeds.c.id == feed.id))
     return True
 
 

@@ -1,0 +1,102 @@
+"""Where the messages of a feed are by number: stored with it, or numbered when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from sqlalchemy import ColumnElement, Connection, FromClause, Table, delete, exists, func, select
+
+from queue_db.store.base import Store
+from queue_db.store.schema.feeds import FeedTables
+
+#: A value, or the parameter of a statement.
+Value = int | ColumnElement[int]
+
+
+class Numbered(NamedTuple):
+    """Messages with their numbers: something to select from."""
+
+    rows: FromClause  #: has the columns of a message, and ``seq``
+    conditions: Sequence[ColumnElement[bool]]
+    order: Sequence[ColumnElement[Any]]  #: by number
+
+
+class Numbers(Protocol):
+    """How the numbered messages of a feed are found and removed."""
+
+    #: Whether the number is a column of the message.
+    stored: bool
+
+    def between(self, tables: FeedTables, feed: Value, after: Value, high: Value | None, limit: Value | None) -> Numbered:
+        """Messages with numbers above ``after``; up to ``high``, unless it is None.
+
+        :param limit: the caller wants only so many of them; None: not known.
+        """
+        ...
+
+    def among(self, tables: FeedTables, feed: int, seqs: Sequence[int]) -> Numbered:
+        """The messages with these numbers."""
+        ...
+
+    def delete(self, connection: Connection, store: Store, feed: int, first: int, end: int) -> int:
+        """Delete the messages with numbers from ``first``, the lowest that is there, up to ``end``; return how many.
+
+        The caller holds the feed's row.
+        """
+        ...
+
+    def waiting(self, connection: Connection, store: Store, feed: int, most: int) -> int:
+        """How many messages have no number yet, counted up to ``most``."""
+        ...
+
+    def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
+        """An id up to ``upto`` that no message exceeds that has no number yet, of those up to ``upto``; None: there is none."""
+        ...
+
+    def may_wait(self, tables: FeedTables, feed: Value) -> ColumnElement[bool]:
+        """Whether messages may have no number yet."""
+        ...
+
+    def tables(self, tables: FeedTables) -> Sequence[Table]:
+        """The tables that have the feed's messages."""
+        ...
+
+
+class Stored:
+    """The number is a column of the message."""
+
+    stored = True
+
+    def between(self, tables: FeedTables, feed: Value, after: Value, high: Value | None, limit: Value | None) -> Numbered:
+        messages = tables.messages
+        conditions = [messages.c.feed == feed, messages.c.seq > after]
+        if high is not None:
+            conditions.append(messages.c.seq <= high)
+        return Numbered(messages, conditions, [messages.c.seq])
+
+    def among(self, tables: FeedTables, feed: int, seqs: Sequence[int]) -> Numbered:
+        messages = tables.messages
+        return Numbered(messages, [messages.c.feed == feed, messages.c.seq.in_(seqs)], [messages.c.seq])
+
+    def delete(self, connection: Connection, store: Store, feed: int, first: int, end: int) -> int:
+        messages = store.tables.feeds.messages
+        # From first: below it the index may have many entries of deleted rows.
+        mine = (messages.c.feed == feed, messages.c.seq >= first, messages.c.seq < end)
+        return connection.execute(delete(messages).where(*mine)).rowcount
+
+    def waiting(self, connection: Connection, store: Store, feed: int, most: int) -> int:
+        inbox = store.tables.feeds.inbox
+        some = select(inbox.c.id).where(inbox.c.feed == feed).limit(most).subquery()
+        return connection.execute(select(func.count()).select_from(some)).scalar_one()
+
+    def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
+        inbox = store.tables.feeds.inbox
+        query = select(func.max(inbox.c.id)).where(inbox.c.feed == feed)
+        return connection.execute(query if upto is None else query.where(inbox.c.id <= upto)).scalar()
+
+    def may_wait(self, tables: FeedTables, feed: Value) -> ColumnElement[bool]:
+        return exists(select(tables.inbox.c.id).where(tables.inbox.c.feed == feed))
+
+    def tables(self, tables: FeedTables) -> Sequence[Table]:
+        return (tables.inbox, tables.messages)

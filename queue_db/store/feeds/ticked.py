@@ -1,0 +1,254 @@
+"""Messages of a feed with the ordering ``ticks``, which are never written again: their numbers follow from the ticks.
+
+A tick has those messages that one snapshot of the database shows and the one before does not, by id, between two ids. The number of
+a message is the first number of its tick plus the messages of the tick before it. PostgreSQL only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    TableValuedAlias,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.types import UserDefinedType
+
+from queue_db.store.base import Store
+from queue_db.store.feeds.numbered import Numbered, Value
+from queue_db.store.schema.feeds import FeedTables
+
+
+class Snapshot(UserDefinedType[str]):
+    """Which transactions had ended at a moment."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **kw: Any) -> str:
+        return "txid_snapshot"
+
+
+#: A snapshot that shows no transaction.
+NOTHING = "1:1:"
+
+
+class Moment(NamedTuple):
+    """What the database showed at one moment."""
+
+    #: ``xmin:xmax:`` and those in between that were open. Transactions from ``xmax`` on may have been open, too.
+    snapshot: str = NOTHING
+    #: The number of a transaction that was open then.
+    xid: int = 0
+    #: A message with this id or a lower one is of a transaction with a lower number than ``xid``.
+    floor: int = 0
+    #: The highest id of a message that the snapshot shows.
+    seen: int = 0
+
+    @property
+    def open(self) -> list[int]:
+        """Transactions that were open."""
+        return [int(xid) for xid in self.snapshot.split(":")[2].split(",") if xid]
+
+    @property
+    def end(self) -> int:
+        """The lowest number that no ended transaction had reached."""
+        return int(self.snapshot.split(":")[1])
+
+
+#: It shows all transactions.
+ALWAYS = Moment(f"{2**63 - 1}:{2**63 - 1}:")
+
+
+class TickState(NamedTuple):
+    """How far the messages of a feed are numbered: those that the database showed at a moment.
+
+    And, towards a later moment, those up to the id ``cut``.
+    """
+
+    last: Moment = Moment()
+    target: Moment | None = None
+    cut: int = 0
+
+    @classmethod
+    def load(cls, text: str | None) -> TickState:
+        """The state as the feed's row has it."""
+        if text is None:
+            return cls()
+        last, target, cut = json.loads(text)
+        return cls(Moment(*last), None if target is None else Moment(*target), cut)
+
+    def dump(self) -> str:
+        """For the feed's row."""
+        return json.dumps(self)
+
+
+def shown(xid: ColumnElement[int], snapshot: Any) -> ColumnElement[bool]:
+    """Whether a snapshot shows what this transaction has written."""
+    return func.txid_visible_in_snapshot(xid, snapshot)
+
+
+def state_of(connection: Connection, store: Store, feed: int) -> TickState | None:
+    """How far the messages of a feed are numbered; None: it was deleted."""
+    feeds = store.tables.feeds.feeds
+    found = store.dialect.fetch(connection, select(feeds.c.tick_state).where(feeds.c.id == bindparam("of")), {"of": feed})
+    return TickState.load(found[0][0]) if found else None
+
+
+def unnumbered(tables: FeedTables, feed: int, state: TickState, most: int) -> list[Select[Any]]:
+    """Queries for the ids of messages that have no number yet, each by id and up to ``most``; of the target, if there is one.
+
+    Those of the first queries have ids up to the last moment's floor. Their transactions were open then, so few index entries are
+    read. Those of the last query come after them.
+    """
+    ticked, last, target = tables.ticked, state.last, state.target
+    visible = [] if target is None else [shown(ticked.c.xid, cast(target.snapshot, Snapshot()))]
+    mine = select(ticked.c.id).where(ticked.c.feed == feed, *visible).order_by(ticked.c.id).limit(most)
+    queries = []
+    if state.cut < last.floor:
+        late = mine.where(ticked.c.id > state.cut, ticked.c.id <= last.floor)
+        xids = _unnest(last.open)
+        each = late.where(ticked.c.xid == xids.c.value).lateral("late")
+        queries.append(select(each.c.id).select_from(xids).join(each, true()).order_by(each.c.id).limit(most))
+        queries.append(late.where(ticked.c.xid >= last.end, ticked.c.xid < last.xid))
+    new = or_(ticked.c.id > last.seen, ~shown(ticked.c.xid, cast(last.snapshot, Snapshot())))
+    later = mine.where(ticked.c.id > max(last.floor, state.cut), new)
+    queries.append(later if target is None else later.where(ticked.c.id <= target.seen))
+    return queries
+
+
+def first_unnumbered(connection: Connection, tables: FeedTables, feed: int, state: TickState) -> int | None:
+    """The lowest id of a message without a number; None: there is none."""
+    queries = unnumbered(tables, feed, state._replace(target=None), 1)
+    found = [connection.execute(query).scalar() for query in queries]
+    return min((one for one in found if one is not None), default=None)
+
+
+class Ticked:
+    """The number follows from the tick."""
+
+    stored = False
+
+    def between(self, tables: FeedTables, feed: Value, after: Value, high: Value | None, limit: Value | None) -> Numbered:
+        ticks = tables.ticks
+        mine = and_(ticks.c.feed == feed, ticks.c.last_seq > after)
+        if high is not None:
+            mine = and_(mine, ticks.c.first_seq <= high)
+        if limit is not None:
+            # Numbers have no gaps, but the messages after this one may be trimmed.
+            first = ticks.alias("first_tick")
+            there = select(first.c.first_seq - 1).where(first.c.feed == feed, first.c.last_seq > after)
+            start = func.greatest(there.order_by(first.c.last_seq).limit(1).scalar_subquery(), after)
+            mine = and_(mine, ticks.c.first_seq <= start + limit)
+        rows = _numbered(tables, mine)
+        conditions = [rows.c.seq > after]
+        if high is not None:
+            conditions.append(rows.c.seq <= high)
+        return Numbered(rows, conditions, [rows.c.tick, rows.c.seq])
+
+    def among(self, tables: FeedTables, feed: int, seqs: Sequence[int]) -> Numbered:
+        ticks, other = tables.ticks, tables.ticks.alias("other_tick")
+        wanted = _unnest(seqs)
+        tick_of = (
+            select(func.min(other.c.last_seq)).where(other.c.feed == feed, other.c.last_seq >= wanted.c.value).scalar_subquery()
+        )
+        rows = _numbered(tables, and_(ticks.c.feed == feed, ticks.c.last_seq.in_(select(tick_of).select_from(wanted))))
+        return Numbered(rows, [rows.c.seq.in_(seqs)], [rows.c.tick, rows.c.seq])
+
+    def delete(self, connection: Connection, store: Store, feed: int, first: int, end: int) -> int:
+        tables = store.tables.feeds
+        ticks, ticked = tables.ticks, tables.ticked
+        # A tick that goes on after the end begins there from now on: at this id.
+        there = self.between(tables, feed, end - 1, end, None)
+        pivot = connection.execute(select(there.rows.c.id).where(*there.conditions)).scalar()
+        whole = ticks.c.last_seq < end
+        below = whole if pivot is None else or_(whole, ticked.c.id < pivot)
+        gone = connection.execute(
+            delete(ticked).where(ticks.c.feed == feed, ticks.c.first_seq < end, _in_tick(ticked, ticks, _as_snapshot(ticks)), below)
+        ).rowcount
+        connection.execute(delete(ticks).where(ticks.c.feed == feed, whole))
+        if pivot is not None:
+            rest = update(ticks).where(ticks.c.feed == feed, ticks.c.first_seq < end, ticks.c.last_seq >= end)
+            connection.execute(rest.values(first_seq=end, low_id=pivot))
+        return gone
+
+    def waiting(self, connection: Connection, store: Store, feed: int, most: int) -> int:
+        state = state_of(connection, store, feed)
+        if state is None:
+            return 0
+        queries = unnumbered(store.tables.feeds, feed, state._replace(target=None), most)
+        counts = (connection.execute(select(func.count()).select_from(query.subquery())).scalar_one() for query in queries)
+        return min(most, sum(counts))
+
+    def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
+        tables = store.tables.feeds
+        if upto is None:
+            upto = connection.execute(select(func.max(tables.ticked.c.id)).where(tables.ticked.c.feed == feed)).scalar()
+        state = state_of(connection, store, feed)
+        if state is None or upto is None:
+            return None
+        found = first_unnumbered(connection, tables, feed, state)
+        return None if found is None or found > upto else upto
+
+    def may_wait(self, tables: FeedTables, feed: Value) -> ColumnElement[bool]:
+        return true()  # only a tick looks
+
+    def tables(self, tables: FeedTables) -> Sequence[Table]:
+        return (tables.ticks, tables.ticked)
+
+
+def _unnest(values: Sequence[int]) -> TableValuedAlias:
+    """Numbers as rows with the column ``value``."""
+    return func.unnest(bindparam(None, list(values), ARRAY(BigInteger), unique=True)).table_valued("value").render_derived()
+
+
+def _as_snapshot(ticks: Table) -> dict[str, ColumnElement[Any]]:
+    return {name: cast(ticks.c[name], Snapshot()) for name in ("snapshot", "previous")}
+
+
+def _in_tick(ticked: Table, tick: FromClause, snapshots: Mapping[str, ColumnElement[Any]]) -> ColumnElement[bool]:
+    """Whether a message is of a tick."""
+    return and_(
+        ticked.c.feed == tick.c.feed,
+        ticked.c.id >= tick.c.low_id,
+        ticked.c.id <= tick.c.high_id,
+        shown(ticked.c.xid, snapshots["snapshot"]),
+        ~shown(ticked.c.xid, snapshots["previous"]),
+    )
+
+
+def _numbered(tables: FeedTables, mine: ColumnElement[bool]) -> FromClause:
+    """The messages of some ticks, with their numbers and those of their ticks."""
+    ticks, ticked = tables.ticks, tables.ticked
+    columns = [ticks.c[name] for name in ("feed", "first_seq", "last_seq", "low_id", "high_id")]
+    snapshots = {name: value.label(name) for name, value in _as_snapshot(ticks).items()}
+    # OFFSET: the snapshots are made of their texts once for a tick, and not for each message.
+    few = (
+        select(*columns, *snapshots.values())
+        .where(mine)
+        .order_by(ticks.c.last_seq)
+        .offset(literal_column("0"))
+        .subquery("some_ticks")
+    )
+    place = func.row_number().over(order_by=ticked.c.id)
+    content = [column for column in ticked.c if column.name not in {"feed", "xid"}]
+    inside = _in_tick(ticked, few, {name: few.c[name] for name in snapshots})
+    each = select(*content, (few.c.first_seq - 1 + place).label("seq")).where(inside).lateral("numbered")
+    return select(*each.c, few.c.last_seq.label("tick")).select_from(few.join(each, true())).subquery("messages")

@@ -1,0 +1,160 @@
+"""Feeds with the ordering ``ticks``: a publish is one insert, and a tick numbers what is committed without a write to it.
+
+A tick notes a snapshot of the database. The messages that this snapshot shows and the one before does not are the tick's: each
+committed message is of exactly one, however long its transaction was open. An open transaction delays nothing but its own messages.
+PostgreSQL only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection, Text, cast, func, insert, select, update
+
+from queue_db.errors import PermanentStorageError
+from queue_db.model import Capability
+from queue_db.store.base import Store
+from queue_db.store.feeds.messages import Extent, NewMessage, insert_rows, keep
+from queue_db.store.feeds.rows import FeedRow, pin
+from queue_db.store.feeds.ticked import ALWAYS, NOTHING, Moment, Ticked, TickState, first_unnumbered, state_of, unnumbered
+
+#: Most messages numbered in one transaction.
+TICKED_AT_ONCE = 1000
+
+#: Most messages of one tick: a reader of one of them reads those before it.
+MESSAGES = 200
+
+#: Most ids from its first message to its last, if they are of transactions that were open at the last tick: others are in between.
+IDS = 1000
+
+TICKED = Ticked()
+
+
+def append(connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
+    """Insert ``messages``. Their order is the order of their numbers later.
+
+    :raises LookupError: the feed was deleted.
+    """
+    store.dialect.begin(connection)
+    # It also gives the transaction its number, which must come before the ids.
+    pin(connection, store, feed)
+    inbox = store.tables.feeds.inbox
+    name = f"{inbox.name}_id_seq"
+    sequence = name if inbox.schema is None else f'"{inbox.schema}".{name}'
+    rows = [{"feed": feed.id, **message._asdict()} for message in messages]
+    computed = {"id": func.nextval(sequence), "xid": func.txid_current()}
+    insert_rows(connection, store, store.tables.feeds.ticked, rows, **computed)
+
+
+def tick(connection: Connection, store: Store, feed: int) -> int:
+    """Give the next numbers to messages that have none, at most :data:`TICKED_AT_ONCE`; return how many.
+
+    0 if another transaction is numbering them.
+
+    :raises PermanentStorageError: the database was restored from a backup of another server, and nobody has said so.
+    """
+    tables = store.tables.feeds
+    state = state_of(connection, store, feed)
+    if state is None or first_unnumbered(connection, tables, feed, state) is None:
+        return 0
+    # Before this transaction has a number of its own.
+    floor = _floor(connection, store, feed)
+    store.dialect.begin(connection)
+    skip = Capability.SKIP_LOCKED in store.capabilities
+    query = select(*(tables.feeds.c[name] for name in Extent._fields), tables.feeds.c.tick_state).where(tables.feeds.c.id == feed)
+    row = connection.execute(store.dialect.lock_rows(query, skip=skip, pinned=True)).first()
+    if row is None:
+        return 0
+    state, extent = TickState.load(row.tick_state), Extent(*row[:-1])
+    if state.target is None:
+        # In a statement after the lock: the snapshot is later than that of the last tick.
+        now = _now(connection, store, feed)
+        _check(state.last, now)
+        state = state._replace(target=now._replace(floor=max(floor, state.last.floor)))
+    state, numbered = _number(connection, store, feed, state, extent.next_seq)
+    extent = extent._replace(next_seq=extent.next_seq + numbered)
+    values = {"next_seq": extent.next_seq, "tick_state": state.dump()}
+    connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(values))
+    keep(connection, store, feed, extent, numbered, TICKED)
+    return numbered
+
+
+def restored(connection: Connection, store: Store, feed: FeedRow) -> None:
+    """The database came from a backup, maybe of another server, where transactions had other numbers.
+
+    All messages that are there get their numbers; snapshots of this server count from here on. It waits for open publishers.
+    """
+    feeds = store.tables.feeds.feeds
+    # As for a deletion: this lock waits for those who have pinned the row.
+    query = select(feeds.c.next_seq, feeds.c.tick_state).where(feeds.c.name == feed.name, feeds.c.id == feed.id)
+    row = connection.execute(store.dialect.lock_rows(query, skip=False)).first()
+    if row is None:
+        return
+    now = _now(connection, store, feed.id)
+    everything = ALWAYS._replace(floor=now.seen, seen=now.seen)
+    next_seq, state = row.next_seq, TickState.load(row.tick_state)
+    while state.last != everything:
+        state = state if state.target is not None else state._replace(target=everything)
+        state, numbered = _number(connection, store, feed.id, state, next_seq)
+        next_seq += numbered
+    # No transaction is open that has published.
+    state = TickState(now._replace(floor=now.seen))
+    connection.execute(update(feeds).where(feeds.c.id == feed.id).values(next_seq=next_seq, tick_state=state.dump()))
+
+
+def _floor(connection: Connection, store: Store, feed: int) -> int:
+    """An id that was given before this transaction gets its number: the highest of a message, 0 if it has one."""
+    ticked = store.tables.feeds.ticked
+    highest = select(func.max(ticked.c.id)).where(ticked.c.feed == feed).scalar_subquery()
+    found: int | None = connection.execute(select(highest).where(func.txid_current_if_assigned().is_(None))).scalar()
+    return found or 0
+
+
+def _now(connection: Connection, store: Store, feed: int) -> Moment:
+    """What the database shows now, without a floor."""
+    ticked = store.tables.feeds.ticked
+    highest = select(func.max(ticked.c.id)).where(ticked.c.feed == feed).scalar_subquery()
+    snapshot, xid, seen = connection.execute(select(cast(func.txid_current_snapshot(), Text), func.txid_current(), highest)).one()
+    return Moment(snapshot, xid, 0, seen or 0)
+
+
+def _check(last: Moment, now: Moment) -> None:
+    """Refuse a moment that is before the last one."""
+    if now.end < last.end:
+        raise PermanentStorageError(
+            f"transactions have lower numbers than before ({now.end} after {last.end}): the database was restored from a backup. "
+            "Call db.feeds.restored() once"
+        )
+
+
+def _number(connection: Connection, store: Store, feed: int, state: TickState, first: int) -> tuple[TickState, int]:
+    """Number messages up to the target, from ``first``; return how far they are numbered now, and how many were."""
+    assert state.target is not None  # noqa: S101
+    found: list[int] = []
+    for query in unnumbered(store.tables.feeds, feed, state, TICKED_AT_ONCE + 1):
+        found += connection.execute(query).scalars()
+    found.sort()
+    ids, seq, rows = found[:TICKED_AT_ONCE], first, []
+    for some in _runs(ids, state.last.seen):
+        last = seq + len(some) - 1
+        # The last snapshot shows no message with a higher id than it has seen.
+        previous = state.last.snapshot if some[0] <= state.last.seen else NOTHING
+        row = {"feed": feed, "first_seq": seq, "last_seq": last, "low_id": some[0], "high_id": some[-1]}
+        rows.append({**row, "snapshot": state.target.snapshot, "previous": previous})
+        seq = last + 1
+    if rows:
+        connection.execute(insert(store.tables.feeds.ticks), rows)
+    return (state._replace(cut=ids[-1]) if len(found) > len(ids) else TickState(state.target)), len(ids)
+
+
+def _runs(ids: Sequence[int], seen: int) -> Iterator[list[int]]:
+    """The ids of each tick."""
+    run: list[int] = []
+    for one in ids:
+        late = bool(run) and run[0] <= seen
+        if run and (len(run) == MESSAGES or (late and (one > seen or one - run[0] >= IDS))):
+            yield run
+            run = []
+        run.append(one)
+    if run:
+        yield run

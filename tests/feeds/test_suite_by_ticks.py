@@ -1,0 +1,29 @@
+"""The conformance suite's tests of feeds, with the ordering that only PostgreSQL has."""
+
+from __future__ import annotations
+
+import pytest
+
+from queue_db.testing.suite import (  # noqa: F401 - classes and fixtures that pytest finds here
+    TestCursors,
+    TestFailedMessages,
+    TestFeeds,
+    TestForward,
+    TestPositions,
+    TestRetention,
+    TestSharedCursors,
+    TestSpans,
+    clock,
+    db,
+    feed,
+    name,
+    notes,
+    rival,
+)
+
+pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+
+
+@pytest.fixture
+def ordering() -> str:
+    return "ticks"
