@@ -15,10 +15,13 @@ except ImportError:
         "(or async-mysql, async-mariadb, async-sqlite)"
     ) from None
 
+from queue_db.aio.cursors import AsyncCursor, AsyncSharedCursor, AsyncSpan
+from queue_db.aio.db import AsyncQueueDB
 from queue_db.aio.dead import AsyncDeadJobs
-from queue_db.aio.feeds import AsyncCursor, AsyncFeed, AsyncFeeds, AsyncMessageClaim, AsyncSharedCursor, AsyncSpan
+from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
 from queue_db.aio.leased import AsyncLeasedJob
-from queue_db.aio.queue import AsyncQueue, AsyncQueueDB
+from queue_db.aio.message_claims import AsyncMessageClaim
+from queue_db.aio.queue import AsyncQueue
 from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from rich.progress import Progress
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.options import CommonOptions, QueueArgument
+from queue_db.cli.options import CommonOptions, QueueArgument, decoded
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, DuplicateJobError, EnqueueError
 
@@ -113,7 +112,7 @@ def enqueue(
         return
     if kind is None:
         raise ArgumentError("no kind given: give KIND, or --jsonl FILE for many jobs")
-    content = None if payload is None else _json(f"the payload {_PAYLOAD_HINT}", payload)
+    content = decoded(f"the payload {_PAYLOAD_HINT}", payload)
     with common.open() as db:
         job_id = db.queue(queue).enqueue(kind, content, on_duplicate=on_duplicate.value, **options)
     _print_id(job_id, common)
@@ -163,7 +162,7 @@ def _job(text: bytes, *, first: bool) -> tuple[str, Any, dict[str, Any]]:
         line = text.decode("utf-8-sig" if first else "utf-8")
     except UnicodeDecodeError as error:
         raise ArgumentError(f"not UTF-8 ({error.reason})") from None
-    job = _json("the line", line)
+    job = decoded("the line", line)
     if not isinstance(job, dict):
         raise ArgumentError('must be a JSON object such as {"kind": "mail", "payload": {"to": 1}}')
     if unknown := set(job) - set(_KEYS):
@@ -187,15 +186,6 @@ def _open(name: str) -> Iterator[BinaryIO]:
         raise ArgumentError(f"{name}: {error.strerror}") from None
     with file:
         yield file
-
-
-def _json(what: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ArgumentError(f"{what} is not JSON: {error}") from None
-    except RecursionError:
-        raise ArgumentError(f"{what} is nested too deeply") from None
 
 
 def _time(text: object) -> datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,13 +11,18 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.options import CommonOptions, YesOption
+from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.db import QueueDB
-from queue_db.errors import ArgumentError, FeedError
+from queue_db.errors import FeedError
 from queue_db.feeds import Feed, FeedInfo, Message
 from queue_db.feeds.waiting import Waiting
 
 FeedArgument = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
+MessageKindArgument = Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")]
+PayloadArgument = Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")]
+KeyOption = Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)]
+ForwarderArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor. One process at a time uses it.")]
+FollowOption = Annotated[bool, typer.Option("--follow", help="Wait for new messages until Ctrl-C.")]
 AfterOption = Annotated[
     str | None, typer.Option("--after", metavar="POSITION", help="Begin after this position.", show_default=False)
 ]
@@ -112,10 +116,10 @@ def _claims(feed: FeedInfo) -> str:
 )
 def publish(
     feed: FeedArgument,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")],
-    payload: Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")] = "null",
+    kind: MessageKindArgument,
+    payload: PayloadArgument = "null",
     *,
-    key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)] = None,
+    key: KeyOption = None,
     client: Annotated[str | None, typer.Option("--client", help="Who publishes it.", show_default=False)] = None,
     delay: DelayOption = None,
     expires_in: LifetimeOption = None,
@@ -125,12 +129,9 @@ def publish(
 
     --delay and --expires-in are for feeds with claims: without them the message has those of the feed.
     """
-    try:
-        decoded = json.loads(payload)
-    except ValueError as error:
-        raise ArgumentError(f"payload {payload!r} is not JSON: {error}") from None
+    content = decoded("the payload", payload)
     with common.open() as db:
-        db.feed(feed).publish(kind, decoded, key=key, client=client, delay=delay, expires_in=expires_in)
+        db.feed(feed).publish(kind, content, key=key, client=client, delay=delay, expires_in=expires_in)
         end = db.feed(feed).end()
     common.print({"feed": feed, "end": end}, f"published; {feed} ends at {end}")
 
@@ -181,12 +182,12 @@ def tail(
 )
 def forward(
     feed: FeedArgument,
-    cursor: Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor. One process at a time uses it.")],
+    cursor: ForwarderArgument,
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Where the jobs go.")],
     *,
     kind: Annotated[str | None, typer.Option("--kind", help="Kind of the jobs, if not the message's.", show_default=False)] = None,
     group: Annotated[bool, typer.Option("--group", help="Messages with the same key become one group of jobs.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for new messages until Ctrl-C.")] = False,
+    follow: FollowOption = False,
     common: CommonOptions,
 ) -> None:
     """Enqueue a job for each message after the cursor's position, each once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from queue_db.database.database import URL_VARIABLE, parse_url
 from queue_db.database.migrate import repair
 from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
-from queue_db.errors import ConfigurationError, SchemaOutOfDateError
+from queue_db.errors import ArgumentError, ConfigurationError, SchemaOutOfDateError
 from queue_db.store.schema import HEAD
 
 #: The heading of the database options in ``--help``.
@@ -88,3 +89,17 @@ class CommonOptions:
             output.record(record)
         else:
             output.line(text)
+
+
+def decoded(what: str, text: str | None) -> Any:
+    """The value of a JSON text; None where there is none.
+
+    :param what: it is, for errors.
+    :raises ArgumentError: it is not JSON.
+    """
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"{what} is not JSON: {error}") from None
+    except RecursionError:
+        raise ArgumentError(f"{what} is nested too deeply") from None

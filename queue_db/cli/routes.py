@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -10,8 +9,17 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.feeds import existing, until_interrupted
-from queue_db.cli.options import CommonOptions
+from queue_db.cli.feeds import (
+    FeedArgument,
+    FollowOption,
+    ForwarderArgument,
+    KeyOption,
+    MessageKindArgument,
+    PayloadArgument,
+    existing,
+    until_interrupted,
+)
+from queue_db.cli.options import CommonOptions, decoded
 from queue_db.errors import ArgumentError
 from queue_db.routes import Step
 
@@ -199,7 +207,7 @@ def dry_run(topic: TopicArgument, *, headers: HeadersOption = None, common: Comm
     forwards is reached), paused, again (the route has acted on a shorter way).
     """
     with common.open() as db:
-        found = db.routes.test(topic, headers=_decoded("headers", headers))
+        found = db.routes.test(topic, headers=decoded("the headers", headers))
     if common.as_json:
         for step in found.steps:
             output.record(asdict(step))
@@ -212,13 +220,13 @@ def dry_run(topic: TopicArgument, *, headers: HeadersOption = None, common: Comm
 
 @command(app, "follow", "queue-db routes follow orders router", "queue-db routes follow orders router --follow")
 def follow(
-    feed: Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")],
-    cursor: Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor. One process at a time uses it.")],
+    feed: FeedArgument,
+    cursor: ForwarderArgument,
     *,
     topic: Annotated[
         str | None, typer.Option("--topic", help="Topic of the messages, if not their own.", show_default=False)
     ] = None,
-    wait: Annotated[bool, typer.Option("--follow", help="Wait for new messages until Ctrl-C.")] = False,
+    wait: FollowOption = False,
     common: CommonOptions,
 ) -> None:
     """Route the messages of a feed after the cursor's position, each once."""
@@ -233,27 +241,20 @@ def follow(
 @command(topics, "publish", "queue-db topics publish sensor.7 reading '{\"celsius\": 21}'")
 def publish(
     topic: TopicArgument,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind of the message.")],
-    payload: Annotated[str, typer.Argument(metavar="[JSON]", help="Payload as JSON.")] = "null",
+    kind: MessageKindArgument,
+    payload: PayloadArgument = "null",
     *,
-    key: Annotated[str | None, typer.Option("--key", help="What it is about, such as order-7.", show_default=False)] = None,
+    key: KeyOption = None,
     headers: HeadersOption = None,
     common: CommonOptions,
 ) -> None:
     """Publish one message, and print how many routes acted."""
-    decoded = _decoded("payload", payload)
+    content, given = decoded("the payload", payload), decoded("the headers", headers)
     with common.open() as db:
-        acted = db.topic(topic).publish(kind, decoded, key=key, headers=_decoded("headers", headers))
+        acted = db.topic(topic).publish(kind, content, key=key, headers=given)
     common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} routes acted")
 
 
 def _line(step: Step) -> tuple[Any, ...]:
     patterns = " ".join(step.patterns)
     return step.hops, step.topic, step.route, patterns, step.action, step.target, step.cut, step.definition[:_SHOWN]
-
-
-def _decoded(what: str, text: str | None) -> Any:
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError as error:
-        raise ArgumentError(f"{what} {text!r} is not JSON: {error}") from None

@@ -77,6 +77,8 @@ def test_all_messages_are_deleted_when_confirmed(ask, feed):
 
 def test_impossible_values_are_refused(ask, feed):
     assert "is not JSON" in ask("feeds", "publish", feed.name, "n", "{", status=2).err
+    for command in (("feeds", "publish"), ("topics", "publish")):
+        assert "nested too deeply" in ask(*command, feed.name, "n", "[" * 200_000, status=2).err
     for after in ("7", "x.1.9999999999999999999"):
         assert "must be a position" in ask("feeds", "read", feed.name, "--after", after, status=2).err
     assert "must be counter or ranked" in ask("feeds", "set", feed.name, "--ordering", "naive", status=2).err

@@ -1,0 +1,325 @@
+"""The public face: :class:`AsyncQueueDB` opens a database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from sqlalchemy import URL, Engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.pool import StaticPool
+
+from queue_db import backoff
+from queue_db.aio.database import AsyncDatabase
+from queue_db.aio.dead import AsyncDeadJobs
+from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
+from queue_db.aio.queue import AsyncQueue
+from queue_db.aio.routes import AsyncRoutes, AsyncTopic
+from queue_db.aio.running import opened, run
+from queue_db.aio.schedules import AsyncSchedules
+from queue_db.aio.streams import AsyncStreams
+from queue_db.codecs import Codec, Schema
+from queue_db.database.database import Database, wrong_sort
+from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
+from queue_db.errors import ConfigurationError
+from queue_db.model import (
+    Batch,
+    Counters,
+    Finished,
+    Job,
+    JobError,
+    Verdict,
+    WorkerInfo,
+)
+from queue_db.removal import Removal
+from queue_db.strategies import Strategy
+
+
+class InGreenlets(QueueDB):
+    """The synchronous database behind :class:`AsyncQueueDB`."""
+
+    _opens: ClassVar[type[Database]] = AsyncDatabase
+
+
+class AsyncQueueDB:
+    """The queues of one database, for the tasks of one event loop.
+
+    ``async with AsyncQueueDB(url) as db:`` opens and closes it; or :meth:`open` and :meth:`close`.
+
+    A verb whose task is cancelled is done or not done, never half, and its connection is closed. Jobs won by a cancelled claim are
+    released by the queue's next claim, or return when their leases end.
+
+    :param url_or_engine: a database URL, or a SQLAlchemy AsyncEngine, to share its pool. When the server becomes read-only,
+        as after a failover, the engine is disposed, also a caller's own: its idle connections are closed.
+    :param strategy: how claims win jobs: ``adaptive``, ``optimistic``, ``skip_locked``, ``pessimistic``, or a Strategy object.
+    :param removal: how completed jobs leave: ``delete``, ``lock_then_delete``, ``delete_mark``, or a Removal object.
+    :param table: name of the jobs table; the dead table is ``<table>_dead``.
+    :param schema: schema prefix of the tables.
+    :param worker: the name that claimed jobs show; default host, process id and a random part.
+    :param codec: payload ↔ text, JSON by default.
+    :param retry_after: a function: attempt number → seconds until the next try; default :func:`queue_db.backoff.exponential`.
+        If it raises or returns an impossible wait, that job waits as by default, and an error is logged.
+    :param max_payload: largest encoded payload, bytes.
+    :param pool_size: connections that stay open while idle, 1 to 1,000; more are opened when needed.
+    :param clock: for tests: microseconds since 1970, instead of the database's clock.
+    :raises ArgumentError: ``retry_after`` is not a function of one number.
+    :raises ConfigurationError: the engine is not for asyncio, or shares one connection between tasks.
+    """
+
+    def __init__(
+        self,
+        url_or_engine: str | URL | AsyncEngine,
+        strategy: str | Strategy = "adaptive",
+        removal: str | Removal = "delete",
+        table: str = "jobs",
+        *,
+        schema: str | None = None,
+        worker: str | None = None,
+        codec: Codec | None = None,
+        retry_after: backoff.Backoff | None = None,
+        max_payload: int = MAX_PAYLOAD,
+        pool_size: int = 5,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        if retry_after is not None:
+            backoff.checked("retry_after", retry_after)
+        if isinstance(url_or_engine, Engine):
+            raise ConfigurationError(wrong_sort("an Engine", "an AsyncEngine", asynchronous=True))
+        if isinstance(url_or_engine, AsyncEngine) and isinstance(url_or_engine.pool, StaticPool):
+            raise ConfigurationError(
+                "this engine has one connection for all tasks at once: use a file, or AsyncQueueDB('sqlite://')"
+            )
+        self._make = partial(
+            InGreenlets,
+            url_or_engine.sync_engine if isinstance(url_or_engine, AsyncEngine) else url_or_engine,
+            strategy,
+            removal,
+            table,
+            schema=schema,
+            worker=worker,
+            codec=codec,
+            retry_after=retry_after,
+            max_payload=max_payload,
+            pool_size=pool_size,
+            clock=clock,
+        )
+        self._opening = asyncio.Lock()
+        self._opened: QueueDB | None = None
+        self._queues: dict[str, AsyncQueue] = {}
+        self._feeds: dict[str, AsyncFeed] = {}
+
+    async def open(self) -> Self:
+        """Connect and check the server; return this object.
+
+        :raises ConfigurationError: unknown scheme, strategy or removal; driver not installed, or not for asyncio.
+        :raises UnsupportedError: the server is too old, or lacks a capability that the strategy or the removal needs.
+        :raises StorageError: the server does not answer or refuses the login.
+        """
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await run(self._make)
+        return self
+
+    async def close(self) -> None:
+        """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
+        opened, self._opened = self._opened, None
+        self._queues.clear()
+        if opened is not None:
+            await run(opened.close)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return "<AsyncQueueDB, not open>" if self._opened is None else f"<Async{repr(self._opened)[1:]}"
+
+    @property
+    def _db(self) -> QueueDB:
+        if self._opened is None:
+            raise ConfigurationError("this AsyncQueueDB is not open: async with AsyncQueueDB(url) as db, or await db.open()")
+        return self._opened
+
+    # --- its parts --------------------------------------------------------------------------------------------------
+
+    @property
+    def worker(self) -> str:
+        """The name that jobs claimed here show."""
+        return self._db.worker
+
+    @property
+    def dead(self) -> AsyncDeadJobs:
+        """Dead jobs."""
+        return AsyncDeadJobs(self._db.dead)
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """Jobs enqueued by cron lines or at intervals."""
+        return AsyncSchedules(self._db.schedules)
+
+    @property
+    def feeds(self) -> AsyncFeeds:
+        """The feeds of the database."""
+        return AsyncFeeds(self._db.feeds)
+
+    @property
+    def routes(self) -> AsyncRoutes:
+        """The routes of the database."""
+        return AsyncRoutes(self._db.routes)
+
+    @property
+    def streams(self) -> AsyncStreams:
+        """Jobs held by Spark streams."""
+        return AsyncStreams(self._db.streams)
+
+    @property
+    def stamp(self) -> Callable[[], Mapping[str, Any]] | None:
+        """Called at each enqueue; its result is added to the headers of the jobs, for example for traces."""
+        return self._db.stamp
+
+    @stamp.setter
+    def stamp(self, stamp: Callable[[], Mapping[str, Any]] | None) -> None:
+        self._db.stamp = stamp
+
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        """Payload schemas by kind."""
+        return self._db.schemas
+
+    def queue(self, name: str) -> AsyncQueue:
+        """The queue with this name; it need not be created first. The same object for the same name."""
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = AsyncQueue(self, self._db.queue(name))
+        return queue
+
+    def feed(self, name: str) -> AsyncFeed:
+        """The feed with this name; it need not be created first. The same object for the same name."""
+        feed = self._feeds.get(name)
+        if feed is None:
+            feed = self._feeds[name] = AsyncFeed(self._db.feed(name))
+        return feed
+
+    def topic(self, name: str) -> AsyncTopic:
+        """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""
+        return AsyncTopic(self._db.topic(name))
+
+    # --- verbs ------------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The database's URL, passwords masked."""
+        return self._db.url
+
+    @property
+    def counters(self) -> Counters:
+        """Counts of claims, settles, retries and errors since this object was made."""
+        return self._db.counters
+
+    async def migrate(self, connection: AsyncConnection | None = None, *, revision: str = "head") -> None:
+        """Bring the tables to ``revision`` ("head", "base" or a revision's name), up or down.
+
+        With ``connection`` it runs in the caller's transaction, and the caller commits.
+
+        :raises ConfigurationError: when Alembic is not installed (``pip install "queue-db[migrate]"``).
+        """
+        await run(self._db.migrate, opened(connection), revision=revision)
+
+    def migration_sql(self, revision: str = "head", *, start: str = "base") -> str:
+        """The SQL of :meth:`migrate` as text; nothing is executed.
+
+        :param revision: "head", "base" or a revision's name, as for :meth:`migrate`.
+        :param start: the revision that the tables are at; "base": an empty database.
+        :raises ConfigurationError: there is no such revision, or Alembic is not installed.
+        """
+        return self._db.migration_sql(revision, start=start)
+
+    async def check(self) -> None:
+        """Check that the tables exist and that this version of the package works with them.
+
+        Newer tables that only have additions are accepted, with a log line.
+
+        :raises SchemaOutOfDateError: with the command that fixes it.
+        """
+        await run(self._db.check)
+
+    async def queues(self) -> list[str]:
+        """Names of the queues that have live or dead jobs."""
+        return await run(self._db.queues)
+
+    async def upcoming(self, queues: Iterable[str]) -> dict[str, float | None]:
+        """Seconds until the next job of each queue is due: 0 or less if one is due, None for an empty queue.
+
+        One statement for all queues; it reads one index entry per priority. A running job counts as due when its lease ends.
+        """
+        return await run(self._db.upcoming, queues)
+
+    async def get(self, job_id: int) -> Job:
+        """The job with this id, live or dead, in any queue.
+
+        :raises JobNotFoundError: it was completed, cancelled or purged, or never existed.
+        """
+        return await run(self._db.get, job_id)
+
+    async def cancel(self, job_id: int) -> Verdict:
+        """:meth:`Queue.cancel`, in whatever queue the job is."""
+        return await run(self._db.cancel, job_id)
+
+    async def rescue(self, worker: str) -> int:
+        """Release the jobs of a dead worker at once, and its spans of shared cursors; return how many of both.
+
+        Without this they return when their leases end. The attempts count. If the worker is alive after all, it loses its leases.
+        """
+        return await run(self._db.rescue, worker)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The registered workers with a heartbeat within the last hour, by name."""
+        return await run(self._db.workers)
+
+    async def errors(self, job_id: int) -> list[JobError]:
+        """The latest failed attempts of a job, also of one that is gone, oldest first; at most ten."""
+        return await run(self._db.errors, job_id)
+
+    async def finished(self, job_id: int) -> Finished:
+        """The retained result of a completed job, until it expires.
+
+        :raises JobNotFoundError: the job is not completed, its result was not retained, or the result has expired.
+        """
+        return await run(self._db.finished, job_id)
+
+    async def finished_jobs(
+        self, queue: str | None = None, *, kind: str | None = None, limit: int = 100, after: Finished | None = None
+    ) -> list[Finished]:
+        """The retained results of completed jobs, by id. ``after``: the last one of the previous page."""
+        return await run(self._db.finished_jobs, queue, kind=kind, limit=limit, after=after)
+
+    async def wait(self, job_id: int, timeout: float) -> Finished:  # noqa: ASYNC109 - as the other one has it
+        """Wait until a job is completed and return its result. Its handler must retain results: ``handles(…, keep=seconds)``.
+
+        :param timeout: seconds.
+        :raises JobNotFoundError: it is dead, or it is gone and its result was not retained.
+        :raises TimeoutError: it is not completed yet.
+        """
+        return await run(self._db.wait, job_id, timeout)
+
+    async def batch(self, batch_id: int) -> Batch | None:
+        """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
+        return await run(self._db.batch, batch_id)
+
+    async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
+        """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
+
+        Workers call it once a minute.
+        """
+        return await run(self._db.prune, errors_older_than=errors_older_than)
+
+    async def sweep(self, limit: int | None = None) -> int:
+        """Delete jobs that were completed under ``removal="delete_mark"``, in batches; return how many.
+
+        The first call reads the whole table, for jobs that other versions marked in their queues; later calls do not.
+        """
+        return await run(self._db.sweep, limit)
