@@ -95,7 +95,7 @@ def bloat(lab: Lab, churned: int | None = None, live: int | None = None, claims:
     with lab.tables("clean", "churned") as (clean, busy):
         fill(clean, _QUEUE, waiting, due_ago=3600)
         tidy(clean)
-        with _old_snapshot(lab):
+        with old_snapshot(lab.target.url):
             lab.say(f"{gone:,} jobs are enqueued and deleted under an open snapshot")
             fill(busy, _QUEUE, gone, due_ago=7200, say=lab.say)
             _churn(busy)
@@ -126,17 +126,21 @@ def bloat(lab: Lab, churned: int | None = None, live: int | None = None, claims:
     )
 
 
+#: PostgreSQL and SQLite take the snapshot with the first statement that reads.
+_SNAPSHOT = {
+    "postgresql": ("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1"),
+    "sqlite": ("BEGIN", "SELECT count(*) FROM sqlite_master"),
+}
+_CONSISTENT = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+
+
 @contextmanager
-def _old_snapshot(lab: Lab) -> Iterator[None]:
+def old_snapshot(url: str) -> Iterator[None]:
     """Keep a snapshot open in another connection during the ``with`` block."""
-    with autocommitting(lab.target.url) as engine, engine.connect() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        else:
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    with autocommitting(url) as engine, engine.connect() as connection:
+        for statement in _SNAPSHOT.get(engine.dialect.name, _CONSISTENT):
+            connection.exec_driver_sql(statement)
         try:
-            connection.exec_driver_sql("SELECT 1").all()  # PostgreSQL takes the snapshot with the first statement
             yield
         finally:
             connection.exec_driver_sql("ROLLBACK")

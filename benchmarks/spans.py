@@ -3,203 +3,193 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import make_url
 
-from benchmarks.running import addresses, ended, exit_on_sigterm, say
+from benchmarks import drains
+from benchmarks.depth import old_snapshot
+from benchmarks.drains import CURSOR, FEED, Contestant, Drained, Jobs, Rival, Spans, WorkerOfJobs, WorkerOfSpans, drain
+from benchmarks.peers.sql_files import Pgmq, Pgque, SqlQueue
+from benchmarks.running import add_options, own_tables, parsed, run, say
 from queue_db import QueueDB
-from queue_db.errors import QueueDBError
-from queue_db.worker import Worker
+from queue_db.feeds import SharedCursor
 
 _EPILOG = """\
+sections:
+  drain     processes drain a backlog of a million messages or jobs, in claims of 100 and 500
+  worker    one worker process with handlers that do nothing drains 100,000: 4 slots of spans, or 4 threads with 400 jobs prefetched
+  depth     the median duration of a claim with 10,000 messages waiting and with --deep
+  snapshot  the same with 10,000 messages waiting, after --trimmed messages were consumed and trimmed under an open snapshot
+
 how it measures:
-  Each row drains a backlog: of messages by spans, of jobs by claims of as many. All rows in turns; the figure is the median.
-  The time begins when all processes are ready, and ends when all is done and gone: the messages are trimmed meanwhile, by one
-  more process, and completed jobs are deleted. A row that loses or repeats something says so. "worker" is one process with a
-  handler that does nothing: 4 slots of spans, or 4 threads with 400 jobs prefetched.
+  Rows of a section run in turns; the figures are medians. A drain begins when all processes are ready, and ends when all is done
+  and gone: the messages are trimmed meanwhile, by one more process, ten times a second; completed jobs are deleted. Each consumer
+  returns the ids that it has completed: the columns lost, repeated and errors must be 0. "spans ÷ it" is the rate of spans of the
+  same size divided by that of the row: above 1 the spans are faster.
+  Claims are timed one by one, with 10 messages each, in turns on both sides.
   Everything happens in tables of its own, which are dropped afterwards, also after Ctrl-C.
 
+other queues (PostgreSQL):
+  --pgmq FILE   pgmq-extension/sql/pgmq.sql of https://github.com/pgmq/pgmq: read and delete, without partitions
+  --pgque FILE  sql/pgque.sql of https://github.com/NikolayS/PgQue: cooperating consumers, a tick after each 100 or 500 messages.
+                It needs a superuser, and leaves its three roles behind.
+  Both are installed into a schema of their own (pgmq, pgque), which is dropped afterwards unless it was there before.
+
 examples:
-  python -m benchmarks spans --url postgresql://me@localhost/test
-  python -m benchmarks spans --scale 0.05 --processes 2
+  python -m benchmarks spans --url postgresql://me@localhost/test --pgmq pgmq.sql --pgque pgque.sql
+  python -m benchmarks spans --only drain --scale 0.05 --processes 2
+  python -m benchmarks spans --only depth,snapshot --deep 100000 --trimmed 50000
 """
 
-_FEED, _CURSOR = "race", "consumers"
-#: Messages or jobs of a row, of a row of the worker, and published at once.
-_SIZE, _WORKER_SIZE, _CHUNK = 1_000_000, 100_000, 10_000
-_SLOTS, _AHEAD = 4, 400
+_SECTIONS = ("drain", "worker", "depth", "snapshot")
+_SIZE, _WORKER_SIZE = 1_000_000, 100_000
+#: Messages that wait on the side that others are compared with; messages of a claim; claims of a round.
+_SHALLOW, _FEW, _CLAIMS = 10_000, 10, 200
 
-#: Name of a row → what takes part, in claims of this size.
-_ROWS: dict[str, tuple[str, int]] = {
-    "spans of 100": ("spans", 100),
-    "spans of 500": ("spans", 500),
-    "jobs, 100 per claim": ("jobs", 100),
-    "worker, spans of 100": ("worker spans", 100),
-    "worker, jobs": ("worker jobs", 100),
-}
+_DRAIN: tuple[Contestant, ...] = (
+    Spans("spans of 100", 100, trims=True),
+    Spans("spans of 500", 500, trims=True),
+    Jobs("jobs, 100 per claim", 100),
+)
+_WORKER: tuple[Contestant, ...] = (
+    WorkerOfSpans("worker, spans of 100", 100, processes=1, trims=True),
+    WorkerOfJobs("worker, jobs", 100, processes=1),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    asked = _parse(arguments)
-    exit_on_sigterm()
-    try:
-        with addresses(asked.url) as urls:
-            for url in urls:
-                _measure(url, asked)
-    except (KeyboardInterrupt, QueueDBError) as error:
-        return ended(error)
-    return 0
+    return run(_measure, _parse(arguments))
 
 
 def _measure(url: str, asked: argparse.Namespace) -> None:
     table = f"bench_spans_{os.getpid()}"
-    with QueueDB(url, table=table) as db:
-        db.migrate()
-        try:
-            rates: dict[str, list[float]] = {name: [] for name in _ROWS}
-            wrong: dict[str, int] = dict.fromkeys(_ROWS, 0)
-            for _ in range(asked.repeat):
-                for name, (what, batch) in _ROWS.items():
-                    say(f"{db.database.server}: {name}")
-                    size = max(1, round((_WORKER_SIZE if "worker" in what else _SIZE) * asked.scale))
-                    seconds, done = _drain(url, table, db, what, batch, size, 1 if "worker" in what else asked.processes)
-                    rates[name].append(size / seconds)
-                    wrong[name] += abs(done - size)
-            sheet = Table("consumers", "per second", "lost or repeated", title=f"{db.database.server}, {asked.processes} processes")
-            for name, found in rates.items():
-                sheet.add_row(name, f"{statistics.median(found):,.0f}", str(wrong[name]))
-            Console(width=None if sys.stdout.isatty() else 100).print(sheet)
-        finally:
-            db.migrate(revision="base")
-            with suppress(Exception), db.database.begin("leave") as connection:
-                connection.exec_driver_sql(f"DROP TABLE {db.store.tables.version}")
+    with own_tables(url, table) as db, own_tables(url, f"{table}_b") as other:
+        if "drain" in asked.only:
+            with ExitStack() as stack:
+                rivals = [Rival(queue.name, queue.batch, queue=queue) for queue in _rivals(url, asked, stack)]
+                _race(url, table, db, [*_DRAIN, *rivals], round(_SIZE * asked.scale), asked)
+        if "worker" in asked.only:
+            _race(url, table, db, _WORKER, round(_WORKER_SIZE * asked.scale), asked)
+        if "depth" in asked.only:
+            drains.fill_feed(db, _SHALLOW)
+            drains.fill_feed(other, asked.deep)
+            _claims(db, other, f"claim with {asked.deep:,} messages waiting", asked)
+        if "snapshot" in asked.only:
+            drains.fill_feed(db, _SHALLOW)
+            drains.fill_feed(other, asked.trimmed + _SHALLOW)
+            with old_snapshot(url):
+                _consume(other, asked.trimmed)
+                _claims(db, other, f"claim after {asked.trimmed:,} messages were trimmed under an old snapshot", asked)
 
 
-def _drain(url: str, table: str, db: QueueDB, what: str, batch: int, size: int, processes: int) -> tuple[float, int]:
-    """Fill, drain and trim; return the seconds and how much was done."""
-    _fill(db, size, feed="spans" in what)
-    context = multiprocessing.get_context("spawn")
-    trims = "spans" in what
-    ready, counts, over = context.Barrier(processes + trims + 1), context.Queue(), context.Event()
-    members = [
-        context.Process(target=_consume, args=(url, table, what, batch, ready, counts), daemon=True) for _ in range(processes)
-    ]
-    trimmer = context.Process(target=_trim, args=(url, table, ready, over), daemon=True)
-    for member in [*members, *([trimmer] if trims else [])]:
-        member.start()
-    ready.wait()
-    began = time.monotonic()
-    done = sum(counts.get() for _ in members)
-    over.set()
-    if trims:
-        trimmer.join()
-    seconds = time.monotonic() - began
-    for member in members:
-        member.join()
-    return seconds, done
+def _rivals(url: str, asked: argparse.Namespace, stack: ExitStack) -> list[SqlQueue]:
+    """The other queues that can take part, installed; of each that cannot one sentence says why."""
+    found: list[SqlQueue] = []
+    for kind, file in ((Pgmq, asked.pgmq), (Pgque, asked.pgque)):
+        if file is None:
+            say(f"{kind.title} does not take part: its SQL is given with --{kind.schema} FILE (see --help)")
+        elif not file.is_file():
+            say(f"{kind.title} does not take part: there is no file {file}")
+        elif make_url(url).get_backend_name() not in {"postgresql", "postgres"}:
+            say(f"{kind.title} does not take part: it needs PostgreSQL")
+        else:
+            queues = [kind(file, batch) for batch in (100, 500)]
+            stack.enter_context(queues[0].installed(url))
+            found += queues
+    return found
 
 
-def _fill(db: QueueDB, size: int, *, feed: bool) -> None:
-    if not feed:
-        db.queue(_CURSOR).purge()
-        db.queue(_CURSOR).enqueue_many(("job", None) for _ in range(size))
-        tables = [db.store.tables.jobs]
-    else:
-        db.feeds.delete(_FEED)
-        db.feeds.set(_FEED, keep_rows=1, keep_unread=2**40)
-        messages = db.feed(_FEED)
-        messages.shared(_CURSOR)
-        for start in range(0, size, _CHUNK):
-            messages.publish_many([("job", None)] * min(_CHUNK, size - start))
-        messages.rank()
-        tables = [db.store.tables.feeds.messages]
-    with db.database.engine.connect() as connection:
-        for table in tables:
-            db.database.dialect.analyze(connection, table)
-        connection.commit()
+def _race(url: str, table: str, db: QueueDB, rows: Sequence[Contestant], size: int, asked: argparse.Namespace) -> None:
+    """Drain backlogs in turns and print the rates."""
+    size = max(1, size)
+    runs: dict[str, list[Drained]] = {one.name: [] for one in rows}
+    for turn in range(asked.repeat):
+        for one in rows:
+            say(f"{db.database.server}: {one.name}, {turn + 1} of {asked.repeat}")
+            runs[one.name].append(drain(one, url, table, size, asked.processes))
+    rates = {name: statistics.median(size / run.seconds for run in found) for name, found in runs.items()}
+    title = f"{db.database.server}, {size:,} messages, {rows[0].processes or asked.processes} processes"
+    sheet = Table("consumers", "per second", "spans ÷ it", "lost", "repeated", "errors", title=title)
+    for one in rows:
+        ours = next(other.name for other in rows if isinstance(other, Spans) and other.batch == one.batch)
+        ratio = "" if one.name == ours else f"{rates[ours] / rates[one.name]:.2f}"
+        wrong = [str(sum(getattr(run, what) for run in runs[one.name])) for what in ("lost", "repeated", "errors")]
+        sheet.add_row(one.name, f"{rates[one.name]:,.0f}", ratio, *wrong)
+    _print(sheet)
 
 
-def _open(url: str, table: str) -> QueueDB:
-    return QueueDB(url, table=table, strategy="adaptive" if url.startswith("sqlite") else "skip_locked")
+def _consume(db: QueueDB, size: int) -> None:
+    """Consume ``size`` messages and trim them."""
+    feed = db.feed(FEED)
+    shared = feed.shared(CURSOR)
+    while size > 0 and (span := shared.claim(min(size, _SHALLOW))) is not None:
+        size -= len(span.messages)
+        span.complete()
+        feed.trim()
 
 
-def _consume(url: str, table: str, what: str, batch: int, ready: Any, counts: Any) -> None:
-    """A process: consume until nothing is left, and report how much that was."""
-    consumers: dict[str, Callable[[QueueDB, int, Callable[[], object]], int]] = {
-        "spans": _spans,
-        "jobs": _jobs,
-        "worker spans": _worker_of_spans,
-        "worker jobs": _worker_of_jobs,
-    }
-    with _open(url, table) as db:
-        counts.put(consumers[what](db, batch, ready.wait))
+def _claims(few: QueueDB, many: QueueDB, name: str, asked: argparse.Namespace) -> None:
+    """Claim in turns on both sides, and print the medians."""
+    sides = {f"claim with {_SHALLOW:,} messages waiting": few, name: many}
+    cursors = {side: db.feed(FEED).shared(CURSOR) for side, db in sides.items()}
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    seqs: dict[str, list[int]] = {side: [] for side in sides}
+    say(f"{few.database.server}: {name}")
+    claims = min(_CLAIMS * asked.repeat, min(_SHALLOW, asked.deep) // _FEW - 1)
+    for turn in range(claims):
+        for side, shared in cursors.items():
+            took = _claim(shared, seqs[side])
+            if turn >= min(3, claims - 1):  # the first claims compile and prepare
+                times[side].append(took)
+    sheet = Table("side", "p50 ms", "ratio", "repeated", title=f"{few.database.server}, {claims} claims of {_FEW} messages")
+    base = statistics.median(next(iter(times.values())))
+    for side, found in times.items():
+        middle = statistics.median(found)
+        ratio = "" if side != name else f"{middle / base:.2f}"
+        sheet.add_row(side, f"{middle * 1000:.3f}", ratio, str(len(seqs[side]) - len(set(seqs[side]))))
+    _print(sheet)
 
 
-def _spans(db: QueueDB, batch: int, go: Callable[[], object]) -> int:
-    shared, done = db.feed(_FEED).shared(_CURSOR), 0
-    go()
-    while (span := shared.claim(batch)) is not None:
-        done += len(span.messages) if span.complete() else 0
-    return done
+def _claim(shared: SharedCursor, seqs: list[int]) -> float:
+    """Claim and complete; return the seconds of the claim."""
+    began = time.perf_counter()
+    span = shared.claim(_FEW)
+    took = time.perf_counter() - began
+    if span is None:
+        raise AssertionError("nothing is left to claim")
+    seqs += [message.seq for message in span.messages]
+    span.complete()
+    return took
 
 
-def _jobs(db: QueueDB, batch: int, go: Callable[[], object]) -> int:
-    queue, done = db.queue(_CURSOR), 0
-    go()
-    while jobs := queue.claim(batch):
-        done += sum(map(bool, queue.complete_many(jobs)))
-    return done
-
-
-def _worker_of_spans(db: QueueDB, batch: int, go: Callable[[], object]) -> int:
-    return _worked(Worker(db, feeds={f"{_FEED}:{_CURSOR}": _SLOTS}, span=batch), go)
-
-
-def _worker_of_jobs(db: QueueDB, batch: int, go: Callable[[], object]) -> int:
-    return _worked(Worker(db, _CURSOR, concurrency=_SLOTS, prefetch=_AHEAD), go)
-
-
-def _worked(worker: Worker, go: Callable[[], object]) -> int:
-    worker.handles("job")(lambda job: None)
-    go()
-    return worker.run(until_empty=True).completed
-
-
-def _trim(url: str, table: str, ready: Any, over: Any) -> None:
-    """A process: trim what is done, until the consumers have ended and nothing is left to trim."""
-    with _open(url, table) as db:
-        feed = db.feed(_FEED)
-        feed.start()
-        ready.wait()
-        while True:
-            last = over.is_set()
-            if not feed.trim() and last:
-                return
-            over.wait(0.01)
+def _print(sheet: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else 110).print(sheet)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks spans",
-        description="Measure consumers of a shared cursor, beside consumers of a queue.",
+        description="Measure consumers of a shared cursor, beside consumers of a queue. Sections: " + ", ".join(_SECTIONS) + ".",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--url", action="append", metavar="URL", help="database; more than once for several. Without: private ones")
-    parser.add_argument("--processes", type=int, default=10, metavar="N", help="consumers (default 10)")
-    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each row (default 3)")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="multiply all sizes (default 1: a million)")
-    asked = parser.parse_args(arguments)
-    if asked.repeat < 1 or asked.processes < 1 or not asked.scale > 0:
-        parser.error("--repeat and --processes must be 1 or more, --scale above 0")
+    add_options(parser, 3)
+    parser.add_argument("--processes", type=int, default=10, metavar="N", help="consumers of a drain (default 10)")
+    parser.add_argument("--deep", type=int, default=10_000_000, metavar="N", help="messages that wait (default 10,000,000)")
+    parser.add_argument("--trimmed", type=int, default=1_000_000, metavar="N", help="messages trimmed (default 1,000,000)")
+    parser.add_argument("--pgmq", type=Path, metavar="FILE", help="the SQL of pgmq, to take part")
+    parser.add_argument("--pgque", type=Path, metavar="FILE", help="the SQL of PgQue, to take part")
+    asked = parsed(parser, arguments, _SECTIONS)
+    if min(asked.processes, asked.trimmed) < 1 or asked.deep < 5 * _FEW:
+        parser.error(f"--processes and --trimmed must be 1 or more, --deep {5 * _FEW} or more")
     return asked

@@ -14,16 +14,14 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.running import addresses, ended, exit_on_sigterm, say
+from benchmarks.running import add_options, own_tables, parsed, run, say
 from queue_db import QueueDB
-from queue_db.errors import QueueDBError
 
 _EPILOG = """\
 how it measures:
@@ -116,44 +114,28 @@ SECTIONS = (*dict.fromkeys(scene.section for scene in SCENES), *OTHERS)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    asked = _parse(arguments)
-    exit_on_sigterm()
-    try:
-        with addresses(asked.url) as urls:
-            for url in urls:
-                _measure(url, asked)
-    except (KeyboardInterrupt, QueueDBError) as error:
-        return ended(error)
-    return 0
+    return run(_measure, _parse(arguments))
 
 
 def _measure(url: str, asked: argparse.Namespace) -> None:
     table = f"bench_worker_{os.getpid()}"
-    with QueueDB(url, table=table) as db:
-        db.migrate()
-        try:
-            sheet = Table(
-                "worker", "jobs/s", "run s", "process s", "Jiggler s", "CPU µs/job", "RSS MB", "left", title=db.database.server
-            )
-            for scene in SCENES:
-                if scene.section in asked.only:
-                    say(f"{db.database.server}: {scene.name}")
-                    for _ in range(asked.repeat):
-                        sheet.add_row(*_row(url, table, db, scene, asked.scale))
-            console = Console(width=None if sys.stdout.isatty() else 140)
-            if sheet.row_count:
-                console.print(sheet)
-            for section in OTHERS:
-                if section in asked.only:
-                    say(f"{db.database.server}: {section}")
-                    result = _OTHERS[section](url, table, db, asked.scale)
-                    console.print(
-                        f"{db.database.server}: {section}: " + ", ".join(f"{name} {value}" for name, value in result.items())
-                    )
-        finally:
-            db.migrate(revision="base")
-            with suppress(Exception), db.database.begin("leave") as connection:
-                connection.exec_driver_sql(f"DROP TABLE {db.store.tables.version}")
+    with own_tables(url, table) as db:
+        sheet = Table(
+            "worker", "jobs/s", "run s", "process s", "Jiggler s", "CPU µs/job", "RSS MB", "left", title=db.database.server
+        )
+        for scene in SCENES:
+            if scene.section in asked.only:
+                say(f"{db.database.server}: {scene.name}")
+                for _ in range(asked.repeat):
+                    sheet.add_row(*_row(url, table, db, scene, asked.scale))
+        console = Console(width=None if sys.stdout.isatty() else 140)
+        if sheet.row_count:
+            console.print(sheet)
+        for section in OTHERS:
+            if section in asked.only:
+                say(f"{db.database.server}: {section}")
+                result = _OTHERS[section](url, table, db, asked.scale)
+                console.print(f"{db.database.server}: {section}: " + ", ".join(f"{name} {value}" for name, value in result.items()))
 
 
 def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float) -> list[str]:
@@ -275,14 +257,5 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--url", action="append", metavar="URL", help="database; more than once for several. Without: private ones")
-    parser.add_argument("--only", metavar="NAME,…", default=",".join(SECTIONS), help="measure these sections only")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs of each row (default 1)")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="multiply all sizes (default 1)")
-    asked = parser.parse_args(arguments)
-    asked.only = asked.only.split(",")
-    if unknown := set(asked.only) - set(SECTIONS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(SECTIONS)}")
-    if asked.repeat < 1 or not asked.scale > 0:
-        parser.error("--repeat must be 1 or more, --scale above 0")
-    return asked
+    add_options(parser, 1)
+    return parsed(parser, arguments, SECTIONS)

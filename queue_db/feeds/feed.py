@@ -20,7 +20,7 @@ from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.forwarding import JobTemplate, forward
 from queue_db.feeds.locks import explained
-from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedStats, Message, Page, SpanInfo
+from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedStats, Message, Origin, Page, SpanInfo
 from queue_db.feeds.position import Position, check
 from queue_db.feeds.retention import RANK, trim_once
 from queue_db.feeds.shared import SharedCursor
@@ -341,7 +341,7 @@ class Feed:
 
     def message(self, token: str, epoch: int, one: MessageRow) -> Message:
         """A stored message of this feed."""
-        return Message(self.name, token, epoch, one, self.core.codec)
+        return Message(Origin(self.name, token, epoch, self.core.codec), one)
 
     # --- claims ----------------------------------------------------------------------------------------------------
 

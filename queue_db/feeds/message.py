@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from queue_db.codecs import Codec, described
 from queue_db.errors import PayloadError
@@ -15,30 +15,47 @@ from queue_db.model import from_micros
 from queue_db.store.feeds.messages import MessageRow
 
 
+class Origin(NamedTuple):
+    """What the messages of a page have in common."""
+
+    feed: str
+    token: str
+    epoch: int
+    codec: Codec
+
+
 class Message:
     """A published message. It never changes.
 
-    :ivar feed: the name of its feed.
-    :ivar seq: its number within the feed and epoch; the numbers have no gaps, unless consumers delete messages (claims).
     :ivar row: its columns as they are stored.
     """
 
     # A span has hundreds of them: what is seldom read is made when it is read.
-    __slots__ = ("_codec", "_epoch", "_headers", "_payload", "_token", "feed", "kind", "row", "seq")
+    __slots__ = ("_headers", "_of", "_payload", "row")
 
-    def __init__(self, feed: str, token: str, epoch: int, row: MessageRow, codec: Codec) -> None:
-        self.feed = feed
+    def __init__(self, of: Origin, row: MessageRow) -> None:
+        self._of = of
         self.row = row
-        self.seq = row[0]
-        self.kind = row[1]
-        self._token = token
-        self._epoch = epoch
-        self._codec = codec
+
+    @property
+    def feed(self) -> str:
+        """The name of its feed."""
+        return self._of.feed
+
+    @property
+    def seq(self) -> int:
+        """Its number within the feed and epoch; the numbers have no gaps, unless consumers delete messages (claims)."""
+        return self.row[0]
+
+    @property
+    def kind(self) -> str:
+        """What it says, such as ``paid``: the name that selects the handler."""
+        return self.row[1]
 
     @property
     def position(self) -> str:
         """The position after it: a text."""
-        return str(Position(self._token, self._epoch, self.seq))
+        return str(Position(self._of.token, self._of.epoch, self.row.seq))
 
     @property
     def key(self) -> str | None:
@@ -61,7 +78,7 @@ class Message:
         except AttributeError:
             pass
         try:
-            self._payload: Any = self._codec.decode(self.row.payload)
+            self._payload: Any = self._of.codec.decode(self.row.payload)
         except Exception as error:
             raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}") from error
         return self._payload

@@ -14,7 +14,7 @@ from queue_db.core import Run, name_of
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
 from queue_db.feeds.forwarding import JobTemplate
-from queue_db.feeds.message import Message, SpanInfo
+from queue_db.feeds.message import Message, Origin, SpanInfo
 from queue_db.feeds.position import Position
 from queue_db.model import Verdict
 from queue_db.store.feeds import messages, span_claims, spans
@@ -195,8 +195,8 @@ class SharedCursor:
         return self._messages([one for one in found if one.seq <= row.high and one.seq not in done], epoch)
 
     def _messages(self, found: Sequence[MessageRow], epoch: int) -> list[Message]:
-        name, token, codec = self.feed.name, self._of.token, self._core.codec
-        return [Message(name, token, epoch, one, codec) for one in found]
+        of = Origin(self.feed.name, self._of.token, epoch, self._core.codec)
+        return [Message(of, one) for one in found]
 
     def job(self, failure: Failure) -> MessageJob:
         """The job that a message becomes."""

@@ -771,6 +771,7 @@ def _feeds() -> list[Scenario]:
 def _spans() -> list[Scenario]:
     lease, feed = 60_000_000, FeedRow(7, "orders", "ranked", 1, 1, 1, "token", None, None, 0, 0)
     want = SpanRequest(100, lease, "worker-1", least=100)
+    row = {"payload": "[1001, 1, 1, 0, 0, false, false, null, null, null, null, null, null]"}
     return [
         Scenario(
             "span_look",
@@ -781,7 +782,7 @@ def _spans() -> list[Scenario]:
             "span_claim",
             "SharedCursor.claim: the next messages",
             lambda connection, store: span_claims.claim(connection, store, feed, "mailers", want),
-            answers={"next_seq": 1001, "first_seq": 1, "handed": 0, "expired": False, "waiting": False, "seq": None, "id": None},
+            answers={"next_seq": 1001, "first_seq": 1, "handed": 0, "expired": False, "waiting": False, "seq": None, **row},
             roles={"SELECT SELECT UPDATE INSERT": ("_look", "_lock", "_move", "_insert")},
         ),
         Scenario(

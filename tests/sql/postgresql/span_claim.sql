@@ -52,17 +52,14 @@ WITH state AS (
     WHERE set_config('synchronous_commit', 'off', true) <> ''
     RETURNING jobs_spans.id, jobs_spans.low, jobs_spans.high, jobs_spans.version, jobs_spans.attempts
 )
-SELECT NULL AS seq, NULL AS kind, NULL AS payload, NULL AS headers, NULL AS message_key, NULL AS client,
-    NULL AS created_at, state.next_seq, state.first_seq, state.epoch, state.handed, state.now, state.expired,
-    state.waiting, made.id, made.low, made.high, made.version, made.attempts, moved.skipped
+SELECT NULL AS seq, NULL AS kind,
+    CAST(json_build_array(state.next_seq, state.first_seq, state.epoch, state.handed, state.now, state.expired, state.waiting, made.id, made.low, made.high, made.version, made.attempts, moved.skipped) AS TEXT) AS payload,
+    NULL AS headers, NULL AS message_key, NULL AS client, NULL AS created_at
 FROM state
 LEFT OUTER JOIN made ON true
 LEFT OUTER JOIN moved ON true
 UNION ALL
-SELECT page.seq, page.kind, page.payload, page.headers, page.message_key, page.client, page.created_at,
-    NULL AS anon_5, NULL AS anon__1, NULL AS anon__2, NULL AS anon__3, NULL AS anon__4, NULL AS anon__5,
-    NULL AS anon__6, NULL AS anon__7, NULL AS anon__8, NULL AS anon__9, NULL AS anon__10, NULL AS anon__11,
-    NULL AS anon__12
+SELECT page.seq, page.kind, page.payload, page.headers, page.message_key, page.client, page.created_at
 FROM made
 JOIN LATERAL(
     SELECT jobs_messages.seq AS seq, jobs_messages.kind AS kind, jobs_messages.payload AS payload,
