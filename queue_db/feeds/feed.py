@@ -6,15 +6,15 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core, Run
-from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
-from queue_db.feeds import claims
+from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError
+from queue_db.feeds import claims, cursor_rows, reading
 from queue_db.feeds.building import MOST, MessageBuilder
 from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
@@ -22,17 +22,17 @@ from queue_db.feeds.forwarding import JobTemplate, forward
 from queue_db.feeds.locks import explained
 from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedStats, Message, Origin, Page, SpanInfo
 from queue_db.feeds.position import Position, check
+from queue_db.feeds.reading import Wanted
 from queue_db.feeds.retention import RANK, trim_once
 from queue_db.feeds.shared import SharedCursor
-from queue_db.model import from_micros
 from queue_db.notifications.wakeups import FeedNotifications
 from queue_db.store import Store
-from queue_db.store.feeds import claim_rows, cursors, messages, rows, span_claims, spans
+from queue_db.store.feeds import cursors, messages, rows, span_claims, spans
 from queue_db.store.feeds.messages import First, MessageRow, NewMessage
 from queue_db.store.feeds.numbers import numbers_of
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
-from queue_db.store.schema import CLIENT_LENGTH, CURSOR_LENGTH, KIND_LENGTH, QUEUE_LENGTH
+from queue_db.store.schema import CURSOR_LENGTH, QUEUE_LENGTH
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -60,9 +60,6 @@ _RANK_EVERY = 1.0
 
 # Seconds between two trims of a feed by its publishers.
 _TRIM_EVERY = 60.0
-
-# A page with a filter looks at this many times its limit, at most.
-_SCANNED = 10
 
 
 class Feed:
@@ -222,33 +219,7 @@ class Feed:
         :raises TrimmedError: messages after the position were trimmed.
         :raises PositionError: it is a position of another feed, database or epoch.
         """
-        arguments.whole("limit", limit, 1, MOST)
-        wanted = _wanted(kinds, client, echo=echo)
-        if on_trimmed not in {"raise", "skip"}:
-            raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
-        position = None if after is None else Position.parse(after)
-        row, found, skipped = self._read_on(position, limit, on_trimmed)
-        # Without a position all before the first message counts as read.
-        last = row.first_seq - 1 if position is None or skipped else position.seq
-        kept: list[Message] = []
-        scanned = 0
-        while True:
-            out = self._hidden(row, found) if not hidden else ()
-            for one in found:
-                last = one.seq
-                if one.seq not in out and wanted(one):
-                    kept.append(self._message(row, one))
-                    if len(kept) == limit:
-                        break
-            scanned += len(found)
-            if len(kept) == limit or len(found) < limit or scanned >= _SCANNED * limit:
-                break
-            try:
-                row, found = self._read(Position(row.token, row.epoch, last), limit)
-            except TrimmedError:
-                break  # the page ends here, and the next one reports it
-        here = Position(row.token, row.epoch, last)
-        return Page(kept, str(here), max(0, row.next_seq - 1 - here.seq), skipped)
+        return reading.read(self, after, limit, Wanted(kinds, client, echo, hidden), on_trimmed)
 
     def get(self, positions: Message | str | Iterable[Message | str]) -> list[Message]:
         """The messages with these positions (``message.position``) that are there, in the order of the feed; up to 10,000.
@@ -291,53 +262,6 @@ class Feed:
             if some < messages.at_once(row) and row.max_attempts is None:
                 break  # what can be deleted since then is for the next call
         return gone
-
-    def _read_on(self, position: Position | None, limit: int, on_trimmed: str) -> tuple[FeedRow, list[MessageRow], int]:
-        """The feed, some messages after the position, and how many trimmed ones were skipped before them."""
-        skipped = 0
-        while True:
-            try:
-                return *self._read(position, limit), skipped
-            except TrimmedError as error:
-                if on_trimmed == "raise":
-                    raise
-                # More may be trimmed before the next read.
-                skipped, position = skipped + error.skipped, Position.parse(error.first)
-
-    def _read(self, position: Position | None, limit: int) -> tuple[FeedRow, list[MessageRow]]:
-        """The feed, and some messages after the position.
-
-        :raises PositionError: the feed cannot be read from there.
-        """
-        known = self.row()
-        after = 0 if position is None else position.seq
-        row, found = self.core.read(_page, known, after, limit)
-        if row is not None and len(found) < limit:
-            try:
-                ranked = self.rank_once(known)
-            except TransientStorageError as error:
-                # What has a number can be read all the same.
-                log.debug("feed %r: not numbered: %s", self.name, error)
-            else:
-                if ranked:
-                    row, found = self.core.read(_page, known, after, limit)
-        if row is None:
-            self._row = None
-            if position is None:
-                # From the beginning of what has the name now.
-                return self._read(None, limit)
-            raise FeedError(f"feed {self.name!r} was deleted")
-        if position is not None:
-            check(position, row)
-        return row, found
-
-    def _hidden(self, row: FeedRow, found: Sequence[MessageRow]) -> set[int]:
-        if row.max_attempts is None or not found:
-            return set()
-        return self.core.read(claim_rows.hidden, row.id, found[0].seq, found[-1].seq)
-
-    def _message(self, row: FeedRow, one: MessageRow) -> Message:
-        return self.message(row.token, row.epoch, one)
 
     def message(self, token: str, epoch: int, one: MessageRow) -> Message:
         """A stored message of this feed."""
@@ -501,24 +425,12 @@ class Feed:
 
     def cursors(self) -> list[CursorInfo]:
         """The cursors of this feed, by name."""
-        return infos(self.core, self.row().id)
+        return cursor_rows.infos(self.core, self.row().id)
 
     def spans(self, cursor: str) -> list[SpanInfo]:
         """The open spans of a shared cursor, by number."""
         arguments.name("cursor", cursor, CURSOR_LENGTH)
-        return [
-            SpanInfo(
-                feed=self.name,
-                cursor=cursor,
-                id=row.id,
-                low=row.low,
-                high=row.high,
-                attempts=row.attempts,
-                worker=row.worker,
-                expires_at=from_micros(row.until) if row.until > row.now else None,
-            )
-            for row in self.core.read(spans.every, self.row().id, cursor)
-        ]
+        return cursor_rows.spans_of(self.core, self.name, self.row().id, cursor)
 
     def seek(self, name: str, position: str) -> None:
         """Move a cursor, forwards or back; a process that holds it, or spans of it, loses them.
@@ -581,45 +493,6 @@ def defaults(core: Core) -> dict[str, Any]:
     }
 
 
-def infos(core: Core, feed: int | None) -> list[CursorInfo]:
-    """The cursors of one feed, or of all."""
-    found, waiting = core.read(_cursors, feed)
-    return [
-        CursorInfo(
-            feed=row.feed_name,
-            name=row.name,
-            position=str(Position(row.token, row.epoch, row.position)),
-            behind=row.next_seq - 1 - row.position + waiting[row.feed],
-            trimmed=max(0, row.first_seq - 1 - row.position),
-            holder=row.holder if row.until > row.now else None,
-            seen_at=from_micros(row.seen_at),
-            created_at=from_micros(row.created_at),
-            shared=row.handed is not None,
-            spans=row.spans,
-        )
-        for row in found
-    ]
-
-
-def _cursors(connection: Connection, store: Store, feed: int | None) -> tuple[list[Row[Any]], dict[int, int]]:
-    """The cursors, and how many messages of each of their feeds wait for a number."""
-    # In this order: what gets its number in between is counted twice, and not left out.
-    waiting = {one: rows.waiting(connection, store, one, of) for one, of in cursors.feeds(connection, store, feed)}
-    return [row for row in cursors.every(connection, store, feed) if row.feed in waiting], waiting
-
-
-def _wanted(kinds: Iterable[str] | None, client: str | None, *, echo: bool) -> Callable[[MessageRow], bool]:
-    """Whether a reader asked for a message."""
-    among = None
-    if kinds is not None:
-        among = {arguments.name("kind", kind, KIND_LENGTH) for kind in arguments.members("kinds", kinds, "names")}
-    if client is not None:
-        arguments.name("client", client, CLIENT_LENGTH)
-    elif not echo:
-        raise ArgumentError("echo=False leaves out a reader's own messages: name the reader with client=")
-    return lambda row: (among is None or row.kind in among) and (echo or row.client != client)
-
-
 def ordering_of(row: FeedRow) -> Ordering:
     """The ordering of a feed.
 
@@ -641,9 +514,3 @@ def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[N
 
 def _notify(connection: Connection, store: Store, notifications: FeedNotifications, name: str) -> None:
     notifications.notify(connection, name)
-
-
-def _page(connection: Connection, store: Store, feed: FeedRow, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:
-    # In this order: if messages are trimmed between the two statements, the row shows it.
-    found = messages.read(connection, store, feed, after, limit)
-    return rows.by_id(connection, store, feed.id), found

@@ -9,7 +9,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.errors import TrimmedError
-from queue_db.feeds import Feed
+from queue_db.feeds import Feed, reading
 from queue_db.store.feeds import messages, rows
 
 
@@ -26,14 +26,14 @@ def payloads(page: Any) -> list[Any]:
 
 def test_a_reader_that_skips_goes_on_skipping(feed: Feed, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
     db.feeds.set(feed.name, keep_rows=1, keep_unread=0)
-    start, read, left = feed.start(), feed._read, iter(range(3))
+    start, read, left = feed.start(), reading.once, iter(range(3))
 
     def after_a_publish(*args: Any) -> Any:
         if next(left, None) is not None:
             feed.publish_many([("n", "old"), ("n", "new")])
         return read(*args)
 
-    monkeypatch.setattr(feed, "_read", after_a_publish)
+    monkeypatch.setattr(reading, "once", after_a_publish)
     page = feed.read(start, on_trimmed="skip")
     assert (payloads(page), page.skipped) == (["new"], 11)
 
@@ -43,14 +43,14 @@ def test_a_filtered_page_ends_where_messages_were_trimmed(
     feed: Feed, db: QueueDB, monkeypatch: pytest.MonkeyPatch, on_trimmed: str
 ) -> None:
     db.feeds.set(feed.name, keep_rows=1, keep_unread=0)
-    read, trims = feed._read, iter([False, True])
+    read, trims = reading.once, iter([False, True])
 
     def after_a_trim(*args: Any) -> Any:
         if next(trims, False):
             feed.trim()
         return read(*args)
 
-    monkeypatch.setattr(feed, "_read", after_a_trim)
+    monkeypatch.setattr(reading, "once", after_a_trim)
     page = feed.read(limit=2, kinds=["a"], on_trimmed=on_trimmed)
     assert payloads(page) == [0]
     with pytest.raises(TrimmedError, match="3 messages"):

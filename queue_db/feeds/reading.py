@@ -1,0 +1,136 @@
+"""Pages of a feed: read on from a position, past what is filtered or trimmed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import Connection
+
+from queue_db import arguments
+from queue_db.errors import ArgumentError, FeedError, TransientStorageError, TrimmedError
+from queue_db.feeds.building import MOST
+from queue_db.feeds.message import Message, Page
+from queue_db.feeds.position import Position, check
+from queue_db.store import Store
+from queue_db.store.feeds import claim_rows, messages, rows
+from queue_db.store.feeds.messages import MessageRow
+from queue_db.store.feeds.rows import FeedRow
+from queue_db.store.schema import CLIENT_LENGTH, KIND_LENGTH
+
+if TYPE_CHECKING:
+    from queue_db.feeds.feed import Feed
+
+log = logging.getLogger("queue_db.feeds")
+
+# A page with a filter looks at this many times its limit, at most.
+_SCANNED = 10
+
+
+class Wanted(NamedTuple):
+    """Which messages a reader asks for."""
+
+    kinds: Iterable[str] | None
+    client: str | None
+    echo: bool
+    hidden: bool
+
+    def checked(self) -> Callable[[MessageRow], bool]:
+        """Whether a message is one of them, but for ``hidden``.
+
+        :raises ArgumentError: one of the values is impossible.
+        """
+        kinds, client, echo, _ = self
+        among = None
+        if kinds is not None:
+            among = {arguments.name("kind", kind, KIND_LENGTH) for kind in arguments.members("kinds", kinds, "names")}
+        if client is not None:
+            arguments.name("client", client, CLIENT_LENGTH)
+        elif not echo:
+            raise ArgumentError("echo=False leaves out a reader's own messages: name the reader with client=")
+        return lambda row: (among is None or row.kind in among) and (echo or row.client != client)
+
+
+def read(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: str) -> Page:
+    """A page of a feed."""
+    arguments.whole("limit", limit, 1, MOST)
+    is_wanted = wanted.checked()
+    if on_trimmed not in {"raise", "skip"}:
+        raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
+    position = None if after is None else Position.parse(after)
+    row, found, skipped = _read_on(feed, position, limit, on_trimmed)
+    # Without a position all before the first message counts as read.
+    last = row.first_seq - 1 if position is None or skipped else position.seq
+    kept: list[Message] = []
+    scanned = 0
+    while True:
+        out = _hidden(feed, row, found) if not wanted.hidden else ()
+        for one in found:
+            last = one.seq
+            if one.seq not in out and is_wanted(one):
+                kept.append(feed.message(row.token, row.epoch, one))
+                if len(kept) == limit:
+                    break
+        scanned += len(found)
+        if len(kept) == limit or len(found) < limit or scanned >= _SCANNED * limit:
+            break
+        try:
+            row, found = once(feed, Position(row.token, row.epoch, last), limit)
+        except TrimmedError:
+            break  # the page ends here, and the next one reports it
+    here = Position(row.token, row.epoch, last)
+    return Page(kept, str(here), max(0, row.next_seq - 1 - here.seq), skipped)
+
+
+def _read_on(feed: Feed, position: Position | None, limit: int, on_trimmed: str) -> tuple[FeedRow, list[MessageRow], int]:
+    """The feed, some messages after the position, and how many trimmed ones were skipped before them."""
+    skipped = 0
+    while True:
+        try:
+            return *once(feed, position, limit), skipped
+        except TrimmedError as error:
+            if on_trimmed == "raise":
+                raise
+            # More may be trimmed before the next read.
+            skipped, position = skipped + error.skipped, Position.parse(error.first)
+
+
+def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, list[MessageRow]]:
+    """The feed, and some messages after the position.
+
+    :raises PositionError: the feed cannot be read from there.
+    """
+    known = feed.row()
+    after = 0 if position is None else position.seq
+    row, found = feed.core.read(_page, known, after, limit)
+    if row is not None and len(found) < limit:
+        try:
+            ranked = feed.rank_once(known)
+        except TransientStorageError as error:
+            # What has a number can be read all the same.
+            log.debug("feed %r: not numbered: %s", feed.name, error)
+        else:
+            if ranked:
+                row, found = feed.core.read(_page, known, after, limit)
+    if row is None:
+        feed.forget()
+        if position is None:
+            # From the beginning of what has the name now.
+            return once(feed, None, limit)
+        raise FeedError(f"feed {feed.name!r} was deleted")
+    if position is not None:
+        check(position, row)
+    return row, found
+
+
+def _hidden(feed: Feed, row: FeedRow, found: Sequence[MessageRow]) -> set[int]:
+    if row.max_attempts is None or not found:
+        return set()
+    return feed.core.read(claim_rows.hidden, row.id, found[0].seq, found[-1].seq)
+
+
+def _page(connection: Connection, store: Store, feed: FeedRow, after: int, limit: int) -> tuple[FeedRow | None, list[MessageRow]]:
+    # In this order: if messages are trimmed between the two statements, the row shows it.
+    found = messages.read(connection, store, feed, after, limit)
+    return rows.by_id(connection, store, feed.id), found
