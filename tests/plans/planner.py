@@ -1,6 +1,6 @@
 """What the planner knows of a table, put into the states that a queue meets in its life."""
 
-from sqlalchemy import text
+from sqlalchemy import Table, text
 
 from queue_db import QueueDB
 
@@ -8,30 +8,32 @@ from queue_db import QueueDB
 STATES = ("analysed while empty", "never analysed", "analysed")
 
 
-def keep_still(db: QueueDB) -> None:
+def keep_still(db: QueueDB, *tables: Table) -> None:
     """Stop the server from analysing the table when it sees fit: the tests say when."""
     still = "ALTER TABLE {t} STATS_PERSISTENT = 1 STATS_AUTO_RECALC = 0"
-    _run(db, {"postgresql": "ALTER TABLE {t} SET (autovacuum_enabled = false)", "mysql": still, "mariadb": still})
+    _run(db, {"postgresql": "ALTER TABLE {t} SET (autovacuum_enabled = false)", "mysql": still, "mariadb": still}, tables)
 
 
-def analyse(db: QueueDB) -> None:
+def analyse(db: QueueDB, *tables: Table) -> None:
     """Let the planner learn what is in the table now."""
-    keep_still(db)
+    keep_still(db, *tables)
     innodb = "ANALYZE TABLE {t}"
-    _run(db, {"postgresql": "ANALYZE {t}", "sqlite": "ANALYZE {t}", "mysql": innodb, "mariadb": innodb})
+    _run(db, {"postgresql": "ANALYZE {t}", "sqlite": "ANALYZE {t}", "mysql": innodb, "mariadb": innodb}, tables)
 
 
-def forget(db: QueueDB) -> None:
+def forget(db: QueueDB, *tables: Table) -> None:
     """Throw away what an ANALYZE found: InnoDB then looks at a few pages by itself, as it does for a table never analysed."""
     transient = "ALTER TABLE {t} STATS_PERSISTENT = 0"
-    _run(db, {"mysql": transient, "mariadb": transient})
+    _run(db, {"mysql": transient, "mariadb": transient}, tables)
 
 
-def _run(db: QueueDB, statements: dict[str, str]) -> None:
+def _run(db: QueueDB, statements: dict[str, str], tables: tuple[Table, ...]) -> None:
+    """Run them on each of ``tables``; without any on that of the jobs."""
     engine = db.database.engine
     statement = statements.get(engine.dialect.name)
     if statement is None:
         return
     with engine.begin() as connection:
-        connection.execute(text(statement.format(t=db.store.tables.jobs))).close()
+        for table in tables or (db.store.tables.jobs,):
+            connection.execute(text(statement.format(t=table))).close()
     engine.dispose()  # SQLite reads its statistics when a connection is opened

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, Table, event
 
 from queue_db import QueueDB
 
@@ -62,17 +62,19 @@ def captured(engine: Engine, table: str) -> Iterator[list[tuple[str, Any]]]:
         event.remove(engine, "before_cursor_execute", note)
 
 
-def watch(db: QueueDB, act: Callable[[], object]) -> Touched:
+def watch(db: QueueDB, act: Callable[[], object], *tables: Table) -> Touched:
     """Run ``act``, whose statements can be run again afterwards with the same meaning, and tell what they touch.
 
     A claim is such an act: what it took is gone, and the next jobs stand in its place.
+
+    :param tables: those to look at; without any that of the jobs.
     """
     engine = db.database.engine
     look = {"postgresql": _postgresql, "sqlite": _sqlite}.get(engine.dialect.name, _mysql)
-    return look(db, act)
+    return look(db, act, {table.name for table in tables} or {db.store.tables.name})
 
 
-def _postgresql(db: QueueDB, act: Callable[[], object]) -> Touched:
+def _postgresql(db: QueueDB, act: Callable[[], object], tables: set[str]) -> Touched:
     table = db.store.tables.name
     db.database.connections.close()
     with captured(db.database.engine, table) as statements:
@@ -90,7 +92,7 @@ def _postgresql(db: QueueDB, act: Callable[[], object]) -> Touched:
             for node in _nodes(top):
                 if "Index Name" in node:
                     touched.indexes.add(node["Index Name"])
-                if node["Node Type"] not in SCANS or node.get("Relation Name") != table:
+                if node["Node Type"] not in SCANS or node.get("Relation Name") not in tables:
                     continue
                 if node["Node Type"] not in RANGES:
                     touched.bad.append(node["Node Type"])
@@ -107,7 +109,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
-def _mysql(db: QueueDB, act: Callable[[], object]) -> Touched:
+def _mysql(db: QueueDB, act: Callable[[], object], tables: set[str]) -> Touched:
     engine, table = db.database.engine, db.store.tables.name
     touched = Touched()
     # The handlers' counters belong to a session: these tests have one connection.
@@ -125,7 +127,7 @@ def _mysql(db: QueueDB, act: Callable[[], object]) -> Touched:
                 line = dict(row)
                 touched.plans.append(line)
                 extra = line["Extra"] or ""
-                if line["table"] != table or line["select_type"] == "INSERT":
+                if line["table"] not in tables or line["select_type"] == "INSERT":
                     continue  # a derived table, a row from nowhere, or the table that is written to
                 touched.indexes.add(line["key"] or "")
                 if line["type"] not in ("range", "ref", "eq_ref", "const") or "filesort" in extra or "temporary" in extra:
@@ -166,7 +168,7 @@ def _requests(connection: Connection) -> int:
     return int(connection.exec_driver_sql(query).one()[1])
 
 
-def _sqlite(db: QueueDB, act: Callable[[], object]) -> Touched:
+def _sqlite(db: QueueDB, act: Callable[[], object], tables: set[str]) -> Touched:
     engine, table = db.database.engine, db.store.tables.name
     touched = Touched()
 
@@ -187,7 +189,7 @@ def _sqlite(db: QueueDB, act: Callable[[], object]) -> Touched:
         for statement, parameters in statements:
             for *_, line in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters):
                 touched.plans.append(line)
-                if line.startswith(("SEARCH", "SCAN")) and line.split()[1] == table:
+                if line.startswith(("SEARCH", "SCAN")) and line.split()[1] in tables:
                     if line.startswith("SCAN"):
                         touched.bad.append(line)
                     touched.indexes.add(line.partition("INDEX ")[2].partition(" ")[0] if "INDEX " in line else "primary key")
