@@ -165,7 +165,10 @@ class AsyncFeed:
         return await run(self._sync.start)
 
     async def end(self) -> str:
-        """The position after the last message: a reader that begins here gets what is published from now on."""
+        """The position after the last message: a reader that begins here gets what is published from now on.
+
+        And, if another process is numbering messages at this moment, maybe some of these.
+        """
         return await run(self._sync.end)
 
     async def rank(self) -> int:

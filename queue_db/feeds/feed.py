@@ -234,7 +234,10 @@ class Feed:
         return str(Position(row.token, row.epoch, row.first_seq - 1))
 
     def end(self) -> str:
-        """The position after the last message: a reader that begins here gets what is published from now on."""
+        """The position after the last message: a reader that begins here gets what is published from now on.
+
+        And, if another process is numbering messages at this moment, maybe some of these.
+        """
         self.rank()
         row = self.row(fresh=True)
         return str(Position(row.token, row.epoch, row.next_seq - 1))

@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--url", help="a database for tests; otherwise a private one of --kind")
     parser.add_argument("--kind", default="postgresql", help="postgresql, mysql, mariadb or sqlite (postgresql)")
     parser.add_argument("--points", type=int, default=200, help="processes to kill (200)")
-    parser.add_argument("--ordering", help="of the feeds: ranked or counter; default: that of new feeds")
+    parser.add_argument("--ordering", help="of the feeds: ranked, counter or ticks (PostgreSQL); default: that of new feeds")
     parser.add_argument("--lease", type=float, default=0.5, help="seconds (0.5)")
     parser.add_argument("--pause", type=float, default=0.01, help="mean seconds between two steps of a process (0.01)")
     parser.add_argument("--wrong", default="", choices=["", "ranker", "router"], help="a version that must be noticed")

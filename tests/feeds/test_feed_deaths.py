@@ -17,9 +17,10 @@ from tests.patience import PATIENCE
 
 Die = Callable[..., None]
 
-_JOB, _INBOX, _MESSAGE, _ACK = (
+_JOB, _INBOX, _TICKED, _MESSAGE, _ACK = (
     "INSERT INTO jobs (",
     "INSERT INTO jobs_inbox",
+    "INSERT INTO jobs_ticked",
     "INSERT INTO jobs_messages",
     "UPDATE jobs_cursors SET acked",
 )
@@ -38,6 +39,18 @@ POINTS = {
 }
 
 
+#: With the ordering ``ticks``, where these two do something else.
+TICKS = {
+    "publish": [Point(_TICKED, when) for when in _EVERY],
+    "rank": [Point("INSERT INTO jobs_ticks ("), *(Point("UPDATE jobs_feeds SET next_seq", when) for when in _EVERY)],
+}
+
+
+@pytest.fixture
+def ordering() -> str:
+    return "ranked"
+
+
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
@@ -46,9 +59,11 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def die(nursery: Nursery, url: str, name: str, tmp_path: Path, db: QueueDB) -> Die:
+def die(nursery: Nursery, url: str, name: str, tmp_path: Path, db: QueueDB, ordering: str, differs: Callable[[str], None]) -> Die:
     """Let a process of a role die at a point; without one it does its steps. Some messages are there."""
-    prepare(db, name, "ranked")
+    if ordering == "ticks":
+        differs("no ticks")
+    prepare(db, name, ordering)
     seeds = count(1)
 
     def live(role: str, point: Point | None = None, steps: int = 6, wrong: str = "") -> None:
@@ -85,27 +100,47 @@ def settled(open_db: Callable[..., QueueDB], db: QueueDB, name: str, tmp_path: P
     return settle
 
 
-@pytest.mark.parametrize("role", POINTS)
-def test_what_a_killed_process_was_doing_is_done_once(role: str, die: Die, settled: Callable[[], Account], tmp_path: Path) -> None:
-    for point in POINTS[role]:
+@pytest.mark.parametrize(
+    ("role", "ordering", "points"),
+    [*((role, "ranked", points) for role, points in POINTS.items()), *((role, "ticks", points) for role, points in TICKS.items())],
+)
+def test_what_a_killed_process_was_doing_is_done_once(
+    role: str, points: list[Point], die: Die, settled: Callable[[], Account], tmp_path: Path
+) -> None:
+    for point in points:
         die(role, point)
     died = [values for what, *values in notes(tmp_path, f"{role}-") if what == "dies"]
-    assert len(died) == len(POINTS[role])
+    assert len(died) == len(points)
     found = settled()
     assert found.faults == []
     assert found.published >= 20
 
 
-@pytest.mark.parametrize(("where", "there"), [(Point(_INBOX, BEFORE_COMMIT, 2), False), (Point(_INBOX, AFTER_COMMIT, 2), True)])
+@pytest.mark.parametrize(("when", "there"), [(BEFORE_COMMIT, False), (AFTER_COMMIT, True)])
 @pytest.mark.parametrize("using", [False, True])
+@pytest.mark.parametrize("ordering", ["ranked", "ticks"])
 def test_a_reader_alone_gets_what_its_publisher_could_not_number(
-    nursery: Nursery, url: str, name: str, tmp_path: Path, db: QueueDB, where: Point, there: bool, using: bool
+    nursery: Nursery,
+    url: str,
+    name: str,
+    tmp_path: Path,
+    db: QueueDB,
+    ordering: str,
+    when: str,
+    there: bool,
+    using: bool,
+    differs: Callable[[str], None],
 ) -> None:
     """The publisher dies before or right after the COMMIT. No worker runs, and nobody else publishes."""
-    prepare(db, name, "ranked")
-    point = where._replace(nth=6) if using else where
-    assert nursery.run(Order(url, name, "publish", "0", str(tmp_path), point=point, steps=6)) == -signal.SIGKILL
+    if ordering == "ticks":
+        differs("no ticks")
+    prepare(db, name, ordering)
+    # Every second message is for this feed; each third publish is within a transaction of the publisher's own.
+    steps = 6 if using else 2
+    point = Point(_INBOX, when, steps) if ordering == "ranked" else Point(_TICKED, when, steps // 2)
+    assert nursery.run(Order(url, name, "publish", "0", str(tmp_path), point=point, steps=steps)) == -signal.SIGKILL
     tried = [texts for what, part, texts in notes(tmp_path, "publish-") if (what, part) == ("try", "")]
+    assert len(tried) == steps // 2
     committed = tried if there else tried[:-1]
     assert [text for _, text in everything(db.feed(name))] == [text for texts in committed for text in texts]
 

@@ -48,8 +48,9 @@ from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWor
 from queue_db.testing.suite.mailboxes import Group, TestMailboxes, group
 from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestMessageClaims, claimable
 from queue_db.testing.suite.message_times import TestHiddenMessages, TestTimesOfTheFeed
+from queue_db.testing.suite.patterns import TestPatterns
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
-from queue_db.testing.suite.routes import TestLoops, TestPatterns, TestRoutes, TestTopics, routed
+from queue_db.testing.suite.routes import TestLoops, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
 from queue_db.testing.suite.tables import TestTables

@@ -19,6 +19,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.message_claims",
     "queue_db.testing.suite.message_times",
     "queue_db.testing.suite.spans",
+    "queue_db.testing.suite.patterns",
     "queue_db.testing.suite.reading",
     "queue_db.testing.suite.routes",
     "queue_db.testing.suite.tables",
