@@ -1,5 +1,6 @@
 """The slots of a worker for feeds: how they wait, what starts with them, and what hangs in them."""
 
+import math
 import threading
 
 import pytest
@@ -133,6 +134,59 @@ def test_a_cursor_with_one_holder_is_refused_at_the_start(feed, db, name, cursor
     worker.handles("n")(print)
     with pytest.raises(ConfigurationError, match=f"has one holder.* `queue-db cursors remove {name} {name}`"):
         start(worker)
+
+
+@pytest.fixture
+def between(monkeypatch):
+    """``between(worker, act)`` calls ``act(work)`` between the handlers of messages 0 and 1, in the thread of the slot."""
+
+    def call_between(worker, act):
+        of = worker.handlers.of
+
+        def act_and_look(job):
+            if job.payload == 1:
+                (slot,) = worker._run._feeds._slots
+                act(slot.work)
+            return of(job)
+
+        monkeypatch.setattr(worker.handlers, "of", act_and_look)
+
+    return call_between
+
+
+@SQLITE
+def test_a_handler_that_was_faster_than_its_timeout_has_its_own_result(feed, db, cursor, between):
+    feed.publish_many([("n", 0), ("n", 1)])
+    worker, seen = Worker(db, feeds={cursor: 1}), []
+    worker.handles("n", timeout=3600)(lambda job: seen.append(job.payload))
+
+    def end_the_time(work):
+        work._call = (*work._call[:2], -math.inf)
+        work.check_timeout()
+
+    between(worker, end_the_time)
+    assert worker.run(until_empty=True) == Summary(completed=2)
+    assert seen == [0, 1]
+    assert feed.spans(feed.name) == []
+
+
+@SQLITE
+def test_no_handler_is_called_after_its_span_was_taken_away(feed, db, name, cursor, between):
+    feed.publish_many([("n", 0), ("n", 1), ("n", 2)])
+    worker, attempts = Worker(db, feeds={cursor: 1}), []
+    worker.handles("n")(lambda job: attempts.append((job.payload, job.version)))
+    taken = []
+
+    def take_once(work):
+        if not taken:
+            taken.append(work)
+            work.end()
+
+    between(worker, take_once)
+    assert worker.run(until_empty=True) == Summary(completed=3)
+    (zero, first), (one, second), (two, _) = attempts
+    assert (zero, one, two) == (0, 1, 2)
+    assert second > first, "the rest was claimed again before its handlers were called"
 
 
 @SQLITE
