@@ -54,6 +54,16 @@ class TestHiddenMessages:
         assert claimable.claim() is None
 
 
+    def test_a_claim_does_not_shorten_a_lifetime(self, claimable: Feed, clock: SettableClock) -> None:
+        publish(claimable, 2, expires_in=100)
+        claimed(claimable, 1, lease=10, grace=5).extend(20, grace=5)
+        clock.advance(99)
+        assert numbers(claimable.read(hidden=False).messages) == [0, 1]
+        clock.advance(1)
+        assert claimable.claim() is None
+        assert claimable.read().messages == []
+
+
 class TestTimesOfTheFeed:
     """The delay and the lifetime of messages that are published without them."""
 
