@@ -40,6 +40,7 @@ DEPENDS: dict[str, Axes] = {
     "TestClaimsThatEnd": Axes.DATABASE,
     "TestHiddenMessages": Axes.DATABASE,
     "TestMailboxes": Axes.DATABASE,
+    "TestRetentionWithClaims": Axes.DATABASE,
     "TestTimesOfTheFeed": Axes.DATABASE,
     "TestMessageClaims": Axes.DATABASE,
     "TestSharedCursors": Axes.DATABASE,

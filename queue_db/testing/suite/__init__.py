@@ -47,7 +47,7 @@ from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
 from queue_db.testing.suite.mailboxes import Group, TestMailboxes, group
 from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestMessageClaims, claimable
-from queue_db.testing.suite.message_times import TestHiddenMessages, TestTimesOfTheFeed
+from queue_db.testing.suite.message_times import TestHiddenMessages, TestRetentionWithClaims, TestTimesOfTheFeed
 from queue_db.testing.suite.patterns import TestPatterns
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
 from queue_db.testing.suite.routes import TestLoops, TestRoutes, TestTopics, routed
@@ -94,6 +94,7 @@ __all__ = [
     "TestPurge",
     "TestRead",
     "TestRetention",
+    "TestRetentionWithClaims",
     "TestRoutes",
     "TestSettleMany",
     "TestSharedCursors",

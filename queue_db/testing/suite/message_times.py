@@ -1,4 +1,4 @@
-"""Delays and lifetimes of messages: when they can be claimed, their own or those of the feed."""
+"""Delays and lifetimes of messages, their own or those of the feed, and retention where messages can be claimed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queue_db.testing.clock import SettableClock
 from queue_db.testing.suite.fixtures import Notes
 from queue_db.testing.suite.message_claims import claimed, numbers, publish
 
-__all__ = ["TestHiddenMessages", "TestTimesOfTheFeed"]
+__all__ = ["TestHiddenMessages", "TestRetentionWithClaims", "TestTimesOfTheFeed"]
 
 
 class TestHiddenMessages:
@@ -52,7 +52,6 @@ class TestHiddenMessages:
         assert numbers(claimed(claimable, lease=1).messages) == [0]
         clock.advance(5)
         assert claimable.claim() is None
-
 
     def test_a_claim_does_not_shorten_a_lifetime(self, claimable: Feed, clock: SettableClock) -> None:
         publish(claimable, 2, expires_in=100)
@@ -140,3 +139,46 @@ class TestTimesOfTheFeed:
         assert [one.name for one in db.feeds.list() if one.name == name] == []
         claimable.publish("n", 0, expires_in=5, delay=0)
         assert numbers(claimed(claimable).messages) == [0]
+
+
+class TestRetentionWithClaims:
+    """Retention spares what is claimed or delayed, and deletes what has expired."""
+
+    def test_retention_waits_for_delays(self, claimable: Feed, db: QueueDB, clock: SettableClock) -> None:
+        db.feeds.set(claimable.name, keep_for=100)
+        publish(claimable, 1)
+        publish(claimable, 1, 1, delay=500)
+        clock.advance(499)
+        assert claimable.trim() == 1
+        db.feeds.set(claimable.name, keep_rows=1)
+        claimable.publish_many([("n", 2), ("n", 3)])
+        # Numbered while the delay lasts: afterwards message 1 is one of three that are free, and one is kept.
+        claimable.rank()
+        assert claimable.trim() == 0
+        clock.advance(1)
+        assert numbers(claimed(claimable).messages) == [1, 2, 3]
+
+    def test_retention_waits_for_claims_and_deletes_what_has_expired(
+        self, claimable: Feed, db: QueueDB, clock: SettableClock
+    ) -> None:
+        publish(claimable, 4)
+        publish(claimable, 2, 4, expires_in=10)
+        first, claim = claimed(claimable, 1), claimed(claimable, 1)
+        first.delete()
+        db.feeds.set(claimable.name, keep_for=5)
+        clock.advance(11)
+        assert claimable.trim() == 2
+        assert numbers(claimable.read(claimable.start()).messages) == [1, 2, 3]
+        claim.delete()
+        assert claimable.trim() == 2
+        assert claimable.stats().total == 0
+        assert claimable.claim() is None
+
+    def test_gaps_do_not_stop_retention_by_number(self, claimable: Feed, db: QueueDB) -> None:
+        db.feeds.set(claimable.name, keep_rows=3)
+        for first in range(0, 12, 2):
+            publish(claimable, 2, first)
+            if first < 6:
+                claimable.pop(2)
+        assert numbers(claimable.read(on_trimmed="skip").messages) == [9, 10, 11]
+        assert claimable.stats().total == 3
