@@ -39,6 +39,7 @@ class CompareAndSet(Portable):
 
     name = "compare_and_set"
     ranks = False
+    coalesces = False
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         feeds = store.tables.feeds.feeds
@@ -62,6 +63,7 @@ class BareInsert(Portable):
 
     name = "bare_insert"
     ranks = False
+    coalesces = False
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         rows = [{"feed": feed.id, **message._asdict()} for message in new]
@@ -77,6 +79,7 @@ class Naive(Portable):
 
     name = "naive"
     ranks = False
+    coalesces = False
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables, first = store.tables.feeds, None
@@ -275,17 +278,23 @@ class Cell:
     visible: list[float] = field(default_factory=list)
 
 
-def _post(url: str, feed: str, batch: int, seconds: float, begin: Any, out: Any) -> None:
+def _post(url: str, feeds: Sequence[str], batch: int, seconds: float, begin: Any, out: Any) -> None:
+    """A process that publishes with a thread for each of ``feeds``."""
     ORDERINGS.update(CONTROLS)
-    with QueueDB(url) as db:
-        target, took = db.feed(feed), []
-        target.row()
-        begin.wait()
-        until = time.monotonic() + seconds
-        while (now := time.monotonic()) < until:
-            target.publish_many([("n", now)] * batch)
-            took.append(time.monotonic() - now)
-    out.put(("posts", took))
+    with QueueDB(url) as db, ThreadPoolExecutor(len(feeds)) as pool:
+
+        def publish(target: Feed) -> list[float]:
+            took = []
+            target.row()
+            begin.wait()
+            until = time.monotonic() + seconds
+            while (now := time.monotonic()) < until:
+                target.publish_many([("n", now)] * batch)
+                took.append(time.monotonic() - now)
+            return took
+
+        posts = [pool.submit(publish, db.feed(feed)) for feed in feeds]
+        out.put(("posts", [took for post in posts for took in post.result()]))
 
 
 def _watch(url: str, feed: str, begin: Any, out: Any) -> None:
@@ -297,14 +306,16 @@ def _watch(url: str, feed: str, begin: Any, out: Any) -> None:
 
 
 def measure(options: argparse.Namespace, ordering: str, batch: int, cell: Cell) -> None:
-    """One turn of one ordering: publishers in processes of their own, and an observer of each feed."""
+    """One turn of one ordering: publishers, and an observer of each feed in a process of its own."""
     context = multiprocessing.get_context("fork")
     with new_feeds(options.url, ordering, options.feeds) as feeds:
         watched = feeds if ordering != BareInsert.name else []
         begin, out = context.Barrier(options.publishers + len(watched)), context.Queue()
+        targets = [feeds[number % len(feeds)] for number in range(options.publishers)]
+        count = options.processes or options.publishers
         processes = [
-            context.Process(target=_post, args=(options.url, feeds[number % len(feeds)], batch, options.seconds, begin, out))
-            for number in range(options.publishers)
+            context.Process(target=_post, args=(options.url, targets[number::count], batch, options.seconds, begin, out))
+            for number in range(count)
         ] + [context.Process(target=_watch, args=(options.url, feed, begin, out)) for feed in watched]
         for process in processes:
             process.start()
@@ -371,6 +382,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--orderings", nargs="*", help="default: all, with the controls")
     parser.add_argument("--seconds", type=float, default=None, help="of each ordering: 60 for soak, 5 for each turn of rates")
     parser.add_argument("--publishers", type=int, default=20)
+    parser.add_argument(
+        "--processes", type=int, help="rates: processes that share the publishers, as threads; default: one for each"
+    )
     parser.add_argument("--observers", type=int, default=5, help="soak: readers of all messages")
     parser.add_argument("--pause", type=float, default=0.05, help="soak: longest pause in a transaction, seconds")
     parser.add_argument("--rollbacks", type=float, default=0.05, help="soak: share of transactions rolled back")

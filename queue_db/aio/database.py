@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import stamina
 from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.util import await_
+from sqlalchemy.util import await_, greenlet_spawn
 
+from queue_db.batching import Callers
 from queue_db.database.database import Database
 
 
@@ -19,6 +20,9 @@ class AsyncDatabase(Database):
     """Everything here runs within ``greenlet_spawn``."""
 
     asynchronous: ClassVar[bool] = True
+
+    def callers(self) -> Callers:
+        return Tasks()
 
     def pause(self, seconds: float) -> None:
         await_(asyncio.sleep(seconds))
@@ -37,6 +41,53 @@ class AsyncDatabase(Database):
 
     def _keeps(self, pool_size: int) -> int:
         return 0  # tasks that wait for a connection wait for the engine's pool, so each must go back there
+
+
+class Tasks:
+    """Tasks call a batcher (:mod:`queue_db.batching`)."""
+
+    detaches = True
+
+    def __init__(self) -> None:
+        self._working: set[asyncio.Task[None]] = set()
+
+    def signal(self) -> TaskSignal:
+        """A new signal for the current task."""
+        return TaskSignal()
+
+    def current(self) -> Hashable:
+        """The current task."""
+        return asyncio.current_task()
+
+    def detach(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Run ``work`` in a task of its own: the others need not know that this caller was cancelled."""
+        task = asyncio.get_running_loop().create_task(_spawned(work))
+        self._working.add(task)  # the loop itself does not keep it
+        task.add_done_callback(self._working.discard)
+        task.add_done_callback(lambda _: ended())
+        await_(asyncio.shield(task))
+
+
+class TaskSignal:
+    """What one task waits for."""
+
+    __slots__ = ("_set",)
+
+    def __init__(self) -> None:
+        self._set = asyncio.get_running_loop().create_future()
+
+    def wait(self) -> None:
+        """Wait until :meth:`set` has been called; the event loop goes on."""
+        await_(self._set)
+
+    def set(self) -> None:
+        """End the wait."""
+        if not self._set.done():
+            self._set.set_result(None)
+
+
+async def _spawned(work: Callable[[], None]) -> None:
+    await greenlet_spawn(work)
 
 
 class Turn:

@@ -7,11 +7,13 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
 from queue_db import arguments
+from queue_db.batching import Batcher
 from queue_db.core import Core, Run
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError
 from queue_db.feeds import claims, cursor_rows, reading
@@ -72,6 +74,7 @@ class Feed:
         self.core = core
         self.name = name
         self._builder = MessageBuilder(core, name, delays=True)
+        self._batcher = Batcher(self._publish_all, callers=core.database.callers(), size=_size)
         self._lock = threading.Lock()
         self._row: FeedRow | None = None
         self._row_until = 0.0
@@ -129,11 +132,18 @@ class Feed:
             with self.core.joined(using, "publish") as connection:
                 row, first = self._publish_within(connection, new)
         else:
-            row, first = self._publish(new)
+            coalesces = ordering_of(self.row()).coalesces
+            row, first = self._batcher.submit(new) if coalesces else self._publish(new)
             self.after_publish(row)
         if first is None:
             return [None] * len(new)
         return [str(Position(row.token, first.epoch, first.seq + at)) for at in range(len(new))]
+
+    def _publish_all(self, parts: Sequence[Sequence[NewMessage]]) -> list[tuple[FeedRow, First | None]]:
+        """Publish what several callers publish at the same time, in one transaction; the answer for each."""
+        row, first = self._publish([message for new in parts for message in new])
+        before = accumulate(map(len, parts), initial=0)
+        return [(row, None if first is None else first._replace(seq=first.seq + at)) for at, _ in zip(before, parts, strict=False)]
 
     def _publish(self, new: Sequence[NewMessage]) -> tuple[FeedRow, First | None]:
         for _ in range(_NAMESAKES):
@@ -505,6 +515,11 @@ def ordering_of(row: FeedRow) -> Ordering:
     if ordering is None:
         raise FeedError(f"feed {row.name!r} has the ordering {row.ordering!r}, which this version does not know")
     return ordering
+
+
+def _size(new: Sequence[NewMessage]) -> tuple[int, int]:
+    """Rows and characters of some messages."""
+    return len(new), sum(len(one.payload) + len(one.headers or "") for one in new)
 
 
 def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:

@@ -28,6 +28,9 @@ class Ordering(Protocol):
     #: Required capabilities of the database.
     needs: frozenset[Capability]
 
+    #: Whether publishes that come at the same time from one process go together.
+    coalesces: bool
+
     def append(self, connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> First | None:
         """Add messages; return the number of the first, None where it has none yet.
 
@@ -59,6 +62,7 @@ class Counter(Portable):
 
     name = "counter"
     ranks = False
+    coalesces = True
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         return messages.append(connection, store, feed.id, new)
@@ -72,6 +76,7 @@ class Ranked(Portable):
 
     name = "ranked"
     ranks = True
+    coalesces = True
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         ranking.append(connection, store, feed, new)
@@ -88,6 +93,7 @@ class Ticks:
     ranks = True
     claims = False
     needs = frozenset({Capability.SNAPSHOTS})
+    coalesces = True
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         ticking.append(connection, store, feed, new)

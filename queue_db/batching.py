@@ -1,0 +1,271 @@
+"""Group commit: what several callers hand in while a run is under way goes together in the next run.
+
+The caller that finds no run under way runs its own item at once, so alone it waits for nobody. After a run the first of those that
+wait runs the next one, for itself and for those behind it: there is no thread and no timer.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import accumulate
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
+
+from queue_db.errors import StorageError, TransientStorageError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Signal(Protocol):
+    """What one caller waits for."""
+
+    def wait(self) -> None:
+        """Wait until :meth:`set` has been called."""
+        ...
+
+    def set(self) -> None:
+        """End the wait, now or when it begins; once or several times."""
+        ...
+
+
+class Callers(Protocol):
+    """What calls a batcher: threads, or the tasks of an event loop."""
+
+    #: Whether there is :meth:`detach`.
+    detaches: bool
+
+    def signal(self) -> Signal:
+        """A new signal for the current caller."""
+        ...
+
+    def current(self) -> Hashable:
+        """The current caller."""
+        ...
+
+    def detach(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Run ``work``, which goes on if this caller is cancelled; call ``ended`` at its end, or if it never begins."""
+        ...
+
+
+class Threads:
+    """Threads call."""
+
+    detaches = False
+
+    def signal(self) -> Signal:
+        """A new signal for the current thread."""
+        return _ThreadSignal()
+
+    def current(self) -> Hashable:
+        """The current thread."""
+        return threading.get_ident()
+
+    def detach(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Threads cannot: KeyboardInterrupt is raised within ``work``."""
+        raise NotImplementedError
+
+
+class _ThreadSignal:
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        # A bare lock: an Event costs ten times as much.
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wait(self) -> None:
+        self._lock.acquire()
+
+    def set(self) -> None:
+        with suppress(RuntimeError):  # set before
+            self._lock.release()
+
+
+class _Entry(Generic[Item, Result]):
+    """An item with its caller and its outcome."""
+
+    __slots__ = ("batch", "detached", "error", "item", "left", "result", "settled", "signal")
+
+    def __init__(self, item: Item, signal: Signal) -> None:
+        self.item = item
+        self.signal = signal
+        self.settled = False
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        #: The entries that this one's caller runs.
+        self.batch: Sequence[_Entry[Item, Result]] = ()
+        #: The run goes on without its caller.
+        self.detached = False
+        #: It is out of the queue, and no leader any more.
+        self.left = False
+
+    def answer(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Batcher(Generic[Item, Result]):
+    """Runs the items of concurrent callers in batches, in the order in which they come.
+
+    An error that leaves open what happened, or that every run would meet now (:class:`TransientStorageError`), goes to all callers
+    of the batch. After any other error the items run one by one, so that each caller gets its own result or its own error.
+
+    :param run: takes some items and returns their results, in the same order. All of them happen, or none.
+    :param size: rows and characters of an item.
+    :param rows: most in one batch, unless it is one item.
+    :param characters: the same.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[list[Item]], Sequence[Result]],
+        *,
+        callers: Callers,
+        size: Callable[[Item], tuple[int, int]],
+        rows: int = 1000,
+        characters: int = 1 << 20,
+    ) -> None:
+        self._run = run
+        self._callers = callers
+        self._size = size
+        self._most = (rows, characters)
+        self.forget()
+        _BATCHERS.add(self)
+
+    def forget(self) -> None:
+        """Forget all callers: in the child of a fork they do not exist."""
+        self._lock = threading.Lock()
+        self._queue: list[_Entry[Item, Result]] = []
+        #: Whose caller runs a batch, or is about to; it stands in the queue until then.
+        self._leader: _Entry[Item, Result] | None = None
+        self._inside: set[Hashable] = set()
+
+    def submit(self, item: Item) -> Result:
+        """Run ``item``, alone or with others, and return its result.
+
+        Whoever is interrupted here does not know whether it ran.
+        """
+        caller = self._callers.current()
+        if caller in self._inside:
+            # A signal handler, or something that ``run`` itself calls: the run that it waits for would wait for it.
+            return self._run([item])[0]
+        entry: _Entry[Item, Result] = _Entry(item, self._callers.signal())
+        # The last step twice: one KeyboardInterrupt may come at any moment, also within it.
+        try:
+            try:
+                self._inside.add(caller)
+                if not self._enter(entry):
+                    entry.signal.wait()
+                if self._leader is entry:
+                    self._lead(entry)
+            finally:
+                self._leave(entry, caller)
+        finally:
+            self._leave(entry, caller)
+        result: Result = entry.answer()
+        return result
+
+    def _enter(self, entry: _Entry[Item, Result]) -> bool:
+        """Join the queue; whether no run is under way."""
+        with self._lock:
+            self._queue.append(entry)
+            if self._leader is None:
+                self._leader = entry
+            return self._leader is entry
+
+    def _lead(self, entry: _Entry[Item, Result]) -> None:
+        entry.detached = self._callers.detaches and len(self._queue) > 1
+        if entry.detached:
+            self._callers.detach(partial(self._work, entry), partial(self._end, entry))
+            return
+        try:
+            try:
+                self._work(entry)
+            finally:
+                self._end(entry)
+        finally:
+            self._end(entry)
+
+    def _work(self, entry: _Entry[Item, Result]) -> None:
+        with self._lock:
+            count = self._fitting()
+            entry.batch, self._queue = self._queue[:count], self._queue[count:]
+        self._settle(entry.batch)
+
+    def _fitting(self) -> int:
+        """How many of the first entries go together, at least one."""
+        sizes = [self._size(entry.item) for entry in self._queue]
+        most_rows, most_characters = self._most
+        totals = zip(accumulate(rows for rows, _ in sizes), accumulate(length for _, length in sizes), strict=True)
+        return max(1, sum(rows <= most_rows and length <= most_characters for rows, length in totals))
+
+    def _settle(self, batch: Sequence[_Entry[Item, Result]]) -> None:
+        try:
+            results = self._run([entry.item for entry in batch])
+        except Exception as error:  # noqa: BLE001 - it goes to the callers
+            if len(batch) == 1:
+                batch[0].error, batch[0].settled = error, True
+            elif isinstance(error, TransientStorageError) or (isinstance(error, StorageError) and error.outcome_unknown):
+                for entry in batch:
+                    # Each thread adds its own traceback.
+                    entry.error, entry.settled = _copied(error), True
+            else:
+                for entry in batch:
+                    self._settle([entry])
+        else:
+            for entry, result in zip(batch, results, strict=True):
+                entry.result, entry.settled = result, True
+
+    def _end(self, entry: _Entry[Item, Result]) -> None:
+        """Let the next one run, and wake those whose items ran."""
+        self._hand_over(entry)
+        for one in entry.batch:
+            if not one.settled:
+                problem = "the caller that ran this batch was interrupted, so it is unknown whether it took effect"
+                one.error, one.settled = TransientStorageError(problem, outcome_unknown=True), True
+            one.signal.set()
+        entry.batch = ()
+
+    def _leave(self, entry: _Entry[Item, Result], caller: Hashable) -> None:
+        if not entry.detached:
+            self._hand_over(entry)
+        self._inside.discard(caller)
+
+    def _hand_over(self, entry: _Entry[Item, Result]) -> None:
+        """Out of the queue; if it was the leader, the first of those that wait is the next one."""
+        if entry.left:
+            return
+        with self._lock:
+            if not entry.settled and entry in self._queue:
+                self._queue.remove(entry)
+            if self._leader is entry:
+                self._leader = self._queue[0] if self._queue else None
+            follower = self._leader
+        if follower is not None:
+            follower.signal.set()  # once more than needed does no harm
+        entry.left = True
+
+
+_BATCHERS: WeakSet[Batcher[Any, Any]] = WeakSet()
+
+
+def _copied(error: StorageError) -> StorageError:
+    same = copy.copy(error)
+    same.__cause__ = error.__cause__
+    return same
+
+
+def _forget_all() -> None:
+    for batcher in list(_BATCHERS):
+        batcher.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,111 @@
+"""Publishes of tasks go together too, and a task that is cancelled takes no other with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.util import await_
+
+from queue_db.aio import AsyncQueueDB
+from queue_db.aio.feeds import AsyncFeed
+
+
+class Gate:
+    """Holds some transactions of a feed's publishers up, and lists how many publishes each has."""
+
+    def __init__(self, feed: AsyncFeed) -> None:
+        self._batcher = feed._sync._batcher
+        self._run = self._batcher._run
+        self.batches: list[int] = []
+        self.began = [asyncio.Event(), asyncio.Event()]
+        self.open = [asyncio.Event(), asyncio.Event()]
+        self._batcher._run = self._gated
+
+    def _gated(self, parts: list[Any]) -> Sequence[Any]:
+        at = len(self.batches)
+        self.batches.append(len(parts))
+        if at < len(self.began):
+            self.began[at].set()
+            await_(self.open[at].wait())
+        return self._run(parts)
+
+    async def tasks(self, feed: AsyncFeed, count: int) -> list[asyncio.Task[str | None]]:
+        """A task for each message; the first publishes, the others wait in their order."""
+        tasks = [asyncio.create_task(feed.publish("n", 0))]
+        await self.began[0].wait()
+        for number in range(1, count):
+            tasks.append(asyncio.create_task(feed.publish("n", number)))
+            for _ in range(10_000):
+                await asyncio.sleep(0)
+                if len(self._batcher._queue) == number:
+                    break
+        return tasks
+
+
+async def payloads(feed: AsyncFeed) -> list[Any]:
+    return [message.payload for message in (await feed.read()).messages]
+
+
+async def new_feed(adb: AsyncQueueDB, name: str) -> AsyncFeed:
+    await adb.feeds.set(name, ordering="counter")
+    return adb.feed(name)
+
+
+async def test_tasks_publish_together(adb: AsyncQueueDB, name: str) -> None:
+    feed = await new_feed(adb, name)
+    gate = Gate(feed)
+    tasks = await gate.tasks(feed, 10)
+    for one in gate.open:
+        one.set()
+    positions = await asyncio.gather(*tasks)
+    assert gate.batches == [1, 9]
+    assert await payloads(feed) == list(range(10))
+    assert positions == [message.position for message in (await feed.read()).messages]
+
+
+async def test_a_task_that_publishes_for_others_is_cancelled(adb: AsyncQueueDB, name: str) -> None:
+    feed = await new_feed(adb, name)
+    gate = Gate(feed)
+    tasks = await gate.tasks(feed, 5)
+    gate.open[0].set()
+    await gate.began[1].wait()
+    tasks[1].cancel()
+    (outcome,) = await asyncio.gather(tasks.pop(1), return_exceptions=True)
+    assert isinstance(outcome, asyncio.CancelledError)
+    assert not any(task.done() for task in tasks[1:])
+    gate.open[1].set()
+    assert all(await asyncio.gather(*tasks))
+    assert gate.batches == [1, 4]
+    # Who is cancelled does not know whether it was published. It was.
+    assert await payloads(feed) == list(range(5))
+
+
+async def test_tasks_that_wait_or_come_first_are_cancelled(adb: AsyncQueueDB, name: str) -> None:
+    feed = await new_feed(adb, name)
+    gate = Gate(feed)
+    tasks = await gate.tasks(feed, 5)
+    for at in (0, 1, 3):
+        tasks[at].cancel()
+    for one in gate.open:
+        one.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [True, True, False, True, False]
+    # The first had not begun its transaction, the others had not been taken along.
+    assert await payloads(feed) == [2, 4]
+    assert await feed.publish("n", 5)
+
+
+async def test_all_tasks_are_cancelled_before_the_next_transaction_begins(adb: AsyncQueueDB, name: str) -> None:
+    """As at the end of ``asyncio.run``: the next event loop must be able to publish."""
+    feed = await new_feed(adb, name)
+    gate = Gate(feed)
+    tasks = await gate.tasks(feed, 5)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    gate.open[1].set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+    assert await feed.publish("n", "later")
+    assert await payloads(feed) == ["later"]
