@@ -21,12 +21,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, update
 
 from queue_db import QueueDB, TransientStorageError
+from queue_db.compare import feed_controls
+from queue_db.compare.feed_controls import BareInsert
 from queue_db.feeds import Feed
 from queue_db.store import Store
-from queue_db.store.feeds import messages
 from queue_db.store.feeds.messages import First, NewMessage
 from queue_db.store.feeds.orderings import ORDERINGS, Portable
 from queue_db.store.feeds.rows import FeedRow
@@ -34,52 +35,11 @@ from queue_db.store.feeds.rows import FeedRow
 # --- orderings to compare with ----------------------------------------------------------------------------------------
 
 
-class CompareAndSet(Portable):
-    """Read the number, insert, and set the next number if nobody else has; otherwise again."""
-
-    name = "compare_and_set"
-    ranks = False
-    coalesces = False
-
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        feeds = store.tables.feeds.feeds
-        store.dialect.begin(connection)
-        while True:
-            read = select(feeds.c.next_seq, feeds.c.epoch).where(feeds.c.id == feed.id)
-            first, epoch = connection.execute(read).one()
-            mine = update(feeds).where(feeds.c.id == feed.id, feeds.c.next_seq == first)
-            if connection.execute(mine.values(next_seq=first + len(new))).rowcount:
-                break
-        rows = [{"feed": feed.id, "seq": seq, **message._asdict()} for seq, message in enumerate(new, first)]
-        messages.insert_rows(connection, store, store.tables.feeds.messages, rows)
-        return First(first, epoch)
-
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
-        return 0
-
-
-class BareInsert(Portable):
-    """Rows in the inbox, which nobody numbers."""
-
-    name = "bare_insert"
-    ranks = False
-    coalesces = False
-
-    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
-        rows = [{"feed": feed.id, **message._asdict()} for message in new]
-        messages.insert_rows(connection, store, store.tables.feeds.inbox, rows)
-        return None
-
-    def rank(self, connection: Connection, store: Store, feed: int) -> int:
-        return 0
-
-
 class Naive(Portable):
     """The negative control: ids from a sequence as numbers, which become visible in another order."""
 
     name = "naive"
     ranks = False
-    coalesces = False
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables, first = store.tables.feeds, None
@@ -95,7 +55,7 @@ class Naive(Portable):
         return 0
 
 
-CONTROLS = {one.name: one for one in (CompareAndSet(), BareInsert(), Naive())}
+CONTROLS = {**feed_controls.CONTROLS, Naive.name: Naive()}
 
 
 @contextmanager

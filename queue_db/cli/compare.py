@@ -26,6 +26,9 @@ _QUICK_ROWS = "product,DBP-0-1-1,DBP-0-0-5,DBO-0,DBO-1"
 _QUICK_JOBS, _QUICK_REPEAT = 1_000, 1
 _JOBS, _REPEAT = 10_000, 10
 
+# Seconds of one turn of an ordering of feeds.
+_QUICK_FEEDS, _FEEDS = 1.5, 5.0
+
 app = typer.Typer(rich_help_panel=panels.SETUP)
 
 
@@ -66,6 +69,9 @@ class PlanOptions:
     limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="A run that takes longer is stopped and marked as unfinished.")
     ] = 300.0
+    feeds: Annotated[
+        bool, typer.Option("--feeds/--no-feeds", help="Also measure the orderings of feeds, after the strategies.")
+    ] = True
     quick: Annotated[
         bool, typer.Option("--quick", help="Few strategies, few jobs, one run each: a first impression, within minutes.")
     ] = False
@@ -89,6 +95,7 @@ class PlanOptions:
             lease=self.lease,
             limit=self.limit,
             kind="threads" if self.threads else "processes",
+            feeds=0.0 if not self.feeds else _QUICK_FEEDS if self.quick else _FEEDS,
         )
 
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from queue_db.cli import output
 
 if TYPE_CHECKING:
-    from queue_db.compare.results import Row
+    from queue_db.compare.results import FeedRow, Row
 
 
 class ComparisonProgress:
@@ -55,6 +55,27 @@ class ComparisonProgress:
             output.note(f"{self._server}: {line}")
         else:
             self._progress.console.print(line, markup=False, highlight=False)
+
+    def ordering_started(self, name: str) -> None:
+        """An ordering of feeds begins."""
+        self._progress.update(self._task, label=f"feeds: {name}")
+
+    def ordering_finished(self, row: FeedRow) -> None:
+        """It has ended."""
+        line = f"feeds, {row.name}: {_feed_result(row)}"
+        if self._progress.disable:
+            output.note(f"{self._server}: {line}")
+        else:
+            self._progress.console.print(line, markup=False, highlight=False)
+
+
+def _feed_result(row: FeedRow) -> str:
+    if row.refused is not None:
+        return f"not supported: {row.refused}"
+    if row.failed is not None or row.rate is None:
+        return f"failed: {(row.failed or '').strip()}"
+    counts = "".join(f", {name} {count:,}" for name in ("gaps", "duplicates") if (count := row.total(name)) is not None)
+    return f"{row.rate.median:,.0f} messages/s, errors {sum(row.errors.values()):,}{counts}"
 
 
 def _result(row: Row) -> str:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Self
 
+from queue_db import QueueDB
 from queue_db.compare.article import ARTICLE, Article
 from queue_db.compare.contestant import Contestant, Target
 from queue_db.compare.engines import autocommitting
+from queue_db.compare.feed_race import orderings, race
 from queue_db.compare.history import History
 from queue_db.compare.machine import machine, server_clock
 from queue_db.compare.plan import NoProgress, Plan, ProgressListener
@@ -72,6 +74,8 @@ def compare(
             with scratch_target(url, plan) as (target, bench):
                 comparison.benches.append(bench)
                 runner.run_bench(target, bench, rows)
+                if plan.feeds:
+                    runner.run_feeds(target, bench)
     ran = [row for bench in comparison.benches for row in bench.rows if row.refused is None]
     if ran and all(row.failed is not None for row in ran):
         raise WorkerPoolError(ran[0].failed)
@@ -101,6 +105,16 @@ class _Runner:
             row = self._run_row(contestant, target, _row(contestant, target, self.plan.workers))
             bench.rows.append(row)
             self.listener.row_finished(row, self.plan.repeat - len(row.runs))
+
+    def run_feeds(self, target: Target, bench: Bench) -> None:
+        """Measure each ordering of feeds on one database and add it to ``bench``."""
+        with QueueDB(target.url, schema=target.schema) as db:
+            db.migrate()
+        for ordering in orderings():
+            self.listener.ordering_started(ordering)
+            row = race(target, ordering, turns=self.plan.feed_turns, seconds=self.plan.feeds)
+            bench.feeds.append(row)
+            self.listener.ordering_finished(row)
 
     def _run_row(self, contestant: Contestant, target: Target, row: Row) -> Row:
         if row.refused is not None:

@@ -104,6 +104,27 @@ class Latency:
         return cls(count=len(ordered), p50=p50, p99=p99, max=ordered[-1])
 
 
+@dataclass(frozen=True)
+class Post:
+    """Durations of posts, or until they were read, seconds."""
+
+    count: int
+    mean: float
+    sd: float  #: of the population: the article's
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, ordered: Sequence[float]) -> Post | None:
+        """Return the measures of sorted durations; None without values."""
+        p50, p99 = quantile(ordered, 0.5), quantile(ordered, 0.99)
+        if p50 is None or p99 is None:
+            return None
+        mean, sd = statistics.fmean(ordered), statistics.pstdev(ordered)
+        return cls(count=len(ordered), mean=mean, sd=sd, p50=p50, p99=p99, max=ordered[-1])
+
+
 def miss_ratio(candidates: int, won: int) -> float:
     """Return the share of candidates that another worker won, 0 … 1."""
     return (candidates - won) / candidates if candidates else 0.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from queue_db import arguments
-from queue_db.compare.results import Row
+from queue_db.compare.results import FeedRow, Row
 from queue_db.compare.worker_pool import Kind
 from queue_db.errors import ArgumentError
 
@@ -16,6 +16,9 @@ _FACTORS = ((100, 10), (10, 5))
 
 #: Seconds. The only idle time in a run is the article's lease; a run that takes longer than this will not end.
 _DEFAULT_LIMIT = 300.0
+
+# Most turns of an ordering of feeds.
+_FEED_TURNS = 3
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Plan:
     :param verify: write the protocol table.
     :param lease: lease of the article's rows (its ``retry_after``), whole seconds.
     :param limit: time limit of a run, seconds.
+    :param feeds: seconds for which each ordering of feeds is measured, at most three times; 0: none is.
     :raises ArgumentError: a value is outside its range.
     """
 
@@ -44,6 +48,7 @@ class Plan:
     lease: float = 4.0
     limit: float = _DEFAULT_LIMIT
     kind: Kind = "processes"
+    feeds: float = 0.0
 
     def __post_init__(self) -> None:
         arguments.whole("jobs", self.jobs, 1, 100_000_000)
@@ -64,10 +69,16 @@ class Plan:
         if self.kind not in ("processes", "threads"):
             raise ArgumentError(f"kind={self.kind!r}: must be processes or threads")
         arguments.seconds("limit", self.limit, zero=False)
+        arguments.seconds("feeds", self.feeds)
 
     def jobs_for(self, batch: int) -> int:
         """Return the number of jobs in a run with claims of ``batch`` jobs."""
         return self.jobs * next((factor for size, factor in _FACTORS if batch >= size), 1)
+
+    @property
+    def feed_turns(self) -> int:
+        """How often each ordering of feeds is measured."""
+        return min(self.repeat, _FEED_TURNS)
 
     def options(self) -> dict[str, str]:
         """Return the plan by the names of the command's options, for people and files."""
@@ -81,6 +92,7 @@ class Plan:
             "batch": ",".join(map(str, self.batches)),
             "verify": "yes" if self.verify else "no",
             "lease": f"{self.lease:g} s",
+            "feeds": f"{self.feed_turns} × {self.feeds:g} s" if self.feeds else "no",
         }
 
 
@@ -107,6 +119,14 @@ class ProgressListener(Protocol):
         """A row has ended; ``skipped`` of its runs did not take place."""
         ...
 
+    def ordering_started(self, name: str) -> None:
+        """The measurement of an ordering of feeds begins."""
+        ...
+
+    def ordering_finished(self, row: FeedRow) -> None:
+        """It has ended."""
+        ...
+
 
 class NoProgress:
     """Ignores the progress."""
@@ -124,4 +144,10 @@ class NoProgress:
         """Do nothing."""
 
     def row_finished(self, row: Row, skipped: int) -> None:
+        """Do nothing."""
+
+    def ordering_started(self, name: str) -> None:
+        """Do nothing."""
+
+    def ordering_finished(self, row: FeedRow) -> None:
         """Do nothing."""

@@ -17,6 +17,7 @@ from queue_db.compare.history import History
 from queue_db.compare.measures import (
     Displacement,
     Latency,
+    Post,
     Spread,
     attempts_per_claim,
     displacement,
@@ -180,6 +181,58 @@ class Row:
 
 
 @dataclass(frozen=True)
+class FeedTurn:
+    """One turn of one ordering of feeds."""
+
+    messages: int  #: published, as far as their publishers know
+    seconds: float
+    post: Post | None
+    visible: Post | None  #: from the begin of a publish until a reader had the message; None if nobody can read it
+    errors: dict[str, int]  #: driver errors by kind; they were retried
+    gaps: int | None  #: messages that no reader got
+    duplicates: int | None  #: messages that a reader got once more
+
+    @property
+    def rate(self) -> float:
+        """Messages per second."""
+        return self.messages / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class FeedRow:
+    """One ordering of feeds on one database with all its turns."""
+
+    name: str
+    words: str  #: what it does, for people
+    publishers: int  #: threads of one process
+    feeds: int
+    refused: str | None = None  #: why it is not supported on this database
+    failed: str | None = None  #: the error that ended it
+    turns: list[FeedTurn] = field(default_factory=list)
+
+    @property
+    def rate(self) -> Spread | None:
+        """Messages per second over the turns."""
+        return Spread.of([turn.rate for turn in self.turns])
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Errors by kind, over all turns."""
+        kinds = sorted({kind for turn in self.turns for kind in turn.errors})
+        return {kind: sum(turn.errors.get(kind, 0) for turn in self.turns) for kind in kinds}
+
+    def total(self, name: str) -> int | None:
+        """The sum of ``gaps`` or ``duplicates`` over the turns; None if they cannot be known."""
+        found = [getattr(turn, name) for turn in self.turns]
+        return None if not found or None in found else sum(found)
+
+    def median(self, of: str, which: str) -> float | None:
+        """A figure of ``post`` or ``visible``, seconds: the median of the turns, of ``max`` the largest."""
+        found = sorted(getattr(one, which) for turn in self.turns if (one := getattr(turn, of)) is not None)
+        return None if not found else found[-1] if which == "max" else found[len(found) // 2]
+
+
+@dataclass(frozen=True)
 class Bench:
     """All rows on one database."""
 
@@ -188,6 +241,7 @@ class Bench:
     server: str  #: name and version
     facts: dict[str, str]  #: durability, isolation and similar settings of the server
     rows: list[Row] = field(default_factory=list)
+    feeds: list[FeedRow] = field(default_factory=list)  #: the orderings of feeds; none with ``--no-feeds``
 
     def row(self, name: str, batch: int = 1) -> Row | None:
         """Return the row of that name and batch size."""

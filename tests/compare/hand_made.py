@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from queue_db.compare.measures import Latency
-from queue_db.compare.results import Bench, Comparison, Row, Run
+from queue_db.compare.measures import Latency, Post
+from queue_db.compare.results import Bench, Comparison, FeedRow, FeedTurn, Row, Run
 
 
 def run(rate: float = 1000.0, *, jobs: int = 1000, twice: int = 0, left: int | None = None, **others: Any) -> Run:
@@ -59,6 +59,23 @@ def bench(*rows: Row, title: str = "PostgreSQL", **others: Any) -> Bench:
         "facts": {"durability": "fsync on", "isolation": "read committed"},
     }
     return Bench(title=title, rows=list(rows), **(values | others))
+
+
+def ordering(name: str, rates: tuple[float, ...] = (1000.0,), **others: Any) -> FeedRow:
+    """An ordering of feeds with one turn of a second for each of ``rates``; ``others`` go to the turns."""
+    post = Post(count=1000, mean=0.004, sd=0.002, p50=0.003, p99=0.02, max=0.08)
+    values = {"post": post, "visible": post, "errors": {}, "gaps": 0, "duplicates": 0} | others
+    return FeedRow(name, "by hand", 20, 4, turns=[FeedTurn(messages=round(rate), seconds=1.0, **values) for rate in rates])
+
+
+def feeds() -> list[FeedRow]:
+    """Two orderings, and those to compare with."""
+    return [
+        ordering("counter", (2900.0, 3000.0, 3100.0)),
+        ordering("ranked", (2000.0,), errors={"deadlock": 2}),
+        ordering("compare_and_set", (500.0,)),
+        ordering("bare_insert", (4000.0,), visible=None, gaps=None, duplicates=None),
+    ]
 
 
 def comparison(*benches: Bench) -> Comparison:

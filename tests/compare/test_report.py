@@ -19,7 +19,7 @@ from queue_db.compare.report.findings import findings
 from queue_db.compare.report.ratios import Ratio, between
 from queue_db.compare.report.wording import errors, label, mebibytes, milliseconds, number, percent, short_name, unfinished
 from queue_db.compare.results import Bench, Comparison, Row
-from tests.compare.hand_made import article, bench, comparison, peer, row, run
+from tests.compare.hand_made import article, bench, comparison, feeds, ordering, peer, row, run
 
 SLOW, FAST, FASTER = (990.0, 1000.0, 1010.0), (1990.0, 2000.0, 2010.0), (3990.0, 4000.0, 4010.0)
 
@@ -41,6 +41,7 @@ def everything() -> Comparison:
         peer('redis <lists> & "BLMOVE" $x_1$', FASTER),
         row("refused_here", (), refused="needs <SKIP LOCKED> & more"),
         title="MariaDB",
+        feeds=feeds(),
     )
     return comparison(full, bench(row("skip_locked", (), refused="no server"), title="SQLite"))
 
@@ -611,3 +612,44 @@ def test_a_saved_name_sends_the_terminal_no_orders():
 def test_show_prints(capsys):
     show(bench(row("skip_locked", SLOW)))
     assert "→ Use skip_locked: 1,000 jobs/s" in capsys.readouterr().out
+
+
+# --- feeds ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_orderings_of_feeds_stand_in_the_page_with_errors_gaps_and_duplicates(tmp_path):
+    one = bench(row("adaptive"), feeds=[*feeds(), ordering("loses", gaps=3, duplicates=2)])
+    write(comparison(one), tmp_path)
+    texts = " ".join(read((tmp_path / "index.html").read_text(encoding="utf-8")).texts)
+    for words in (
+        "Orderings of feeds",
+        "counter",
+        "3,000",
+        "6 × compare-and-set",
+        "5223 → 8246",
+        "WATCH",
+        "2 deadlocks",
+        "3 gaps, 2 duplicates",
+    ):
+        assert words in texts
+    console = Console(file=io.StringIO(), width=200)
+    console.print(text.Summary(one))
+    printed = console.file.getvalue()
+    for words in ("3,000", "no errors, gaps or duplicates", "3 gaps, 2 duplicates", "no errors, not read"):
+        assert words in printed
+
+
+def test_an_ordering_that_is_not_supported_or_fails_says_why(tmp_path):
+    refused = replace(ordering("ticks", ()), refused="needs PostgreSQL")
+    failed = replace(ordering("counter", ()), failed="the server is away")
+    one = bench(row("adaptive"), feeds=[refused, failed])
+    write(comparison(one), tmp_path)
+    texts = " ".join(read((tmp_path / "index.html").read_text(encoding="utf-8")).texts)
+    assert "not supported: needs PostgreSQL" in texts
+    assert "failed: the server is away" in texts
+    assert "compare-and-set;" not in texts
+
+
+def test_without_feeds_there_is_no_section(tmp_path):
+    write(comparison(bench(row("adaptive"))), tmp_path)
+    assert "Orderings of feeds" not in (tmp_path / "index.html").read_text(encoding="utf-8")

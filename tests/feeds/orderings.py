@@ -18,7 +18,6 @@ class Naive(Portable):
 
     name = "naive"
     ranks = False
-    coalesces = False
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables, first = store.tables.feeds, None
@@ -42,7 +41,6 @@ class ByTransaction(Portable):
 
     name = "xid"
     ranks = False
-    coalesces = False
 
     def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
         tables = store.tables.feeds

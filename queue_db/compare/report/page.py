@@ -10,6 +10,8 @@ from markupsafe import Markup
 
 from queue_db.compare.report import published
 from queue_db.compare.report.advice import Advice, recommendable
+from queue_db.compare.report.feed_figures import ARTICLE, FeedLine, columns, finding
+from queue_db.compare.report.feed_figures import lines as feed_lines
 from queue_db.compare.report.findings import findings
 from queue_db.compare.report.plots import PLOTS
 from queue_db.compare.report.ratios import PRODUCT_PAIRS, Ratio, between, find
@@ -62,6 +64,8 @@ class Section:
     ratios: list[RatioLine]
     pictures: list[Picture]
     peers: list[Row]
+    feeds: list[FeedLine]
+    feed_finding: str | None
 
 
 def section(bench: Bench, slug: str, drawn: Mapping[str, str], machine: Mapping[str, str]) -> Section:
@@ -80,6 +84,8 @@ def section(bench: Bench, slug: str, drawn: Mapping[str, str], machine: Mapping[
         # Matplotlib escapes all texts in the element.
         pictures=[Picture(name, PLOTS[name][1], Markup(element)) for name, element in drawn.items()],  # noqa: S704
         peers=[row for row in bench.rows if row.configuration],
+        feeds=feed_lines(bench),
+        feed_finding=finding(bench),
     )
 
 
@@ -97,6 +103,8 @@ def page(comparison: Comparison, sections: list[Section]) -> str:
         sections=sections,
         headings=headings(),
         columns=[name for group in GROUPS for name, _ in group.columns],
+        feed_columns=[name for name, _ in columns()],
+        feed_article=ARTICLE,
         hosts=published.HOSTS,
         notes=published.NOTES,
     )

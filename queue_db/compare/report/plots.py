@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 
 from queue_db.compare.report import drawing
 from queue_db.compare.report.drawing import BLUE, FAINT, INK, ORANGE, PALETTE, PURPLE, VERMILION
+from queue_db.compare.report.feed_plot import feeds
 from queue_db.compare.report.misses import misses
 from queue_db.compare.report.wording import errors, label, number, repeats, short_name, unfinished
 from queue_db.compare.results import Bench, Row
@@ -257,4 +258,5 @@ PLOTS: dict[str, tuple[Callable[[Bench], Figure | None], str]] = {
     "duplicates": (duplicates, "Number of jobs that were executed more than once, by the number of executions."),
     "latency": (latency, "Median, 99th percentile and maximum of the claim latency of each row."),
     "fairness": (fairness, "Executions of the busiest and the idlest worker of each row, relative to the mean."),
+    "feeds": (feeds, "Messages per second of each ordering of feeds, the time of a publish and the time until it is read."),
 }

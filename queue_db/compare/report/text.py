@@ -12,12 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 from queue_db.compare.report.advice import Advice
+from queue_db.compare.report.feed_figures import columns, problems
+from queue_db.compare.report.feed_figures import finding as feed_finding
+from queue_db.compare.report.feed_figures import lines as feed_lines
 from queue_db.compare.report.findings import findings
 from queue_db.compare.report.wording import NOTHING, errors, milliseconds, number, percent, several, unfinished
 from queue_db.compare.results import Bench, Row
 
 #: Width of the terminal from which the table has columns for displacement and latency.
 _WIDE = 110
+
+# Columns of the table of feeds on a narrower one.
+_NARROW = ("messages/s", "publish: p99", "visible: p99")
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,11 @@ class Summary:
             yield Padding(_text(f"! {caveat}", "yellow"), (0, 0, 0, 2))
         for finding in findings(self.bench):
             yield Padding(_text(f"· {finding}"), (0, 0, 0, 2))
+        if self.bench.feeds:
+            yield feed_table(self.bench, wide=options.max_width >= _WIDE)
+            step = feed_finding(self.bench)
+            if step is not None:
+                yield Padding(_text(f"· {step}"), (0, 0, 0, 2))
 
 
 def table(bench: Bench, *, wide: bool = True) -> Table:
@@ -52,6 +63,23 @@ def table(bench: Bench, *, wide: bool = True) -> Table:
         drawn.add_row(
             _text(row.name if row.batch == 1 else f"{row.name} ×{row.batch}"), *numbers, _text(_problems(row)), style=style
         )
+    return drawn
+
+
+def feed_table(bench: Bench, *, wide: bool = True) -> Table:
+    """Return a table with one line per ordering of feeds."""
+    drawn = Table(title=_text(f"{bench.server} · feeds, times in ms"), title_justify="left", box=box.SIMPLE_HEAD)
+    drawn.add_column("ordering", overflow="fold", min_width=14)
+    names = [name for name, _ in columns()]
+    counted = ("errors", "gaps", "duplicates")
+    shown = [at for at, name in enumerate(names) if (name not in counted if wide else name in _NARROW)]
+    for at in shown:
+        drawn.add_column(names[at].replace(": ", "\n"), justify="right", no_wrap=True)
+    drawn.add_column("errors, gaps and duplicates", overflow="fold", min_width=18)
+    for line in feed_lines(bench):
+        cells = [Text(NOTHING if line.problem else line.cells[at]) for at in shown]
+        problem = _text(line.problem or problems(line.row))
+        drawn.add_row(_text(line.row.name), *cells, problem, style="red" if line.problem or line.wrong else "")
     return drawn
 
 

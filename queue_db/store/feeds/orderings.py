@@ -51,6 +51,7 @@ class Portable:
     """What orderings have in common that store numbers, on any database."""
 
     claims = True
+    coalesces = False
     needs: frozenset[Capability] = frozenset()
 
     def restored(self, connection: Connection, store: Store, feed: FeedRow) -> None:

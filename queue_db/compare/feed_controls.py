@@ -1,0 +1,72 @@
+"""Orderings of feeds to compare with: how others give numbers, and what the insert alone costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, select, update
+
+from queue_db.store import Store
+from queue_db.store.feeds import messages
+from queue_db.store.feeds.messages import First, NewMessage
+from queue_db.store.feeds.orderings import ORDERINGS, Ordering, Portable
+from queue_db.store.feeds.rows import FeedRow
+
+
+class CompareAndSet(Portable):
+    """Read the number, insert, and set the next number if nobody else has; otherwise again."""
+
+    name = "compare_and_set"
+    ranks = False
+
+    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        """Read, try, and read again until it succeeds."""
+        feeds = store.tables.feeds.feeds
+        store.dialect.begin(connection)
+        while True:
+            read = select(feeds.c.next_seq, feeds.c.epoch).where(feeds.c.id == feed.id)
+            first, epoch = connection.execute(read).one()
+            mine = update(feeds).where(feeds.c.id == feed.id, feeds.c.next_seq == first)
+            if connection.execute(mine.values(next_seq=first + len(new))).rowcount:
+                break
+        rows = [{"feed": feed.id, "seq": seq, **message._asdict()} for seq, message in enumerate(new, first)]
+        messages.insert_rows(connection, store, store.tables.feeds.messages, rows)
+        return First(first, epoch)
+
+    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+        """Nothing waits."""
+        return 0
+
+
+class BareInsert(Portable):
+    """Rows in the inbox, which nobody numbers."""
+
+    name = "bare_insert"
+    ranks = False
+
+    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        """Insert the rows."""
+        rows = [{"feed": feed.id, **message._asdict()} for message in new]
+        messages.insert_rows(connection, store, store.tables.feeds.inbox, rows)
+        return None
+
+    def rank(self, connection: Connection, store: Store, feed: int) -> int:
+        """Nobody numbers them."""
+        return 0
+
+
+#: By name. No reader can read the second.
+CONTROLS: dict[str, Ordering] = {one.name: one for one in (CompareAndSet(), BareInsert())}
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Feeds may have these orderings meanwhile."""
+    before = dict(ORDERINGS)
+    ORDERINGS.update(CONTROLS)
+    try:
+        yield
+    finally:
+        ORDERINGS.clear()
+        ORDERINGS.update(before)

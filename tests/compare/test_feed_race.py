@@ -1,0 +1,65 @@
+"""The orderings of feeds are measured on every database, and what readers miss is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from queue_db import QueueDB
+from queue_db.compare import feed_race
+from queue_db.compare.contestant import Target
+from queue_db.compare.feed_controls import CONTROLS, CompareAndSet
+from queue_db.compare.laboratory import compare
+from queue_db.compare.plan import Plan
+from queue_db.compare.results import Comparison
+from queue_db.store import Store
+from queue_db.store.feeds.messages import First, NewMessage
+from queue_db.store.feeds.orderings import ORDERINGS
+from queue_db.store.feeds.rows import FeedRow
+
+
+class Loses(CompareAndSet):
+    """Does not insert what it has numbered."""
+
+    name = "loses"
+
+    def append(self, connection: Connection, store: Store, feed: FeedRow, new: Sequence[NewMessage]) -> First | None:
+        if new[0].kind == "n":
+            return First(1, 1)
+        return super().append(connection, store, feed, new)
+
+
+def quick(url: str, monkeypatch: pytest.MonkeyPatch) -> Comparison:
+    monkeypatch.setattr(feed_race.race, "__kwdefaults__", {"publishers": 3, "feeds": 2})
+    plan = Plan(strategies=("DBO-1",), jobs=4, workers=1, repeat=1, batches=(1,), kind="threads", feeds=0.2)
+    return compare([url], plan)
+
+
+def test_every_ordering_is_measured(kind: str, fresh_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = dict(ORDERINGS)
+    found = quick(fresh_url, monkeypatch)
+    assert before == ORDERINGS
+    (bench,) = found.benches
+    assert [row.name for row in bench.feeds] == [*ORDERINGS, *CONTROLS]
+    for row in bench.feeds:
+        assert row.failed is None
+        assert row.refused is None or row.name not in ("counter", "ranked", *CONTROLS)
+        if row.refused is None:
+            (turn,) = row.turns
+            assert turn.messages
+            assert turn.post is not None
+            assert (turn.gaps, turn.duplicates) == ((None, None) if row.name == "bare_insert" else (0, 0))
+            assert (turn.visible is None) is (row.name == "bare_insert")
+    found.save(tmp_path / "results.json")
+    assert Comparison.load(tmp_path / "results.json") == found
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_what_a_reader_misses_is_counted(url: str, db: QueueDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONTROLS, "loses", Loses())
+    row = feed_race.race(Target(url, None), "loses", turns=1, seconds=0.1, publishers=2, feeds=1)
+    (turn,) = row.turns
+    assert turn.gaps == turn.messages > 0
