@@ -15,7 +15,7 @@ from queue_db.store.feeds.rows import FeedRow
 
 
 class CompareAndSet(Portable):
-    """Read the number, insert, and set the next number if nobody else has; otherwise again."""
+    """Read the number, insert, and set the next number if no other publisher has; otherwise again."""
 
     name = "compare_and_set"
     ranks = False
@@ -40,7 +40,7 @@ class CompareAndSet(Portable):
 
 
 class BareInsert(Portable):
-    """Rows in the inbox, which nobody numbers."""
+    """Rows in the inbox, which get no numbers."""
 
     name = "bare_insert"
     ranks = False
@@ -52,7 +52,7 @@ class BareInsert(Portable):
         return None
 
     def rank(self, connection: Connection, store: Store, feed: int) -> int:
-        """Nobody numbers them."""
+        """They get no numbers."""
         return 0
 
 

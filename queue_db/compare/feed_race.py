@@ -31,8 +31,8 @@ WORDS = {
     "counter": "each publish takes the next number; those of one process go together",
     "ranked": "inserts into an inbox; readers number what they read",
     "ticks": "inserts with a transaction id; snapshots give the order",
-    "compare_and_set": "reads the number and sets the next one if nobody else has; otherwise again",
-    "bare_insert": "inserts without a number: the upper limit; nobody can read it",
+    "compare_and_set": "reads the number and sets the next one if no other publisher has; otherwise again",
+    "bare_insert": "inserts without a number: the upper limit; it cannot be read",
 }
 
 
