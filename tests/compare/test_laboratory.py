@@ -538,4 +538,6 @@ def test_the_plan_has_the_names_of_the_options() -> None:
         "batch": "1,10,100",
         "verify": "yes",
         "lease": "4 s",
+        "feeds": "no",
     }
+    assert Plan(feeds=1.5, repeat=2).options()["feeds"] == "2 × 1.5 s"
