@@ -1,7 +1,8 @@
-"""Feeds under load: ``python -m benchmarks.feeds soak|rates --url URL``.
+"""Feeds under load: ``python -m benchmarks.feeds soak|rates|drain --url URL``.
 
 ``soak``: publishers pause inside their transactions and roll some back, observers read along; who misses what. ``rates``: messages
-per second, time of a post, and time until an observer has the message, of each ordering, in turns. Feeds named ``bench-…`` are
+per second, time of a post, and time until an observer has the message, of each ordering, in turns. ``drain``: messages per second
+that are published, read and trimmed. Feeds named ``bench-…`` are
 created in the database and deleted afterwards; the tables must exist (``queue-db migrate``).
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
+from benchmarks.feed_drains import Drained, drain
 from queue_db import QueueDB, TransientStorageError
 from queue_db.compare import feed_controls
 from queue_db.compare.feed_controls import BareInsert
@@ -211,7 +213,7 @@ def held_up(url: str, ordering: str, seconds: float) -> dict[str, float]:
 def soak(options: argparse.Namespace) -> int:
     """Run the soak for each ordering; the exit status is 1 if a promise was broken, or the control kept it."""
     wrong = False
-    for ordering in options.orderings or _default(options.url, ["counter", "ranked", "naive"]):
+    for ordering in options.orderings or _default(options.url, ["counter", "ranked", "ticks", "naive"]):
         with new_feed(options.url, ordering) as feed:
             run = Soak(options.url, feed, options.seconds, options.pause, options.rollbacks)
             run.run(options.publishers, options.observers)
@@ -301,7 +303,7 @@ def new_feeds(url: str, ordering: str, count: int) -> Iterator[list[str]]:
 
 def rates(options: argparse.Namespace) -> int:
     """Measure each ordering with each size of batches, in turns, and print a table."""
-    orderings = options.orderings or _default(options.url, ["counter", "ranked", "compare_and_set", "bare_insert"])
+    orderings = options.orderings or _default(options.url, ["counter", "ranked", "ticks", "compare_and_set", "bare_insert"])
     cells = {(batch, ordering): Cell() for batch in options.batches for ordering in orderings}
     for _ in range(options.repeat):
         for (batch, ordering), cell in cells.items():
@@ -320,6 +322,25 @@ def rates(options: argparse.Namespace) -> int:
     return 0
 
 
+def drains(options: argparse.Namespace) -> int:
+    """Publish, read and trim with each ordering and size of batches, in turns, and print a table."""
+    orderings = options.orderings or _default(options.url, ["counter", "ranked", "ticks"])
+    turns: dict[tuple[int, str], list[Drained]] = {(batch, ordering): [] for batch in options.batches for ordering in orderings}
+    for _ in range(options.repeat):
+        for (batch, ordering), done in turns.items():
+            with new_feed(options.url, ordering) as feed:
+                how = {"messages": options.messages, "batch": batch, "publishers": min(options.publishers, 4)}
+                done.append(drain(options.url, feed, **how, orderings=CONTROLS))
+    _show("| batch | ordering | messages/s | trim: s | log: bytes/message |")
+    _show("|---|---|---|---|---|")
+    for (batch, ordering), done in turns.items():
+        rate = options.messages / statistics.median(one.seconds for one in done)
+        logs = [one.log for one in done if one.log is not None]
+        log = f"{statistics.median(logs):,.0f}" if logs else ""
+        _show(f"| {batch} | {ordering} | {rate:,.0f} | {statistics.median(one.trim for one in done):.2f} | {log} |")
+    return 0
+
+
 def _show(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -331,13 +352,16 @@ def _at(numbers: Sequence[float], share: float) -> float:
 
 def _default(url: str, orderings: Sequence[str]) -> list[str]:
     # One writer at a time: numbers from a sequence miss nothing there.
-    return [one for one in orderings if not (url.startswith("sqlite") and one == "naive")]
+    left_out = {"naive"} if url.startswith("sqlite") else set()
+    if not url.startswith("postgresql"):
+        left_out.add("ticks")
+    return [one for one in orderings if one not in left_out]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.feeds", description=__doc__)
-    parser.add_argument("what", choices=("soak", "rates"))
+    parser.add_argument("what", choices=("soak", "rates", "drain"))
     parser.add_argument("--url", required=True, help="a migrated database that nobody else uses")
     parser.add_argument("--orderings", nargs="*", help="default: all, with the controls")
     parser.add_argument("--seconds", type=float, default=None, help="of each ordering: 60 for soak, 5 for each turn of rates")
@@ -351,11 +375,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hold", type=float, default=10.0, help="soak: pause of the slow publisher, seconds; 0: none")
     parser.add_argument("--feeds", type=int, default=4, help="rates: number of feeds")
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 10, 100], help="rates: messages of one publish")
+    parser.add_argument("--messages", type=int, default=20_000, help="drain: messages of each turn")
     parser.add_argument("--repeat", type=int, default=3, help="rates: turns of each ordering")
     options = parser.parse_args(arguments)
     if options.seconds is None:
         options.seconds = 60.0 if options.what == "soak" else 5.0
-    return {"soak": soak, "rates": rates}[options.what](options)
+    return {"soak": soak, "rates": rates, "drain": drains}[options.what](options)
 
 
 if __name__ == "__main__":

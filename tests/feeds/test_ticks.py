@@ -244,9 +244,10 @@ def _as_from_a_later_server(db: QueueDB, feed: Feed) -> None:
             mine = update(tables.ticks).where(tables.ticks.c.feed == of, tables.ticks.c.last_seq == row.last_seq)
             previous = row.previous if row.previous == ticked.NOTHING else later(row.previous)
             connection.execute(mine.values(snapshot=later(row.snapshot), previous=previous))
-        state = ticked.state_of(connection, db.store, of)
-        assert state is not None
-        last = state.last._replace(snapshot=later(state.last.snapshot), xid=state.last.xid + more)
+        seen = ticked.glance(connection, db.store, of)
+        assert seen is not None
+        last = seen.state.last
+        last = last._replace(snapshot=later(last.snapshot), xid=last.xid + more)
         changed = update(tables.feeds).where(tables.feeds.c.id == of).values(tick_state=json.dumps([last, None, 0]))
         connection.execute(changed)
 

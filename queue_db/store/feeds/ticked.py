@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -16,9 +17,11 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     FromClause,
+    Integer,
     Select,
     Table,
     TableValuedAlias,
+    Text,
     and_,
     bindparam,
     cast,
@@ -28,6 +31,7 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    union_all,
     update,
 )
 from sqlalchemy.types import UserDefinedType
@@ -87,6 +91,12 @@ class TickState(NamedTuple):
     target: Moment | None = None
     cut: int = 0
 
+    @property
+    def settled(self) -> bool:
+        """Whether no transaction was open that may have published before the last moment."""
+        last = self.last
+        return self.target is None and not last.open and last.end >= last.xid and last.floor >= last.seen
+
     @classmethod
     def load(cls, text: str | None) -> TickState:
         """The state as the feed's row has it."""
@@ -105,40 +115,82 @@ def shown(xid: ColumnElement[int], snapshot: Any) -> ColumnElement[bool]:
     return func.txid_visible_in_snapshot(xid, snapshot)
 
 
-def state_of(connection: Connection, store: Store, feed: int) -> TickState | None:
-    """How far the messages of a feed are numbered; None: it was deleted."""
-    feeds = store.tables.feeds.feeds
-    found = store.dialect.fetch(connection, select(feeds.c.tick_state).where(feeds.c.id == bindparam("of")), {"of": feed})
-    return TickState.load(found[0][0]) if found else None
+class Glance(NamedTuple):
+    """What a statement sees of a feed without a lock."""
+
+    state: TickState
+    #: The highest id of a message; 0: there is none.
+    highest: int
+    #: Whether this transaction had a number already.
+    numbered: bool
 
 
-def unnumbered(tables: FeedTables, feed: int, state: TickState, most: int) -> list[Select[Any]]:
-    """Queries for the ids of messages that have no number yet, each by id and up to ``most``; of the target, if there is one.
+@lru_cache(maxsize=64)
+def _glance(tables: FeedTables) -> Select[Any]:
+    feeds, ticked, feed = tables.feeds, tables.ticked, bindparam("of", type_=BigInteger)
+    highest = select(func.max(ticked.c.id)).where(ticked.c.feed == feed).scalar_subquery()
+    return select(feeds.c.tick_state, highest, func.txid_current_if_assigned()).where(feeds.c.id == feed)
 
-    Those of the first queries have ids up to the last moment's floor. Their transactions were open then, so few index entries are
-    read. Those of the last query come after them.
+
+def glance(connection: Connection, store: Store, feed: int) -> Glance | None:
+    """How far the messages of a feed are numbered, and its last message; None: it was deleted."""
+    found = store.dialect.fetch(connection, _glance(store.tables.feeds), {"of": feed})
+    if not found:
+        return None
+    ((state, highest, xid),) = found
+    return Glance(TickState.load(state), highest or 0, xid is not None)
+
+
+@lru_cache(maxsize=64)
+def _ids(tables: FeedTables, towards: bool) -> Any:
+    """The ids of messages without a number, by id and up to ``most`` of each of three sorts; ``towards``: those of the target.
+
+    The first two have ids up to the last moment's floor. Their transactions were open then, so few index entries are read.
     """
-    ticked, last, target = tables.ticked, state.last, state.target
-    visible = [] if target is None else [shown(ticked.c.xid, cast(target.snapshot, Snapshot()))]
-    mine = select(ticked.c.id).where(ticked.c.feed == feed, *visible).order_by(ticked.c.id).limit(most)
-    queries = []
-    if state.cut < last.floor:
-        late = mine.where(ticked.c.id > state.cut, ticked.c.id <= last.floor)
-        xids = _unnest(last.open)
-        each = late.where(ticked.c.xid == xids.c.value).lateral("late")
-        queries.append(select(each.c.id).select_from(xids).join(each, true()).order_by(each.c.id).limit(most))
-        queries.append(late.where(ticked.c.xid >= last.end, ticked.c.xid < last.xid))
-    new = or_(ticked.c.id > last.seen, ~shown(ticked.c.xid, cast(last.snapshot, Snapshot())))
-    later = mine.where(ticked.c.id > max(last.floor, state.cut), new)
-    queries.append(later if target is None else later.where(ticked.c.id <= target.seen))
-    return queries
+    ticked = tables.ticked
+    names = ("feed", "cut", "floor", "seen", "xmax", "xid", "target_seen")
+    value = {name: bindparam(f"of_{name}", type_=BigInteger) for name in names}
+    last, target = (cast(bindparam(name, type_=Text), Snapshot()) for name in ("last", "target"))
+    visible = [shown(ticked.c.xid, target)] if towards else []
+    most = bindparam("most", type_=Integer)
+    mine = select(ticked.c.id).where(ticked.c.feed == value["feed"], *visible).order_by(ticked.c.id).limit(most)
+    late = mine.where(ticked.c.id > value["cut"], ticked.c.id <= value["floor"])
+    xids = func.unnest(bindparam("open", type_=ARRAY(BigInteger))).table_valued("value").render_derived()
+    each = late.where(ticked.c.xid == xids.c.value).lateral("late")
+    listed = select(each.c.id).select_from(xids).join(each, true()).order_by(each.c.id).limit(most)
+    beyond = late.where(ticked.c.xid >= value["xmax"], ticked.c.xid < value["xid"])
+    later = mine.where(
+        ticked.c.id > func.greatest(value["floor"], value["cut"]), or_(ticked.c.id > value["seen"], ~shown(ticked.c.xid, last))
+    )
+    if towards:
+        later = later.where(ticked.c.id <= value["target_seen"])
+    return union_all(*(select(some.subquery()) for some in (listed, beyond, later)))
 
 
-def first_unnumbered(connection: Connection, tables: FeedTables, feed: int, state: TickState) -> int | None:
+def unnumbered(connection: Connection, store: Store, feed: int, state: TickState, most: int) -> list[int]:
+    """The first ids of messages that have no number yet, at least ``most`` if there are so many; of the target, if there is one."""
+    last, target = state.last, state.target
+    values: dict[str, Any] = {
+        "of_feed": feed,
+        "of_cut": state.cut,
+        "of_floor": last.floor,
+        "of_seen": last.seen,
+        "of_xmax": last.end,
+        "of_xid": last.xid,
+        "last": last.snapshot,
+        "open": last.open,
+        "most": most,
+    }
+    if target is not None:
+        values |= {"target": target.snapshot, "of_target_seen": target.seen}
+    return sorted(row[0] for row in store.dialect.fetch(connection, _ids(store.tables.feeds, target is not None), values))
+
+
+def first_unnumbered(connection: Connection, store: Store, feed: int, seen: Glance) -> int | None:
     """The lowest id of a message without a number; None: there is none."""
-    queries = unnumbered(tables, feed, state._replace(target=None), 1)
-    found = [connection.execute(query).scalar() for query in queries]
-    return min((one for one in found if one is not None), default=None)
+    if seen.highest <= seen.state.last.seen and seen.state.settled:
+        return None
+    return next(iter(unnumbered(connection, store, feed, seen.state._replace(target=None), 1)), None)
 
 
 class Ticked:
@@ -190,21 +242,17 @@ class Ticked:
         return gone
 
     def waiting(self, connection: Connection, store: Store, feed: int, most: int) -> int:
-        state = state_of(connection, store, feed)
-        if state is None:
+        seen = glance(connection, store, feed)
+        if seen is None:
             return 0
-        queries = unnumbered(store.tables.feeds, feed, state._replace(target=None), most)
-        counts = (connection.execute(select(func.count()).select_from(query.subquery())).scalar_one() for query in queries)
-        return min(most, sum(counts))
+        return min(most, len(unnumbered(connection, store, feed, seen.state._replace(target=None), most)))
 
     def last_waiting(self, connection: Connection, store: Store, feed: int, upto: int | None = None) -> int | None:
-        tables = store.tables.feeds
-        if upto is None:
-            upto = connection.execute(select(func.max(tables.ticked.c.id)).where(tables.ticked.c.feed == feed)).scalar()
-        state = state_of(connection, store, feed)
-        if state is None or upto is None:
+        seen = glance(connection, store, feed)
+        if seen is None:
             return None
-        found = first_unnumbered(connection, tables, feed, state)
+        upto = seen.highest if upto is None else upto
+        found = first_unnumbered(connection, store, feed, seen)
         return None if found is None or found > upto else upto
 
     def may_wait(self, tables: FeedTables, feed: Value) -> ColumnElement[bool]:

@@ -8,15 +8,18 @@ PostgreSQL only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import Connection, Text, cast, func, insert, select, update
+from sqlalchemy import Connection, Select, Table, Text, Update, bindparam, cast, func, insert, select, update
 
+from queue_db.dialects import Dialect
 from queue_db.errors import PermanentStorageError
 from queue_db.model import Capability
 from queue_db.store.base import Store
 from queue_db.store.feeds.messages import Extent, NewMessage, insert_rows, keep
 from queue_db.store.feeds.rows import FeedRow, pin
-from queue_db.store.feeds.ticked import ALWAYS, NOTHING, Moment, Ticked, TickState, first_unnumbered, state_of, unnumbered
+from queue_db.store.feeds.ticked import ALWAYS, NOTHING, Moment, Ticked, TickState, first_unnumbered, glance, unnumbered
 
 #: Most messages numbered in one transaction.
 TICKED_AT_ONCE = 1000
@@ -53,30 +56,39 @@ def tick(connection: Connection, store: Store, feed: int) -> int:
 
     :raises PermanentStorageError: the database was restored from a backup of another server, and nobody has said so.
     """
-    tables = store.tables.feeds
-    state = state_of(connection, store, feed)
-    if state is None or first_unnumbered(connection, tables, feed, state) is None:
+    seen = glance(connection, store, feed)
+    if seen is None or (seen.highest <= seen.state.last.seen and first_unnumbered(connection, store, feed, seen) is None):
         return 0
-    # Before this transaction has a number of its own.
-    floor = _floor(connection, store, feed)
     store.dialect.begin(connection)
-    skip = Capability.SKIP_LOCKED in store.capabilities
-    query = select(*(tables.feeds.c[name] for name in Extent._fields), tables.feeds.c.tick_state).where(tables.feeds.c.id == feed)
-    row = connection.execute(store.dialect.lock_rows(query, skip=skip, pinned=True)).first()
-    if row is None:
+    found = store.dialect.fetch(connection, _lock(store.dialect, store.tables.feeds.feeds, store.capabilities), {"of": feed})
+    if not found:
         return 0
-    state, extent = TickState.load(row.tick_state), Extent(*row[:-1])
+    *kept, text = found[0]
+    state, extent = TickState.load(text), Extent(*kept)
     if state.target is None:
         # In a statement after the lock: the snapshot is later than that of the last tick.
         now = _now(connection, store, feed)
         _check(state.last, now)
-        state = state._replace(target=now._replace(floor=max(floor, state.last.floor)))
+        # The ids of the first statement were given before this transaction had a number.
+        floor = state.last.floor if seen.numbered else max(seen.highest, state.last.floor)
+        state = state._replace(target=now._replace(floor=floor))
     state, numbered = _number(connection, store, feed, state, extent.next_seq)
     extent = extent._replace(next_seq=extent.next_seq + numbered)
-    values = {"next_seq": extent.next_seq, "tick_state": state.dump()}
-    connection.execute(update(tables.feeds).where(tables.feeds.c.id == feed).values(values))
+    values = {"of": feed, "numbered": extent.next_seq, "state": state.dump()}
+    connection.execute(_advance(store.tables.feeds.feeds), values)
     keep(connection, store, feed, extent, numbered, TICKED)
     return numbered
+
+
+@lru_cache(maxsize=64)
+def _lock(dialect: Dialect, feeds: Table, capabilities: frozenset[Capability]) -> Select[Any]:
+    query = select(*(feeds.c[name] for name in Extent._fields), feeds.c.tick_state).where(feeds.c.id == bindparam("of"))
+    return dialect.lock_rows(query, skip=Capability.SKIP_LOCKED in capabilities, pinned=True)
+
+
+@lru_cache(maxsize=64)
+def _advance(feeds: Table) -> Update:
+    return update(feeds).where(feeds.c.id == bindparam("of")).values(next_seq=bindparam("numbered"), tick_state=bindparam("state"))
 
 
 def restored(connection: Connection, store: Store, feed: FeedRow) -> None:
@@ -102,19 +114,15 @@ def restored(connection: Connection, store: Store, feed: FeedRow) -> None:
     connection.execute(update(feeds).where(feeds.c.id == feed.id).values(next_seq=next_seq, tick_state=state.dump()))
 
 
-def _floor(connection: Connection, store: Store, feed: int) -> int:
-    """An id that was given before this transaction gets its number: the highest of a message, 0 if it has one."""
-    ticked = store.tables.feeds.ticked
-    highest = select(func.max(ticked.c.id)).where(ticked.c.feed == feed).scalar_subquery()
-    found: int | None = connection.execute(select(highest).where(func.txid_current_if_assigned().is_(None))).scalar()
-    return found or 0
+@lru_cache(maxsize=64)
+def _show(ticked: Table) -> Select[Any]:
+    highest = select(func.max(ticked.c.id)).where(ticked.c.feed == bindparam("of")).scalar_subquery()
+    return select(cast(func.txid_current_snapshot(), Text), func.txid_current(), highest)
 
 
 def _now(connection: Connection, store: Store, feed: int) -> Moment:
     """What the database shows now, without a floor."""
-    ticked = store.tables.feeds.ticked
-    highest = select(func.max(ticked.c.id)).where(ticked.c.feed == feed).scalar_subquery()
-    snapshot, xid, seen = connection.execute(select(cast(func.txid_current_snapshot(), Text), func.txid_current(), highest)).one()
+    ((snapshot, xid, seen),) = store.dialect.fetch(connection, _show(store.tables.feeds.ticked), {"of": feed})
     return Moment(snapshot, xid, 0, seen or 0)
 
 
@@ -130,10 +138,7 @@ def _check(last: Moment, now: Moment) -> None:
 def _number(connection: Connection, store: Store, feed: int, state: TickState, first: int) -> tuple[TickState, int]:
     """Number messages up to the target, from ``first``; return how far they are numbered now, and how many were."""
     assert state.target is not None  # noqa: S101
-    found: list[int] = []
-    for query in unnumbered(store.tables.feeds, feed, state, TICKED_AT_ONCE + 1):
-        found += connection.execute(query).scalars()
-    found.sort()
+    found = unnumbered(connection, store, feed, state, TICKED_AT_ONCE + 1)
     ids, seq, rows = found[:TICKED_AT_ONCE], first, []
     for some in _runs(ids, state.last.seen):
         last = seq + len(some) - 1
