@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.batching import Batcher
 from queue_db.core import Core, Run
-from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError
+from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds import claims, cursor_rows, reading
-from queue_db.feeds.building import MOST, MessageBuilder
+from queue_db.feeds.building import MOST
 from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.forwarding import JobTemplate, forward
 from queue_db.feeds.locks import explained
 from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedStats, Message, Origin, Page, SpanInfo
 from queue_db.feeds.position import Position, check
+from queue_db.feeds.publishing import Publisher
 from queue_db.feeds.reading import Wanted
 from queue_db.feeds.retention import RANK, trim_once
+from queue_db.feeds.settings import defaults, ordering_of
 from queue_db.feeds.shared import SharedCursor
-from queue_db.notifications.wakeups import FeedNotifications
-from queue_db.store import Store
 from queue_db.store.feeds import cursors, messages, rows, span_claims, spans
-from queue_db.store.feeds.messages import First, MessageRow, NewMessage
+from queue_db.store.feeds.messages import MessageRow
 from queue_db.store.feeds.numbers import numbers_of
-from queue_db.store.feeds.orderings import ORDERINGS, Ordering
 from queue_db.store.feeds.rows import FeedRow
 from queue_db.store.schema import CURSOR_LENGTH, QUEUE_LENGTH
 
@@ -41,27 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queue_db.feeds")
 
-#: Retention of a feed whose settings were never set: a week.
-KEEP_FOR = 7 * 86_400 * 1_000_000
-
-#: Most messages that retention keeps for cursors that have not acknowledged them, unless it is set.
-KEEP_UNREAD = 1_000_000
-
 # Seconds for which a feed's row is used without a look at the database.
 _FRESH = 1.0
-
-# One statement; a reader that misses it looks by itself.
-_NOTIFY = Run(attempts=1, direct=True)
-
-# How many feeds of one name a publisher tries that are deleted before it publishes to them.
-_NAMESAKES = 5
-
-# Seconds between two times that this process numbers the messages of a feed after its publishes. Every reader numbers what it is
-# about to read, so this only keeps the inbox short where nobody reads; after each publish it would cost more than the publish.
-_RANK_EVERY = 1.0
-
-# Seconds between two trims of a feed by its publishers.
-_TRIM_EVERY = 60.0
 
 
 class Feed:
@@ -73,13 +50,10 @@ class Feed:
     def __init__(self, core: Core, name: str) -> None:
         self.core = core
         self.name = name
-        self._builder = MessageBuilder(core, name, delays=True)
-        self._batcher = Batcher(self._publish_all, callers=core.database.callers(), size=_size)
+        self._publisher = Publisher(self)
         self._lock = threading.Lock()
         self._row: FeedRow | None = None
         self._row_until = 0.0
-        self._rank_at = 0.0
-        self._trim_at = time.monotonic() + _TRIM_EVERY
 
     def __repr__(self) -> str:
         return f"<Feed {self.name!r}>"
@@ -125,79 +99,11 @@ class Feed:
         :raises ArgumentError: nothing was published.
         :raises PayloadError: nothing was published.
         """
-        new = self._builder.messages(messages, client)
-        if not new:
-            return []
-        if using is not None:
-            with self.core.joined(using, "publish") as connection:
-                row, first = self._publish_within(connection, new)
-        else:
-            coalesces = ordering_of(self.row()).coalesces
-            row, first = self._batcher.submit(new) if coalesces else self._publish(new)
-            self.after_publish(row)
-        if first is None:
-            return [None] * len(new)
-        return [str(Position(row.token, first.epoch, first.seq + at)) for at in range(len(new))]
-
-    def _publish_all(self, parts: Sequence[Sequence[NewMessage]]) -> list[tuple[FeedRow, First | None]]:
-        """Publish what several callers publish at the same time, in one transaction; the answer for each."""
-        row, first = self._publish([message for new in parts for message in new])
-        before = accumulate(map(len, parts), initial=0)
-        return [(row, None if first is None else first._replace(seq=first.seq + at)) for at, _ in zip(before, parts, strict=False)]
-
-    def _publish(self, new: Sequence[NewMessage]) -> tuple[FeedRow, First | None]:
-        for _ in range(_NAMESAKES):
-            row = self.row()
-            try:
-                return row, self.core.write(_publish, row, new)
-            except LookupError:
-                # It was deleted: the name stands for a new feed now.
-                self._row = None
-        raise TransientStorageError(f"feed {self.name!r} is deleted again and again: nothing was published")
-
-    def _publish_within(self, connection: Connection, new: Sequence[NewMessage]) -> tuple[FeedRow, First | None]:
-        # In the same transaction: another connection could wait for it, as on SQLite.
-        store = self.core.store
-        for known in (self._known(), None):
-            row = known or rows.create(connection, store, self.name, defaults(self.core))
-            try:
-                first = _publish(connection, store, row, new)
-            except LookupError:
-                self._row = None
-                continue
-            self.core.feed_notifications.notify(connection, self.name)
-            return row, first
-        raise TransientStorageError(
-            f"feed {self.name!r} was deleted after this transaction had begun, and its isolation level still shows it: run it again"
-        )
+        return self._publisher.publish(messages, client, using)
 
     def after_publish(self, row: FeedRow | None = None) -> None:
         """Notify readers; number and trim now and then. The messages are committed: an error is logged and not raised."""
-        notifications = self.core.feed_notifications
-        try:
-            row = row or self.row()
-            now = time.monotonic()
-            if now >= self._rank_at:
-                self._rank_at = now + _RANK_EVERY
-                self.rank_once(row)
-            if notifications.due(self.name):
-                # Not in the publisher's transaction: PostgreSQL commits those that notify one after the other, and this one need
-                # not wait for the disk.
-                self.core.run(_NOTIFY, _notify, notifications, self.name)
-            if now >= self._trim_at:
-                self._trim_at = now + _TRIM_EVERY
-                if trim_once(self.core, row) >= messages.at_once(row):
-                    self._trim_at = now  # there may be more
-        except StorageError as error:
-            log.warning(
-                "feed %r: messages were published, but not numbered or trimmed; the next reader or publisher does it: %s",
-                self.name,
-                error,
-            )
-        try:
-            notifications.wake(self.name)
-        except Exception:
-            log.exception("feed %r: messages were published, but not all readers in this process were notified", self.name)
+        self._publisher.after_publish(row)
 
     def rank_once(self, row: FeedRow) -> int:
         """Number some messages, if no other process does so now; return how many."""
@@ -473,62 +379,25 @@ class Feed:
 
     def row(self, *, fresh: bool = False) -> FeedRow:
         """The feed's row, at most a second old; the feed is created if there is none."""
-        known = None if fresh else self._known()
+        known = None if fresh else self.known()
         if known is not None:
             return known
         return self._remember(self.core.read(rows.find, self.name) or self.core.write(rows.create, self.name, defaults(self.core)))
 
     def existing(self) -> FeedRow | None:
         """The feed's row, at most a second old; None: there is no such feed."""
-        known = self._known() or self.core.read(rows.find, self.name)
+        known = self.known() or self.core.read(rows.find, self.name)
         return None if known is None else self._remember(known)
 
     def forget(self) -> None:
         """The feed was deleted here: the next verb looks for it, or creates it."""
         self._row = None
 
-    def _known(self) -> FeedRow | None:
+    def known(self) -> FeedRow | None:
+        """The feed's row, if it was read within the last second."""
         return self._row if time.monotonic() < self._row_until else None
 
     def _remember(self, row: FeedRow) -> FeedRow:
         with self._lock:
             self._row, self._row_until = row, time.monotonic() + _FRESH
         return row
-
-
-def defaults(core: Core) -> dict[str, Any]:
-    """The settings of a new feed."""
-    return {
-        "ordering": "ranked" if core.store.dialect.served else "counter",
-        "token": secrets.token_hex(4),
-        "keep_for": KEEP_FOR,
-        "keep_unread": KEEP_UNREAD,
-    }
-
-
-def ordering_of(row: FeedRow) -> Ordering:
-    """The ordering of a feed.
-
-    :raises FeedError: this version does not know it.
-    """
-    ordering = ORDERINGS.get(row.ordering)
-    if ordering is None:
-        raise FeedError(f"feed {row.name!r} has the ordering {row.ordering!r}, which this version does not know")
-    return ordering
-
-
-def _size(new: Sequence[NewMessage]) -> tuple[int, int]:
-    """Rows and characters of some messages."""
-    return len(new), sum(len(one.payload) + len(one.headers or "") for one in new)
-
-
-def _publish(connection: Connection, store: Store, row: FeedRow, new: Sequence[NewMessage]) -> First | None:
-    if row.max_attempts is None and any(one.delay or one.lifetime for one in new):
-        raise FeedError(
-            f"feed {row.name!r} was made without claims, so delay and expires_in mean nothing to it: db.feeds.set(…, claims=True)"
-        )
-    return ordering_of(row).append(connection, store, row, messages.timed(row, new))
-
-
-def _notify(connection: Connection, store: Store, notifications: FeedNotifications, name: str) -> None:
-    notifications.notify(connection, name)

@@ -28,10 +28,12 @@ def explained(verb: Callable[Concatenate[Feed, _P], _T]) -> Callable[Concatenate
         except TransientStorageError as error:
             cause = error.__cause__
             if isinstance(cause, SQLAlchemyError) and feed.core.database.dialect.fault(cause) is Fault.LOCK_TIMEOUT:
-                error.add_note(
+                note = (
                     f"another transaction has locked feed {feed.name!r}: it deletes or purges the feed, or has published to it "
                     "(ordering counter) and is still open"
                 )
+                if note not in getattr(error, "__notes__", ()):  # publishers whose messages went together get the same error
+                    error.add_note(note)
             raise
 
     return run

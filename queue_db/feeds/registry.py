@@ -9,9 +9,10 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds.cursor_rows import infos
-from queue_db.feeds.feed import Feed, defaults
+from queue_db.feeds.feed import Feed
 from queue_db.feeds.message import CursorInfo, FeedInfo
 from queue_db.feeds.position import Position
+from queue_db.feeds.settings import defaults
 from queue_db.model import from_micros
 from queue_db.store.feeds import rows
 from queue_db.store.feeds.orderings import ORDERINGS, Ordering, restored

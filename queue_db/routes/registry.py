@@ -16,7 +16,7 @@ from queue_db.core import Core
 from queue_db.errors import ArgumentError, RouteError
 from queue_db.feeds import Message
 from queue_db.feeds.building import MOST
-from queue_db.feeds.feed import defaults
+from queue_db.feeds.settings import defaults
 from queue_db.model import from_micros
 from queue_db.routes import patterns
 from queue_db.routes.definition import Definition, group_of, new

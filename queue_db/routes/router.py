@@ -19,8 +19,8 @@ from sqlalchemy import Connection
 from queue_db.core import Core
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import Feed
-from queue_db.feeds.feed import defaults, ordering_of
 from queue_db.feeds.forwarding import JobTemplate
+from queue_db.feeds.settings import defaults, ordering_of
 from queue_db.model import NewJob
 from queue_db.routes.definition import group_of
 from queue_db.routes.patterns import HEADERS

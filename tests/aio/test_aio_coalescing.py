@@ -16,7 +16,7 @@ class Gate:
     """Holds some transactions of a feed's publishers up, and lists how many publishes each has."""
 
     def __init__(self, feed: AsyncFeed) -> None:
-        self._batcher = feed._sync._batcher
+        self._batcher = feed._sync._publisher._batcher
         self._run = self._batcher._run
         self.batches: list[int] = []
         self.began = [asyncio.Event(), asyncio.Event()]

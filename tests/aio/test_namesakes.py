@@ -83,6 +83,7 @@ WITHOUT = {
     "Feed.message": "for the package's own use",
     "Feed.rank_once": "for the package's own use",
     "Feed.existing": "for the package's own use",
+    "Feed.known": "for the package's own use",
     "SharedCursor.job": "for the package's own use",
     "SharedCursor.feed_id": "for the package's own use",
     "Span.extend_unlocked": "for the worker, which is synchronous",

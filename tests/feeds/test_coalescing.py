@@ -24,9 +24,9 @@ class Gate:
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self.batches: list[int] = []
-        self._run = feed._batcher._run
+        self._run = feed._publisher._batcher._run
         self._began, self._open = threading.Event(), threading.Event()
-        feed._batcher._run = self._gated
+        feed._publisher._batcher._run = self._gated
         self._pool = ThreadPoolExecutor(32)
 
     def _gated(self, parts: list[Any]) -> Sequence[Any]:
@@ -42,7 +42,7 @@ class Gate:
         for number, message in enumerate(messages):
             futures.append(self._pool.submit(self.feed.publish_many, [message]))
             assert self._began.wait(PATIENCE)
-            while len(self.feed._batcher._queue) < number:
+            while len(self.feed._publisher._batcher._queue) < number:
                 assert not futures[-1].done()
         return futures
 

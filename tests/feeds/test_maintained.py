@@ -64,7 +64,7 @@ def test_publishers_trim_on_while_there_is_more(two: tuple[QueueDB, str, str], m
     db, first, _ = two
     monkeypatch.setattr(messages, "TRIMMED_AT_ONCE", 2)
     feed = db.feed(first)
-    feed._trim_at = 0.0
+    feed._publisher._trim_at = 0.0
     feed.publish("n", 3)
     assert [message.payload for message in feed.read().messages] == [2, 3]
     feed.publish("n", 4)

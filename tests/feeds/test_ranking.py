@@ -48,7 +48,7 @@ def test_publishers_number_now_and_then_and_readers_what_they_read(
     db: QueueDB, make_feed: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each publish it would cost more than the publish."""
-    monkeypatch.setattr("queue_db.feeds.feed._RANK_EVERY", 3600.0)
+    monkeypatch.setattr("queue_db.feeds.publishing._RANK_EVERY", 3600.0)
     feed = db.feed(make_feed("ranked"))
     inbox = db.store.tables.feeds.inbox
 
