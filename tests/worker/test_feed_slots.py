@@ -29,6 +29,11 @@ def waiting_of(worker, cursor):
     return worker._run and worker._run._feeds._lookouts[cursor]._waiting._wakeup
 
 
+def in_process(db):
+    """Who is notified of new messages in this process."""
+    return db.core.feed_notifications._listeners
+
+
 @pytest.fixture
 def feed(db, name):
     return db.feed(name)
@@ -43,10 +48,11 @@ def test_an_idle_slot_is_woken_by_a_publisher(feed, db, open_db, cursor, running
     """Elsewhere in this process; on PostgreSQL in any process. It would look again after an hour."""
     monkeypatch.setattr("queue_db.feeds.waiting.FIRST_LOOK", 3600)
     publisher = open_db() if db.database.dialect.notifies else db
-    worker, done = Worker(db, feeds={cursor: 2}, poll=3600), threading.Event()
+    worker, done = Worker(db, feeds={cursor: 1}, poll=3600), threading.Event()
     worker.handles("n")(lambda job: done.set())
     with running(worker):
-        wait_for(lambda: (wakeup := waiting_of(worker, cursor)) and (not db.database.dialect.notifies or wakeup._listener))
+        wait_for(lambda: waiting_of(worker, cursor))
+        wait_for(lambda: waiting_of(worker, cursor)._listener if db.database.dialect.notifies else in_process(db))
         publisher.feed(feed.name).publish("n")
         assert done.wait(PATIENCE)
 
