@@ -271,10 +271,10 @@ class FeedSlots:
             self.db.deaths.record([Death(done.job, done.reason or rejected, error)])
         self.results.settled(done, verdict)
 
-    def released(self, done: Done) -> None:
-        """A message is released whose handler runs; it may have settled it."""
+    def released(self, done: Done, verdict: Verdict | None) -> None:
+        """A message is released whose handler runs, unless the verdict is None; the handler may have settled it."""
         done.job.settled_by = done.job.settled_by or "release"
-        self.results.settled(done._replace(outcome=None), Verdict.APPLIED)
+        self.results.settled(done._replace(outcome=None), Verdict.APPLIED if verdict or done.job.settled else None)
 
     def lost(self, source: MessageSource, done: Sequence[Done]) -> None:
         """A span is lost with these results."""

@@ -197,11 +197,9 @@ class SpanWork:
 
     def _report(self, *, last: bool) -> None:
         source, slots, done = self._source, self._slots, self._unreported()
-        if done and isinstance(done[-1].outcome, Released):
-            slots.released(done.pop())
-            left = True
-        else:
-            left = len(self.results) < len(source.span.messages)
+        released = [done.pop()] if done and isinstance(done[-1].outcome, Released) else []
+        # By what was taken here: the slot may put a result meanwhile, which nobody reports.
+        left = bool(released) or self._reported < len(source.span.messages)
         for one in done if source.used else ():
             if one.job.settled:
                 self._settled_before(one)
@@ -216,11 +214,13 @@ class SpanWork:
             verdict = self._try(seqs, failures, release=release)
         if verdict is Verdict.LOST:
             self.over = True
-            slots.lost(source, [one for one, _, _ in outcomes])
+            slots.lost(source, [*(one for one, _, _ in outcomes), *(one._replace(outcome=LeaseLost()) for one in released)])
             return
         if verdict is None:
             source.used = True  # not completed with the others: it comes back when the lease ends
         slots.settled(outcomes, verdict)
+        for one in released:
+            slots.released(one, verdict)
 
     def _settled_before(self, one: Done) -> None:
         """A message that its handler has settled: if the handler raised then, that was perhaps rolled back."""
