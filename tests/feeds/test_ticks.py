@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, func, select, text, up
 
 from queue_db import ArgumentError, PermanentStorageError, QueueDB, UnsupportedError
 from queue_db.feeds import Feed
-from queue_db.store.feeds import orderings, ticked, ticking
+from queue_db.store.feeds import orderings, ranges, ticked, ticking
 from tests.feeds.accounts import everything
 from tests.feeds.orderings import BelowXmin
 
@@ -201,6 +202,28 @@ def test_a_trim_within_a_tick_leaves_the_numbers(feed: Feed, db: QueueDB) -> Non
         feed.publish_many([("n", number) for number in (10, 11)], using=connection)
     assert everything(feed) == [(10, 9), (11, 10), (12, 11)]
     assert rows(db, feed) == [2, 3]
+
+
+@on_postgresql
+@pytest.mark.parametrize("csv", [False, True])
+def test_ranges_of_messages(feed: Feed, db: QueueDB, small_ticks: None, csv: bool) -> None:
+    """As Spark reads them."""
+    feed.publish_many([("even" if number % 2 == 0 else "odd", number) for number in range(20)])
+    feed.rank()
+    store, row = replace(db.store, csv=csv), feed.row(fresh=True)
+
+    def read(limit: int, kinds: list[str] | None = None) -> list[int]:
+        asked = {"after": 5, "high": 15, "limit": limit, "columns": ["seq", "payload"], "kinds": kinds}
+        with db.database.begin() as connection:
+            found, page = ranges.page(connection, store, row.id, row.ordering, **asked)
+        assert found == row
+        if isinstance(page, bytes):
+            return [int(line.split(",")[0]) for line in page.decode().splitlines()]
+        return [one[0] for one in page]
+
+    assert read(100) == list(range(6, 16))
+    assert read(4) == [6, 7, 8, 9]
+    assert read(3, kinds=["odd"]) == [6, 8, 10]
 
 
 @on_postgresql
