@@ -32,7 +32,7 @@ from queue_db.store.feeds.rows import FeedRow, by_id, locked
 from queue_db.store.schema.feeds import FeedTables
 
 #: Most messages that one call of :func:`trim` deletes: a range costs little for each message, and the transaction much.
-TRIMMED_AT_ONCE = 5000
+TRIMMED_AT_ONCE = 10_000
 
 # The same of a feed with claims, whose messages go one by one, and of a publisher beside as many as it has added.
 _TRIMMED_BESIDE = 1000
