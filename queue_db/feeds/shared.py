@@ -107,8 +107,8 @@ class SharedCursor:
                 want = want._replace(late=row is None)
             elif look.trimmed and not self._skip:
                 raise self._trimmed(look.trimmed, look)
-            elif look.waiting and want.least > 1:
-                want = want._replace(least=1)
+            elif look.waiting and want.least > 0:
+                want = want._replace(least=0)
                 self._rank()
             elif look.left <= 0:
                 return None

@@ -92,6 +92,18 @@ def effects(open_db: OpenDB, name: str) -> list[object]:
     return done + [job.payload for job in open_db(clock=clock).queue(name).claim(9)]
 
 
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_a_claim_of_one_message_numbers_it(ordering: str, make_feed: Make, open_db: OpenDB) -> None:
+    db = open_db()
+    feed = db.feed(make_feed(ordering))
+    shared = feed.shared("mailers")
+    with db.database.begin() as connection:
+        feed.publish("n", "waits for its number", using=connection)
+    span = shared.claim(1)
+    assert span is not None
+    assert [message.payload for message in span.messages] == ["waits for its number"]
+
+
 def test_a_late_completion_loses(open_db: OpenDB, make_feed: Make) -> None:
     assert effects(open_db, make_feed("counter")) == [1, 0]
 

@@ -205,6 +205,17 @@ def test_a_trim_within_a_tick_leaves_the_numbers(feed: Feed, db: QueueDB) -> Non
 
 
 @on_postgresql
+def test_a_purge_within_a_backlog_hides_no_later_message(feed: Feed, db: QueueDB, small_ticks: None) -> None:
+    with db.database.begin() as connection:
+        feed.publish_many([("n", number) for number in range(20)], using=connection)
+    assert feed.rank_once(feed.row()) == 7
+    db.feeds.purge(feed.name)
+    with db.database.begin() as connection:
+        feed.publish("n", "after", using=connection)
+    assert texts(feed) == ["after"]
+
+
+@on_postgresql
 @pytest.mark.parametrize("csv", [False, True])
 def test_ranges_of_messages(feed: Feed, db: QueueDB, small_ticks: None, csv: bool) -> None:
     """As Spark reads them."""

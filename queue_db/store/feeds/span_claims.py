@@ -60,7 +60,7 @@ class SpanRequest(NamedTuple):
     lease: int  #: microseconds
     worker: str
     skip: bool = False  #: go on without messages that were trimmed
-    least: int = 1  #: claim nothing if there are fewer messages than this, and others wait for their numbers
+    least: int = 0  #: claim nothing if there are fewer messages than this, and others wait for their numbers
     late: bool = False  #: claim new messages although the lease of a span is over
 
 

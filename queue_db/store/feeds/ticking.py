@@ -65,14 +65,19 @@ def tick(connection: Connection, store: Store, feed: int) -> int:
         return 0
     *kept, text = found[0]
     state, extent = TickState.load(text), Extent(*kept)
-    if state.target is None:
-        # In a statement after the lock: the snapshot is later than that of the last tick.
-        now = _now(connection, store, feed)
-        _check(state.last, now)
-        # The ids of the first statement were given before this transaction had a number.
-        floor = state.last.floor if seen.numbered else max(seen.highest, state.last.floor)
-        state = state._replace(target=now._replace(floor=floor))
-    state, numbered = _number(connection, store, feed, state, extent.next_seq)
+    # The ids of the first statement were given before this transaction had a number.
+    floor = state.last.floor if seen.numbered else max(seen.highest, state.last.floor)
+    numbered = 0
+    # Twice: what was left of the last target may be purged.
+    for _ in range(2):
+        if numbered:
+            break
+        if state.target is None:
+            # In a statement after the lock: the snapshot is later than that of the last tick.
+            now = _now(connection, store, feed)
+            _check(state.last, now)
+            state = state._replace(target=now._replace(floor=max(floor, state.last.floor)))
+        state, numbered = _number(connection, store, feed, state, extent.next_seq)
     extent = extent._replace(next_seq=extent.next_seq + numbered)
     values = {"of": feed, "numbered": extent.next_seq, "state": state.dump()}
     connection.execute(_advance(store.tables.feeds.feeds), values)
