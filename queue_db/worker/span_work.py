@@ -71,7 +71,7 @@ class SpanWork:
     @property
     def calling(self) -> bool:
         """Whether a handler runs whose result will count."""
-        return self._call is not None and not self.over
+        return self._call is not None and self.abandoned_since is None
 
     # --- the slot's thread ------------------------------------------------------------------------------------------
 
@@ -147,11 +147,11 @@ class SpanWork:
         job, handling, began = call
         if handling.timeout is None or not handling.watched or time.monotonic() < began + handling.timeout:
             return
-        with self._lock:
-            if not self.over and self._decide(call, timeout_error(handling)):
-                log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
-                self.over = True
-                self._report(last=True)
+        if self._decide(call, timeout_error(handling)):
+            log.warning("%r: no result after %g s; its thread keeps a slot until it returns", job, handling.timeout)
+            # In a thread of its own: it may wait for a lock, or for a database that does not answer, and other spans have timeouts.
+            name = "queue_db timeout in a span"
+            threading.Thread(target=self._settle, kwargs={"last": True}, name=name, daemon=True).start()
 
     def end(self) -> None:
         """The run ends: settle what is done and release the rest, also the message whose handler runs."""
@@ -163,8 +163,6 @@ class SpanWork:
                     self._decide(call, Released())
                 self._report(last=True)
 
-    # --- under the lock ---------------------------------------------------------------------------------------------
-
     def _decide(self, call: _Call, outcome: object) -> bool:
         """Take the message of a call from its handler, with this result; False: it has one."""
         job, handling, began = call
@@ -174,6 +172,8 @@ class SpanWork:
         self.abandoned_since = time.monotonic()
         self._slots.execution.cancel(job)
         return True
+
+    # --- under the lock ---------------------------------------------------------------------------------------------
 
     def _extend(self) -> bool:
         span, now = self._source.span, time.monotonic()

@@ -1,6 +1,8 @@
 """The work on a span: who takes its results, and what becomes of those that come later."""
 
+import math
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,6 +13,14 @@ from queue_db.worker.span_work import SpanWork
 from tests.patience import PATIENCE
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+
+
+def wait_for(what):
+    for _ in range(int(PATIENCE / 0.02)):
+        if found := what():
+            return found
+        threading.Event().wait(0.02)
+    raise AssertionError("it did not come")
 
 
 @SQLITE
@@ -98,3 +108,62 @@ def test_a_message_in_hand_is_not_counted_as_released_if_the_report_fails(db, na
         go.set()
         log.wait("the result does not count")
     assert worker.summary == Summary(lost=1)
+
+
+@pytest.fixture
+def two_that_hang(db, name, monkeypatch):
+    """A worker whose handlers hang until ``go`` is set: "first" calls ``first(job)`` before, and has no time left after it."""
+    monkeypatch.setattr("queue_db.worker.run.STUCK_AFTER", 0.0)
+    worker = Worker(db, feeds={f"{name}:{name}": 2}, span=1)
+    go, first = threading.Event(), []
+
+    @worker.handles("first", timeout=3600)
+    def hang_first(job):
+        with db.database.begin("effect") if first else nullcontext() as connection:
+            for act in first:
+                act(job, connection)
+            (work,) = [one for one in worker._run._feeds._work() if one._call[0] is job]
+            work._call = (*work._call[:2], -math.inf)
+            go.wait(PATIENCE)
+
+    @worker.handles("second", timeout=0.05, max_attempts=1)
+    def hang(job):
+        go.wait(PATIENCE)
+
+    return worker, go, first
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"])
+def test_a_timeout_whose_report_waits_for_its_handlers_transaction_holds_up_no_other(db, name, running, two_that_hang):
+    feed, (worker, go, first) = db.feed(name), two_that_hang
+    first.append(lambda job, connection: job.complete(using=connection).require(job))
+    feed.publish("first")
+    with running(worker):
+        wait_for(lambda: worker.stuck == 1)
+        feed.publish("second")
+        wait_for(lambda: worker.stuck == 2)
+        wait_for(lambda: worker.summary.dead == 1)
+        go.set()
+        wait_for(lambda: worker.summary.completed == 1)
+    assert worker.summary == Summary(completed=1, dead=1)
+
+
+@SQLITE
+def test_a_timeout_whose_report_gets_no_answer_holds_up_no_other(db, name, running, two_that_hang, monkeypatch):
+    feed, (worker, go, _) = db.feed(name), two_that_hang
+    settle, answer = Span.settle, threading.Event()
+
+    def wait_for_the_answer(*args, **options):
+        answer.wait(PATIENCE)
+        return settle(*args, **options)
+
+    monkeypatch.setattr(Span, "settle", wait_for_the_answer)
+    feed.publish("first")
+    with running(worker):
+        wait_for(lambda: worker.stuck == 1)
+        feed.publish("second")
+        wait_for(lambda: worker.stuck == 2)
+        answer.set()
+        wait_for(lambda: worker.summary == Summary(failed=1, dead=1))
+        go.set()
+    assert worker.summary == Summary(failed=1, dead=1)
