@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, func, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, func, select, text
 
-from queue_db import ArgumentError, PermanentStorageError, QueueDB, UnsupportedError
+from queue_db import ArgumentError, QueueDB, UnsupportedError
 from queue_db.feeds import Feed
 from queue_db.store.feeds import orderings, ranges, ticked, ticking
 from tests.feeds.accounts import everything
@@ -244,46 +243,6 @@ def test_messages_by_their_positions(feed: Feed, small_ticks: None) -> None:
     found = feed.read().messages
     some = [found[at].position for at in (0, 3, 4, 19)]
     assert [message.payload for message in feed.get(some)] == [0, 3, 4, 19]
-
-
-@on_postgresql
-def test_a_restore_to_a_server_with_lower_numbers_is_noticed(feed: Feed, db: QueueDB) -> None:
-    feed.publish_many([("n", number) for number in range(3)])
-    assert len(everything(feed)) == 3
-    with db.database.begin() as connection:
-        feed.publish("n", "in the backup", using=connection)
-    _as_from_a_later_server(db, feed)
-    with db.database.begin() as connection:
-        feed.publish("n", "on the new server", using=connection)
-    with pytest.raises(PermanentStorageError, match=r"restored from a backup. Call db.feeds.restored\(\)"):
-        feed.read(feed.start())
-    assert db.feeds.restored() >= 1
-    assert [payload for _, payload in everything(feed)] == [0, 1, 2, "in the backup", "on the new server"]
-    feed.publish("n", "later")
-    assert [payload for _, payload in everything(feed)][-1] == "later"
-    assert [seq for seq, _ in everything(feed)] == [1, 2, 3, 4, 5, 6]
-
-
-def _as_from_a_later_server(db: QueueDB, feed: Feed) -> None:
-    """All numbers of transactions in the tables are those of a server that has had more of them."""
-    more, tables, of = 1_000_000_000, db.store.tables.feeds, feed.row().id
-
-    def later(snapshot: str) -> str:
-        low, high, between = snapshot.split(":")
-        return f"{int(low) + more}:{int(high) + more}:{','.join(str(int(xid) + more) for xid in between.split(',') if xid)}"
-
-    with db.database.begin() as connection:
-        connection.execute(update(tables.ticked).where(tables.ticked.c.feed == of).values(xid=tables.ticked.c.xid + more))
-        for row in connection.execute(select(tables.ticks).where(tables.ticks.c.feed == of)).all():
-            mine = update(tables.ticks).where(tables.ticks.c.feed == of, tables.ticks.c.last_seq == row.last_seq)
-            previous = row.previous if row.previous == ticked.NOTHING else later(row.previous)
-            connection.execute(mine.values(snapshot=later(row.snapshot), previous=previous))
-        seen = ticked.glance(connection, db.store, of)
-        assert seen is not None
-        last = seen.state.last
-        last = last._replace(snapshot=later(last.snapshot), xid=last.xid + more)
-        changed = update(tables.feeds).where(tables.feeds.c.id == of).values(tick_state=json.dumps([last, None, 0]))
-        connection.execute(changed)
 
 
 def _while_another_writes(feed: Feed, url: str, observer: Feed) -> list[list[Any]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    ColumnClause,
     ColumnElement,
     Connection,
     FromClause,
@@ -23,8 +24,10 @@ from sqlalchemy import (
     TableValuedAlias,
     Text,
     and_,
+    any_,
     bindparam,
     cast,
+    column,
     delete,
     func,
     literal_column,
@@ -49,6 +52,10 @@ class Snapshot(UserDefinedType[str]):
     def get_col_spec(self, **kw: Any) -> str:
         return "txid_snapshot"
 
+
+#: Most messages of one tick: a reader of one of them reads those before it, and finds ticks by it. It may never be lowered below
+#: what stored ticks have.
+MESSAGES = 200
 
 #: A snapshot that shows no transaction.
 NOTHING = "1:1:"
@@ -77,6 +84,9 @@ class Moment(NamedTuple):
         return int(self.snapshot.split(":")[1])
 
 
+#: Where a row is in its table. Those of messages stay: they are never written again.
+PLACE: ColumnClause[Any] = column("ctid")
+
 #: It shows all transactions.
 ALWAYS = Moment(f"{2**63 - 1}:{2**63 - 1}:")
 
@@ -90,6 +100,8 @@ class TickState(NamedTuple):
     last: Moment = Moment()
     target: Moment | None = None
     cut: int = 0
+    #: Messages with this id or a lower one have numbers, and transactions of another server: the database was restored then.
+    base: int = 0
 
     @property
     def settled(self) -> bool:
@@ -102,8 +114,8 @@ class TickState(NamedTuple):
         """The state as the feed's row has it."""
         if text is None:
             return cls()
-        last, target, cut = json.loads(text)
-        return cls(Moment(*last), None if target is None else Moment(*target), cut)
+        last, target, cut, base = json.loads(text)
+        return cls(Moment(*last), None if target is None else Moment(*target), cut, base)
 
     def dump(self) -> str:
         """For the feed's row."""
@@ -148,13 +160,13 @@ def _ids(tables: FeedTables, towards: bool) -> Any:
     The first two have ids up to the last moment's floor. Their transactions were open then, so few index entries are read.
     """
     ticked = tables.ticked
-    names = ("feed", "cut", "floor", "seen", "xmax", "xid", "target_seen")
+    names = ("feed", "cut", "base", "floor", "seen", "xmax", "xid", "target_seen")
     value = {name: bindparam(f"of_{name}", type_=BigInteger) for name in names}
     last, target = (cast(bindparam(name, type_=Text), Snapshot()) for name in ("last", "target"))
     visible = [shown(ticked.c.xid, target)] if towards else []
     most = bindparam("most", type_=Integer)
     mine = select(ticked.c.id).where(ticked.c.feed == value["feed"], *visible).order_by(ticked.c.id).limit(most)
-    late = mine.where(ticked.c.id > value["cut"], ticked.c.id <= value["floor"])
+    late = mine.where(ticked.c.id > func.greatest(value["cut"], value["base"]), ticked.c.id <= value["floor"])
     xids = func.unnest(bindparam("open", type_=ARRAY(BigInteger))).table_valued("value").render_derived()
     each = late.where(ticked.c.xid == xids.c.value).lateral("late")
     listed = select(each.c.id).select_from(xids).join(each, true()).order_by(each.c.id).limit(most)
@@ -173,6 +185,7 @@ def unnumbered(connection: Connection, store: Store, feed: int, state: TickState
     values: dict[str, Any] = {
         "of_feed": feed,
         "of_cut": state.cut,
+        "of_base": state.base,
         "of_floor": last.floor,
         "of_seen": last.seen,
         "of_xmax": last.end,
@@ -202,13 +215,13 @@ class Ticked:
         ticks = tables.ticks
         mine = and_(ticks.c.feed == feed, ticks.c.last_seq > after)
         if high is not None:
-            mine = and_(mine, ticks.c.first_seq <= high)
+            mine = and_(mine, _begin_by(ticks, high))
         if limit is not None:
             # Numbers have no gaps, but the messages after this one may be trimmed.
             first = ticks.alias("first_tick")
             there = select(first.c.first_seq - 1).where(first.c.feed == feed, first.c.last_seq > after)
             start = func.greatest(there.order_by(first.c.last_seq).limit(1).scalar_subquery(), after)
-            mine = and_(mine, ticks.c.first_seq <= start + limit)
+            mine = and_(mine, _begin_by(ticks, start + limit))
         rows = _numbered(tables, mine)
         conditions = [rows.c.seq > after]
         if high is not None:
@@ -230,14 +243,15 @@ class Ticked:
         # A tick that goes on after the end begins there from now on: at this id.
         there = self.between(tables, feed, end - 1, end, None)
         pivot = connection.execute(select(there.rows.c.id).where(*there.conditions)).scalar()
-        whole = ticks.c.last_seq < end
-        below = whole if pivot is None else or_(whole, ticked.c.id < pivot)
-        gone = connection.execute(
-            delete(ticked).where(ticks.c.feed == feed, ticks.c.first_seq < end, _in_tick(ticked, ticks, _as_snapshot(ticks)), below)
-        ).rowcount
-        connection.execute(delete(ticks).where(ticks.c.feed == feed, whole))
+        # From first: below it the index may have many entries of deleted rows.
+        mine = and_(ticks.c.feed == feed, ticks.c.last_seq >= first, _begin_by(ticks, end - 1))
+        rows = _numbered(tables, mine, PLACE)
+        places = select(rows.c[PLACE.name]).where(rows.c.seq < end).scalar_subquery()
+        # By their places in the table, and nothing else: a planner that does not know the feed takes all its messages for one row.
+        gone = connection.execute(delete(ticked).where(any_(func.array(places, type_=ARRAY(Text))) == PLACE)).rowcount
+        connection.execute(delete(ticks).where(ticks.c.feed == feed, ticks.c.last_seq >= first, ticks.c.last_seq < end))
         if pivot is not None:
-            rest = update(ticks).where(ticks.c.feed == feed, ticks.c.first_seq < end, ticks.c.last_seq >= end)
+            rest = update(ticks).where(mine, ticks.c.last_seq >= end)
             connection.execute(rest.values(first_seq=end, low_id=pivot))
         return gone
 
@@ -267,6 +281,11 @@ def _unnest(values: Sequence[int]) -> TableValuedAlias:
     return func.unnest(bindparam(None, list(values), ARRAY(BigInteger), unique=True)).table_valued("value").render_derived()
 
 
+def _begin_by(ticks: FromClause, seq: ColumnElement[int] | int) -> ColumnElement[bool]:
+    """Whether a tick begins at a number or before it. The second condition follows from the first: the index has a range for it."""
+    return and_(ticks.c.first_seq <= seq, ticks.c.last_seq < seq + MESSAGES)
+
+
 def _as_snapshot(ticks: Table) -> dict[str, ColumnElement[Any]]:
     return {name: cast(ticks.c[name], Snapshot()) for name in ("snapshot", "previous")}
 
@@ -282,8 +301,8 @@ def _in_tick(ticked: Table, tick: FromClause, snapshots: Mapping[str, ColumnElem
     )
 
 
-def _numbered(tables: FeedTables, mine: ColumnElement[bool]) -> FromClause:
-    """The messages of some ticks, with their numbers and those of their ticks."""
+def _numbered(tables: FeedTables, mine: ColumnElement[bool], *more: ColumnElement[Any]) -> FromClause:
+    """The messages of some ticks, with their numbers and those of their ticks; and ``more`` of their rows."""
     ticks, ticked = tables.ticks, tables.ticked
     columns = [ticks.c[name] for name in ("feed", "first_seq", "last_seq", "low_id", "high_id")]
     snapshots = {name: value.label(name) for name, value in _as_snapshot(ticks).items()}
@@ -296,7 +315,7 @@ def _numbered(tables: FeedTables, mine: ColumnElement[bool]) -> FromClause:
         .subquery("some_ticks")
     )
     place = func.row_number().over(order_by=ticked.c.id)
-    content = [column for column in ticked.c if column.name not in {"feed", "xid"}]
+    content = [one for one in ticked.c if one.name not in {"feed", "xid"}]
     inside = _in_tick(ticked, few, {name: few.c[name] for name in snapshots})
-    each = select(*content, (few.c.first_seq - 1 + place).label("seq")).where(inside).lateral("numbered")
+    each = select(*content, *more, (few.c.first_seq - 1 + place).label("seq")).where(inside).lateral("numbered")
     return select(*each.c, few.c.last_seq.label("tick")).select_from(few.join(each, true())).subquery("messages")

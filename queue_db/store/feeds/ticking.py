@@ -19,13 +19,10 @@ from queue_db.model import Capability
 from queue_db.store.base import Store
 from queue_db.store.feeds.messages import Extent, NewMessage, insert_rows, keep
 from queue_db.store.feeds.rows import FeedRow, pin
-from queue_db.store.feeds.ticked import ALWAYS, NOTHING, Moment, Ticked, TickState, first_unnumbered, glance, unnumbered
+from queue_db.store.feeds.ticked import ALWAYS, MESSAGES, NOTHING, Moment, Ticked, TickState, first_unnumbered, glance, unnumbered
 
 #: Most messages numbered in one transaction.
 TICKED_AT_ONCE = 1000
-
-#: Most messages of one tick: a reader of one of them reads those before it.
-MESSAGES = 200
 
 #: Most ids from its first message to its last, if they are of transactions that were open at the last tick: others are in between.
 IDS = 1000
@@ -115,7 +112,7 @@ def restored(connection: Connection, store: Store, feed: FeedRow) -> None:
         state, numbered = _number(connection, store, feed.id, state, next_seq)
         next_seq += numbered
     # No transaction is open that has published.
-    state = TickState(now._replace(floor=now.seen))
+    state = TickState(now._replace(floor=now.seen), base=now.seen)
     connection.execute(update(feeds).where(feeds.c.id == feed.id).values(next_seq=next_seq, tick_state=state.dump()))
 
 
@@ -154,7 +151,7 @@ def _number(connection: Connection, store: Store, feed: int, state: TickState, f
         seq = last + 1
     if rows:
         connection.execute(insert(store.tables.feeds.ticks), rows)
-    return (state._replace(cut=ids[-1]) if len(found) > len(ids) else TickState(state.target)), len(ids)
+    return (state._replace(cut=ids[-1]) if len(found) > len(ids) else TickState(state.target, base=state.base)), len(ids)
 
 
 def _runs(ids: Sequence[int], seen: int) -> Iterator[list[int]]:
