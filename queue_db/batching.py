@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
-from queue_db.errors import StorageError, TransientStorageError
+from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -105,6 +105,9 @@ class _Entry(Generic[Item, Result]):
         #: It is out of the queue, and no leader any more.
         self.left = False
 
+    def fail(self, error: Exception) -> None:
+        self.error, self.settled = error, True
+
     def answer(self) -> Any:
         if self.error is not None:
             raise self.error
@@ -114,8 +117,9 @@ class _Entry(Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """Runs the items of concurrent callers in batches, in the order in which they come.
 
-    An error that leaves open what happened, or that every run would meet now (:class:`TransientStorageError`), goes to all callers
-    of the batch. After any other error the items run one by one, so that each caller gets its own result or its own error.
+    After an error that refuses a batch the items run one by one, so that each caller gets its own result or its own error. If one
+    of them meets an error that the others would meet too, or that leaves open what happened, the rest is not run. Any other error
+    goes to all callers of the batch: it may have come after the commit, and then a second run would do everything twice.
 
     :param run: takes some items and returns their results, in the same order. All of them happen, or none.
     :param size: rows and characters of an item.
@@ -211,17 +215,26 @@ class Batcher(Generic[Item, Result]):
             results = self._run([entry.item for entry in batch])
         except Exception as error:  # noqa: BLE001 - it goes to the callers
             if len(batch) == 1:
-                batch[0].error, batch[0].settled = error, True
-            elif isinstance(error, TransientStorageError) or (isinstance(error, StorageError) and error.outcome_unknown):
-                for entry in batch:
-                    # Each thread adds its own traceback.
-                    entry.error, entry.settled = _copied(error), True
+                batch[0].fail(error)
+            elif _refuses(error):
+                self._settle_one_by_one(batch)
             else:
                 for entry in batch:
-                    self._settle([entry])
+                    # Each thread adds its own traceback.
+                    entry.fail(_copied(error))
         else:
             for entry, result in zip(batch, results, strict=True):
                 entry.result, entry.settled = result, True
+
+    def _settle_one_by_one(self, batch: Sequence[_Entry[Item, Result]]) -> None:
+        for at, entry in enumerate(batch, 1):
+            self._settle([entry])
+            error = entry.error
+            if isinstance(error, StorageError) and not _refuses(error):
+                # All attempts of one took long enough.
+                for one in batch[at:]:
+                    one.fail(_not_run(error))
+                return
 
     def _end(self, entry: _Entry[Item, Result]) -> None:
         """Let the next one run, and wake those whose items ran."""
@@ -256,8 +269,28 @@ class Batcher(Generic[Item, Result]):
 _BATCHERS: WeakSet[Batcher[Any, Any]] = WeakSet()
 
 
-def _copied(error: StorageError) -> StorageError:
-    same = copy.copy(error)
+def _refuses(error: Exception) -> bool:
+    """Whether nothing happened, and it is the fault of one item or of each."""
+    if isinstance(error, StorageError):
+        return not (error.outcome_unknown or isinstance(error, TransientStorageError))
+    return isinstance(error, QueueDBError)
+
+
+def _not_run(error: StorageError) -> TransientStorageError:
+    """For an item behind one that has met ``error``."""
+    problem = f"nothing was done for this caller, because another one's turn ended with: {error}"
+    same = TransientStorageError(
+        problem, sqlstate=error.sqlstate, statement_name=error.statement_name, server_away=error.server_away
+    )
+    same.__cause__ = error.__cause__
+    return same
+
+
+def _copied(error: Exception) -> Exception:
+    try:
+        same = copy.copy(error)
+    except Exception:  # noqa: BLE001 - the class may be the application's
+        return error
     same.__cause__ = error.__cause__
     return same
 

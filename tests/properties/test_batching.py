@@ -15,7 +15,7 @@ import pytest
 
 from queue_db import batching
 from queue_db.batching import Batcher, Signal, Threads
-from queue_db.errors import PermanentStorageError, TransientStorageError
+from queue_db.errors import PermanentStorageError, QueueDBError, StorageError, TransientStorageError
 from tests.patience import PATIENCE
 
 
@@ -144,6 +144,56 @@ def test_an_unknown_outcome_goes_to_the_whole_batch_and_nothing_runs_again(error
     assert held.batches == [[0], [1, 2, 3, 4, 5]]
 
 
+def test_a_listener_that_raises_after_the_commit_makes_nothing_run_again() -> None:
+    error = RuntimeError("after the commit")
+    held = Held(refuse(3, error))
+    first, *others = held.outcomes(*range(6))
+    assert first == "did 0"
+    assert [repr(one) for one in others] == [repr(error)] * 5
+    assert held.batches == [[0], [1, 2, 3, 4, 5]]
+
+
+class _Particular(Exception):
+    """Cannot be copied."""
+
+    def __init__(self, one: str, *, other: str) -> None:
+        super().__init__(one + other)
+
+
+def test_an_error_that_cannot_be_copied_goes_to_all() -> None:
+    error = _Particular("a", other="b")
+    assert Held(refuse(3, error)).outcomes(*range(4)) == ["did 0", error, error, error]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TransientStorageError("the server is away", server_away=True, sqlstate="57P01"),
+        PermanentStorageError("the connection broke during COMMIT", outcome_unknown=True),
+    ],
+)
+def test_a_bad_item_and_a_server_that_goes_away_do_not_make_all_wait_for_it(error: StorageError) -> None:
+    """Otherwise the last one waits for the attempts of all before it."""
+    bad = PermanentStorageError("too long")
+
+    def run(items: Sequence[int]) -> Sequence[str]:
+        if items[0] and (len(items) > 1 or items[0] == 2):
+            raise bad
+        if items[0] == 3:
+            raise error
+        return [f"did {item}" for item in items]
+
+    held = Held(run)
+    *before, fourth, fifth = held.outcomes(*range(6))
+    assert before == ["did 0", "did 1", bad, error]
+    for one in (fourth, fifth):
+        assert type(one) is TransientStorageError
+        assert str(error) in str(one)
+        assert (one.outcome_unknown, one.server_away, one.sqlstate) == (False, error.server_away, error.sqlstate)
+    assert fourth is not fifth
+    assert held.batches == [[0], [1, 2, 3, 4, 5], [1], [2], [3]]
+
+
 # --- callers that are gone --------------------------------------------------------------------------------------------
 
 
@@ -262,6 +312,12 @@ def test_the_child_of_a_fork_waits_for_nobody() -> None:
 # --- many threads -----------------------------------------------------------------------------------------------------
 
 
+class _Refused(QueueDBError):
+    def __init__(self, items: Sequence[tuple[int, int]]) -> None:
+        super().__init__("refused")
+        self.items = items
+
+
 def crowd(kind: type[Batcher[Any, Any]], threads: int = 8, times: int = 300) -> None:
     """Threads submit one item after the other, some of which are bad: each gets its own outcome, and all run once and in order."""
     ran: list[tuple[int, int]] = []
@@ -270,7 +326,7 @@ def crowd(kind: type[Batcher[Any, Any]], threads: int = 8, times: int = 300) -> 
 
     def run(items: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
         if bad.intersection(items):
-            raise ValueError(items)
+            raise _Refused(items)
         ran.extend(items)
         return items
 
@@ -283,8 +339,8 @@ def crowd(kind: type[Batcher[Any, Any]], threads: int = 8, times: int = 300) -> 
             item = (thread, turn)
             try:
                 outcome = batcher.submit(item)
-            except ValueError as error:
-                outcome = error.args[0][0]
+            except _Refused as error:
+                outcome = error.items[0]
                 assert item in bad
             assert outcome == item
 
@@ -324,7 +380,7 @@ class _RunsAgain(Batcher[Any, Any]):
 
 @pytest.mark.parametrize("kind", [_Swaps, _RunsAgain])
 def test_the_crowd_notices_a_batcher_that_is_wrong(kind: type[Batcher[Any, Any]]) -> None:
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, _Refused)):
         crowd(kind, times=3000)
 
 
