@@ -1,4 +1,4 @@
-"""Messages are trimmed while a page is read: what the page leaves out is reported."""
+"""Messages are trimmed while a page is read, or a span is claimed: what is left out is reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from queue_db import QueueDB
 from queue_db.errors import TrimmedError
 from queue_db.feeds import Feed, reading
-from queue_db.store.feeds import messages, rows
+from queue_db.store.feeds import cursors, messages, rows
+from tests.races.interleaving import between
 
 
 @pytest.fixture
@@ -70,3 +71,36 @@ def test_a_first_page_ends_at_its_last_message(feed: Feed, monkeypatch: pytest.M
     assert payloads(page) == [0, 1]
     with pytest.raises(TrimmedError, match="3 messages"):
         feed.read(page.position)
+
+
+@pytest.mark.parametrize("on_trimmed", ["raise", "skip"])
+def test_a_claim_reports_what_was_trimmed_before_a_cursor_that_was_moved_back(
+    kind: str, open_db: Callable[..., QueueDB], make_feed: Callable[[str], str], on_trimmed: str
+) -> None:
+    """A seek has read the feed before a trim, and moves the cursor between the look of a claim and its lock."""
+    # There other orderings look and lock in one statement.
+    name = make_feed("ticks" if kind == "postgresql" else "counter")
+    db, other = open_db(), open_db()
+    feed = db.feed(name)
+    feed.publish_many([("n", number) for number in range(6)])
+    shared = feed.shared("mailers", on_trimmed=on_trimmed)
+    span = shared.claim(5)
+    assert span is not None
+    assert span.complete()
+    db.feeds.set(name, keep_rows=2, keep_unread=0)
+    assert feed.trim() == 4
+
+    def move_back() -> bool:
+        return other.core.write(cursors.seek, shared.feed_id, "mailers", 0)
+
+    # The first statement after the look: on PostgreSQL the lock is a prepared statement.
+    start = "BEGIN" if kind in {"sqlite", "postgresql"} else f"SELECT {db.store.tables.feeds.cursors.name}.handed".upper()
+    with between(db.database.engine, start, move_back) as done:
+        if on_trimmed == "raise":
+            with pytest.raises(TrimmedError, match="4 messages"):
+                shared.claim()
+        else:
+            span = shared.claim()
+            assert span is not None
+            assert ([message.payload for message in span.messages], shared.skipped) == ([4, 5], 4)
+    assert done == [True]

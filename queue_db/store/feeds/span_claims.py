@@ -282,6 +282,8 @@ def _hand_out(connection: Connection, store: Store, feed: int, name: str, seen: 
         return SpanClaim(seen)
     ((handed, version),) = found
     low = max(handed + 1, seen.first_seq)
+    if low > handed + 1 and not want.skip:
+        return SpanClaim(seen)  # moved back since the look: the next one sees what was trimmed
     row = SpanRow(0, low, min(low + want.most, seen.next_seq) - 1, version + seen.now, 1, None)
     if row.high < low:
         return SpanClaim(seen)  # other consumers have claimed what there was
