@@ -6,6 +6,7 @@ The database finds the subscriptions that may match, by an index or by ``LIKE``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -215,19 +216,28 @@ def _by_headers(text: str) -> Pattern:
         raise ArgumentError(
             f"pattern={arguments.shown(text)}: with form=headers it must be a JSON object of headers and their values"
         )
-    asked = {name: value for name, value in given.items() if name not in {"topic", "x-match"}}
-    if not asked or any(isinstance(value, dict | list) for value in asked.values()):
+    topic, match = given.pop("topic", None), given.pop("x-match", "all")
+    if not given or not all(_comparable(value) for value in given.values()):
         raise ArgumentError(
-            f"pattern={arguments.shown(text)}: name one header or more, each with a text, number, true, false or null"
+            f"pattern={arguments.shown(text)}: name one header or more, each with a text, finite number, true, false or null"
         )
-    if given.get("x-match", "all") not in {"all", "any"}:
+    if match not in ("all", "any"):
         raise ArgumentError(f"pattern={arguments.shown(text)}: x-match must be all or any")
-    topic = given.get("topic")
     if topic is not None:
         arguments.name("topic", topic, TOPIC_LENGTH)
-    # The same conditions are the same subscription.
-    stored = json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    # The same conditions are the same subscription: without what is the default, and 1.0 as 1.
+    asked = {name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in given.items()}
+    if topic is not None:
+        asked["topic"] = topic
+    if match == "any" and len(given) > 1:
+        asked["x-match"] = match
+    stored = json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return Pattern(HEADERS, arguments.name("pattern", stored, PATTERN_LENGTH), topic or "", "%" if topic is None else _like(topic))
+
+
+def _comparable(value: Any) -> bool:
+    # NaN equals nothing, and JSON has no infinity.
+    return math.isfinite(value) if isinstance(value, float) else not isinstance(value, dict | list)
 
 
 @lru_cache(maxsize=16_384)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queue_db.errors import ArgumentError
 from queue_db.routes.patterns import ESCAPE, matches, pattern
 
 AMQP = st.lists(st.sampled_from(["a", "b", "*", "#", "", "a*", "%"]), min_size=1, max_size=5).map(".".join).filter(bool)
@@ -53,3 +55,41 @@ def test_no_pattern_takes_long() -> None:
     """A matcher that tries every length of every star would not come to an end here."""
     assert not matches("glob", "*a" * 90 + "b", "a" * 200)
     assert not matches("amqp", "#.a." * 49 + "b", "a." * 99 + "a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"x-match":["all"],"a":1}',
+        '{"x-match":{},"a":1}',
+        '{"x-match":null,"a":1}',
+        '{"x-match":"none","a":1}',
+        '{"topic":["a"],"a":1}',
+        '{"a":[1]}',
+        '{"a":NaN}',
+        '{"a":-Infinity}',
+        '{"a":1e400}',
+        '{"topic":"a","x-match":"any"}',
+        "[]",
+        "1",
+    ],
+)
+def test_conditions_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(ArgumentError):
+        pattern(text, "headers")
+
+
+@pytest.mark.parametrize(
+    ("stored", "texts"),
+    [
+        (
+            '{"a":1}',
+            ['{"a": 1}', '{"a":1,"x-match":"all"}', '{"a":1,"x-match":"any"}', '{"a":1,"topic":null}', '{"a":1.0}', '{"a":1e0}'],
+        ),
+        ('{"a":0}', ['{"a":-0.0}']),
+        ('{"a":true}', ['{"a":true,"x-match":"all"}']),
+        ('{"a":1.5,"b":null,"topic":"t","x-match":"any"}', ['{"x-match":"any","topic":"t","b":null,"a":15e-1}']),
+    ],
+)
+def test_the_same_conditions_are_the_same_subscription(stored: str, texts: list[str]) -> None:
+    assert {pattern(text, "headers").text for text in [stored, *texts]} == {stored}
