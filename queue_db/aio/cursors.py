@@ -31,8 +31,8 @@ class AsyncCursor:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await run(self._sync.__exit__, kind, error, trace)
 
     async def read(self, limit: int = 100) -> list[Message]:
         """The next messages, up to ``limit``, whether or not the earlier ones are acknowledged; empty: there are none yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError
+from queue_db.errors import ArgumentError, CursorHeldError, FeedError, LeaseLostError, PositionError, StorageError
 from queue_db.feeds.message import Message
 from queue_db.feeds.position import Position, belongs, not_ahead
 from queue_db.feeds.waiting import LONGEST_LOOK, Waiting
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from queue_db.feeds.feed import Feed
 
 _T = TypeVar("_T")
+
+log = logging.getLogger("queue_db.feeds")
 
 
 class Cursor:
@@ -181,8 +184,14 @@ class Cursor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            self.close()
+        except StorageError as failure:
+            if error is None:
+                raise
+            # The error of the block says more, and may be due to the same outage.
+            log.warning("%r could not be released, and is free when its hold ends: %s", self, failure)
 
     def __repr__(self) -> str:
         return f"<Cursor {self.name!r} of {self.feed!r}>"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from queue_db import QueueDB, State, StorageError, TransientStorageError, Verdict
+from queue_db import PermanentStorageError, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.aio.running import run
+from queue_db.store.feeds import cursors
 from tests.aio.loop import for_asyncio
 from tests.faults.test_contention import Rival
 from tests.servers.proxy import Proxy
@@ -181,3 +182,18 @@ async def test_an_enqueue_whose_commit_is_in_doubt_says_so(mail: AsyncQueue, far
         assert doubt.value.outcome_unknown
         await queue.enqueue("k", unique_key="order 7", on_duplicate="skip")
     assert (await mail.stats()).available == 1
+
+
+async def test_the_error_of_a_reader_comes_out_and_not_that_of_the_release(
+    adb: AsyncQueueDB, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> bool:
+        raise PermanentStorageError("the release failed")
+
+    monkeypatch.setattr(cursors, "release", fail)
+    with pytest.raises(KeyError, match="first"):
+        async with await adb.feed(name).cursor("mine"):
+            raise KeyError("first")
+    with pytest.raises(PermanentStorageError, match="the release failed"):
+        async with await adb.feed(name).cursor("mine", take_over=True):
+            pass
