@@ -51,7 +51,8 @@ class AsyncCursor:
         :param limit: messages read at once.
         :param idle: seconds without a new message after which it ends.
         :param poll: most seconds between two looks at the feed while it waits.
-        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted; after an acknowledgement that
+            was LOST, in place of the next message.
         """
         messages = self._sync.follow(limit=limit, idle=idle, poll=poll)
         try:

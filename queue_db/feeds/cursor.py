@@ -60,6 +60,8 @@ class Cursor:
                 "it goes on reading: give each process a cursor of its own, or pass take_over=True"
             )
         self._version = row.version
+        # An acknowledgement was LOST: the messages that were read are those of the next holder.
+        self._replaced = False
         self._acked = row.acked
         self._read = row.acked
         # The highest number that the feed is known to have given.
@@ -77,6 +79,8 @@ class Cursor:
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
         :raises TrimmedError: messages were trimmed before they were read.
         """
+        if self._replaced:
+            raise self._lost()
         if time.monotonic() >= self._extend_at:
             self.extend()
         try:
@@ -98,10 +102,14 @@ class Cursor:
         :param limit: messages read at once.
         :param idle: seconds without a new message after which it ends.
         :param poll: most seconds between two looks at the feed while it waits.
-        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted.
+        :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted; after an acknowledgement that
+            was LOST, in place of the next message.
         """
         for page in self.pages(limit, idle, poll):
-            yield from page
+            for message in page:
+                if self._replaced:
+                    raise self._lost()
+                yield message
 
     def pages(self, limit: int, idle: float | None, poll: float = LONGEST_LOOK) -> Iterator[list[Message]]:
         """As :meth:`follow`, but all messages of a read at once."""
@@ -142,6 +150,7 @@ class Cursor:
                 self._check_given(position, connection)
                 held = cursors.acknowledge(connection, self._core.store, self._feed_id, self.name, self._version, seq, self._lease)
         if not held:
+            self._replaced = True
             return Verdict.LOST
         if using is None:
             self._acked = max(self._acked, seq)

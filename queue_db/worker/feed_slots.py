@@ -58,8 +58,17 @@ def open_cursors(db: QueueDB, names: Iterable[str]) -> None:
 
 
 def _opened(db: QueueDB, name: str) -> SharedCursor:
-    feed, _, cursor = name.rpartition(":")
-    return db.feed(feed).shared(cursor, on_trimmed="skip")
+    feed_name, _, cursor = name.rpartition(":")
+    feed = db.feed(feed_name)
+    # A mistyped name is a new feed or cursor, without messages.
+    found = feed.existing() is not None
+    known = found and any(one.name == cursor for one in feed.cursors())
+    opened = feed.shared(cursor, on_trimmed="skip")
+    if not found:
+        log.warning("there was no feed %r: it was created, with cursor %r; is the name right?", feed_name, cursor)
+    elif not known:
+        log.warning("feed %r had no cursor %r: it was created, before the first message; is the name right?", feed_name, cursor)
+    return opened
 
 
 class Slot:

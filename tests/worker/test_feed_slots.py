@@ -239,3 +239,21 @@ def test_a_stop_does_not_wait_for_a_handlers_transaction(feed, db, name, cursor,
         log.wait("the result does not count")
     (span,) = feed.spans(name)
     assert (span.low, span.worker) == (1, db.worker), "the effect of the second message counts, but the first was not settled"
+
+
+@SQLITE
+def test_a_name_that_nobody_has_used_is_warned_of_once(db, name, caplog):
+    for _ in range(2):
+        worker = Worker(db, feeds={f"{name}-typo:m": 2})
+        worker.handles("n")(print)
+        assert worker.run(until_empty=True).completed == 0
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"there was no feed {name + '-typo'!r}: it was created, with cursor 'm'; is the name right?"]
+    caplog.clear()
+    db.feed(name).publish("n")
+    db.feed(name).shared("there")
+    worker = Worker(db, feeds={f"{name}:there": 1, f"{name}:typo": 1})
+    worker.handles("n")(print)
+    assert worker.run(until_empty=True).completed == 2
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"feed {name!r} had no cursor 'typo': it was created, before the first message; is the name right?"]

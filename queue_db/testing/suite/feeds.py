@@ -356,6 +356,31 @@ class TestCursors:
         assert feed.cursors()[0].holder == "rival", "a lost holder does not end the hold of another"
         assert theirs.ack(message) is Verdict.APPLIED
 
+    @pytest.mark.parametrize("joined", [False, True], ids=["alone", "in a transaction"])
+    def test_a_lost_acknowledgement_ends_the_messages_that_were_read(
+        self, feed: Feed, rival: QueueDB, notes: Notes, joined: bool
+    ) -> None:
+        feed.publish_many([("n", number) for number in range(5)])
+        old, handled = feed.cursor("billing"), []
+        following = old.follow(idle=0)
+        assert old.ack(next(following))
+        rival.feed(feed.name).cursor("billing", take_over=True)
+
+        def handle() -> None:
+            for message in following:
+                handled.append(message.payload)
+                if joined:
+                    with notes.engine.begin() as connection:
+                        old.ack(message, using=connection)
+                else:
+                    old.ack(message)
+
+        with pytest.raises(LeaseLostError):
+            handle()
+        assert handled == [1]
+        with pytest.raises(LeaseLostError):
+            old.read()
+
     def test_an_acknowledgement_is_part_of_the_transaction(self, feed: Feed, notes: Notes, rival: QueueDB) -> None:
         feed.publish_many([("n", 1), ("n", 2)])
         with feed.cursor("billing") as cursor:
