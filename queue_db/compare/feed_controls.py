@@ -63,10 +63,10 @@ CONTROLS: dict[str, Ordering] = {one.name: one for one in (CompareAndSet(), Bare
 @contextmanager
 def registered() -> Iterator[None]:
     """Feeds may have these orderings meanwhile."""
-    before = dict(ORDERINGS)
-    ORDERINGS.update(CONTROLS)
+    added = {name: one for name, one in CONTROLS.items() if name not in ORDERINGS}
+    ORDERINGS.update(added)
     try:
         yield
     finally:
-        ORDERINGS.clear()
-        ORDERINGS.update(before)
+        for name in added:
+            del ORDERINGS[name]

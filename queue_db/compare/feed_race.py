@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from queue_db import QueueDB, QueueDBError, StorageError
+from queue_db import QueueDB, QueueDBError, StorageError, UnsupportedError
 from queue_db.compare.contestant import Target
-from queue_db.compare.feed_controls import BareInsert, registered
+from queue_db.compare.feed_controls import CONTROLS, BareInsert, registered
 from queue_db.compare.measures import Post
 from queue_db.compare.results import FeedRow, FeedTurn
 from queue_db.database.database import COUNTED
@@ -141,15 +141,18 @@ def race(target: Target, ordering: str, *, turns: int, seconds: float, publisher
     with registered(), QueueDB(target.url, schema=target.schema, pool_size=publishers + feeds) as db:
         names = [f"feed-{number}" for number in range(feeds)]
         for turn in range(turns):
+            failed = f"turn {turn + 1}: "
             try:
                 for name in names:
                     db.feeds.set(name, ordering=ordering)
-            except QueueDBError as error:
+            except UnsupportedError as error:
                 return replace(row, refused=mask(str(error), secrets_in(target.url)))
+            except QueueDBError as error:
+                return replace(row, failed=mask(f"{failed}{error}", secrets_in(target.url)))
             try:
                 row.turns.append(_Turn(db, names, publishers, seconds, ordering != BareInsert.name).run())
             except QueueDBError as error:
-                return replace(row, failed=mask(f"turn {turn + 1}: {error}", secrets_in(target.url)))
+                return replace(row, failed=mask(f"{failed}{error}", secrets_in(target.url)))
             finally:
                 for name in names:
                     db.feeds.delete(name)
@@ -158,5 +161,4 @@ def race(target: Target, ordering: str, *, turns: int, seconds: float, publisher
 
 def orderings() -> list[str]:
     """The orderings to measure, with those to compare with at the end."""
-    with registered():
-        return list(ORDERINGS)
+    return list(ORDERINGS | CONTROLS)

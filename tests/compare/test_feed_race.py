@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from queue_db import QueueDB
 from queue_db.compare import feed_race
 from queue_db.compare.contestant import Target
-from queue_db.compare.feed_controls import CONTROLS, CompareAndSet
+from queue_db.compare.feed_controls import CONTROLS, CompareAndSet, registered
 from queue_db.compare.laboratory import compare
 from queue_db.compare.plan import Plan
 from queue_db.compare.results import Comparison
@@ -63,3 +63,24 @@ def test_what_a_reader_misses_is_counted(url: str, db: QueueDB, monkeypatch: pyt
     row = feed_race.race(Target(url, None), "loses", turns=1, seconds=0.1, publishers=2, feeds=1)
     (turn,) = row.turns
     assert turn.gaps == turn.messages > 0
+
+
+def test_the_controls_leave_other_orderings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = dict(ORDERINGS)
+    with registered():
+        with registered():
+            monkeypatch.setitem(ORDERINGS, "mine", CompareAndSet())
+        assert ORDERINGS.keys() == {*before, *CONTROLS, "mine"}
+    assert ORDERINGS.keys() == {*before, "mine"}
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_feed_that_exists_with_another_ordering_is_a_failure(url: str, db: QueueDB) -> None:
+    """The database does support the ordering."""
+    db.feeds.set("feed-1", ordering="counter")
+    row = feed_race.race(Target(url, None), "ranked", turns=1, seconds=0.1, publishers=2, feeds=2)
+    assert row.refused is None
+    assert row.failed is not None
+    assert "turn 1: feed 'feed-1' has the ordering 'counter'" in row.failed
+    assert not row.turns
+    assert db.feeds.delete("feed-1")
