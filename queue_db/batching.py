@@ -187,7 +187,7 @@ class Batcher(Generic[Item, Result]):
     def _lead(self, entry: _Entry[Item, Result]) -> None:
         entry.detached = self._callers.detaches and len(self._queue) > 1
         if entry.detached:
-            self._callers.detach(partial(self._work, entry), partial(self._end, entry))
+            self._callers.detach(partial(self._work_detached, entry), partial(self._end, entry))
             return
         try:
             try:
@@ -202,6 +202,14 @@ class Batcher(Generic[Item, Result]):
             count = self._fitting()
             entry.batch, self._queue = self._queue[:count], self._queue[count:]
         self._settle(entry.batch)
+
+    def _work_detached(self, entry: _Entry[Item, Result]) -> None:
+        caller = self._callers.current()  # not the entry's
+        self._inside.add(caller)
+        try:
+            self._work(entry)
+        finally:
+            self._inside.discard(caller)
 
     def _fitting(self) -> int:
         """How many of the first entries go together, at least one."""

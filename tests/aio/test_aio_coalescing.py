@@ -10,6 +10,7 @@ from sqlalchemy.util import await_
 
 from queue_db.aio import AsyncQueueDB
 from queue_db.aio.feeds import AsyncFeed
+from tests.patience import PATIENCE
 
 
 class Gate:
@@ -95,6 +96,26 @@ async def test_tasks_that_wait_or_come_first_are_cancelled(adb: AsyncQueueDB, na
     # The first had not begun its transaction, the others had not been taken along.
     assert await payloads(feed) == [2, 4]
     assert await feed.publish("n", 5)
+
+
+async def test_what_a_transaction_of_several_tasks_itself_publishes_does_not_wait_for_it(adb: AsyncQueueDB, name: str) -> None:
+    """As a listener on the engine that publishes."""
+    feed = await new_feed(adb, name)
+    gate = Gate(feed)
+    run = gate._run
+
+    def publishing(parts: list[Any]) -> Sequence[Any]:
+        if len(parts) > 1:
+            feed._sync.publish("n", "listener")
+        return run(parts)
+
+    gate._run = publishing
+    tasks = await gate.tasks(feed, 4)
+    for one in gate.open:
+        one.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    assert gate.batches == [1, 3, 1]
+    assert await payloads(feed) == [0, "listener", 1, 2, 3]
 
 
 async def test_all_tasks_are_cancelled_before_the_next_transaction_begins(adb: AsyncQueueDB, name: str) -> None:
