@@ -95,7 +95,7 @@ class Outages:
 
 
 class Activity:
-    """The failures of one thread. Only that thread calls its methods."""
+    """The failures of one thread, or of one slot for feeds: there the heartbeat, a timeout and the end of the run report too."""
 
     def __init__(self, outages: Outages | None = None) -> None:
         self._outages = outages or Outages()
@@ -106,8 +106,9 @@ class Activity:
 
         :param wait: seconds until the next try.
         """
-        self._fails = True
         self._outages.failed(self, what, error, wait, extra)
+        # Last: a success of another thread comes before the failure, or ends its outage.
+        self._fails = True
 
     def failed_rarely(self, what: str, error: BaseException) -> None:
         """Log that ``what`` failed, unless an outage is logged already, or the same failure was logged within :data:`REPEAT`."""

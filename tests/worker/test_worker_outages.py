@@ -129,3 +129,17 @@ def test_a_mistake_keeps_its_traceback(outages, caplog):
     assert caplog.records[0].exc_info is not None
     Activity().failed("alone", AWAY, 3.0)
     assert caplog.records[1].exc_info is None
+
+
+def test_a_success_of_another_thread_while_a_failure_is_logged_does_not_hide_it(log, outages, monkeypatch):
+    """The slot and the heartbeat share the activity of a span."""
+    shared, failed = outages.activity(), outages.failed
+
+    def after_a_success(*args):
+        shared.worked()
+        failed(*args)
+
+    monkeypatch.setattr(outages, "failed", after_a_success)
+    shared.failed("settling", AWAY, 3.0)
+    shared.worked()
+    assert [line for _, line in log.taken()] == ["settling failed, trying again: the server is away", "back again after 0 s"]
