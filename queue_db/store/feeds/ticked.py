@@ -7,7 +7,7 @@ a message is the first number of its tick plus the messages of the tick before i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -222,19 +222,19 @@ class Ticked:
             there = select(first.c.first_seq - 1).where(first.c.feed == feed, first.c.last_seq > after)
             start = func.greatest(there.order_by(first.c.last_seq).limit(1).scalar_subquery(), after)
             mine = and_(mine, _begin_by(ticks, start + limit))
-        rows = _numbered(tables, mine)
+        rows = _numbered(tables, _with_snapshots(ticks).where(mine).order_by(ticks.c.last_seq))
         conditions = [rows.c.seq > after]
         if high is not None:
             conditions.append(rows.c.seq <= high)
         return Numbered(rows, conditions, [rows.c.tick, rows.c.seq])
 
     def among(self, tables: FeedTables, feed: int, seqs: Sequence[int]) -> Numbered:
-        ticks, other = tables.ticks, tables.ticks.alias("other_tick")
-        wanted = _unnest(seqs)
-        tick_of = (
-            select(func.min(other.c.last_seq)).where(other.c.feed == feed, other.c.last_seq >= wanted.c.value).scalar_subquery()
-        )
-        rows = _numbered(tables, and_(ticks.c.feed == feed, ticks.c.last_seq.in_(select(tick_of).select_from(wanted))))
+        ticks, wanted = tables.ticks, _unnest(seqs)
+        # One look for each number, whatever the planner knows of the feed.
+        tick_of = select(ticks).where(ticks.c.feed == feed, ticks.c.last_seq >= wanted.c.value).order_by(ticks.c.last_seq).limit(1)
+        tick = tick_of.lateral("tick_of")
+        once = select(tick).select_from(wanted.join(tick, true())).distinct().subquery("wanted_ticks")
+        rows = _numbered(tables, _with_snapshots(once).order_by(once.c.last_seq))
         return Numbered(rows, [rows.c.seq.in_(seqs)], [rows.c.tick, rows.c.seq])
 
     def delete(self, connection: Connection, store: Store, feed: int, first: int, end: int) -> int:
@@ -245,7 +245,7 @@ class Ticked:
         pivot = connection.execute(select(there.rows.c.id).where(*there.conditions)).scalar()
         # From first: below it the index may have many entries of deleted rows.
         mine = and_(ticks.c.feed == feed, ticks.c.last_seq >= first, _begin_by(ticks, end - 1))
-        rows = _numbered(tables, mine, PLACE)
+        rows = _numbered(tables, _with_snapshots(ticks).where(mine).order_by(ticks.c.last_seq), PLACE)
         places = select(rows.c[PLACE.name]).where(rows.c.seq < end).scalar_subquery()
         # By their places in the table, and nothing else: a planner that does not know the feed takes all its messages for one row.
         gone = connection.execute(delete(ticked).where(any_(func.array(places, type_=ARRAY(Text))) == PLACE)).rowcount
@@ -286,36 +286,29 @@ def _begin_by(ticks: FromClause, seq: ColumnElement[int] | int) -> ColumnElement
     return and_(ticks.c.first_seq <= seq, ticks.c.last_seq < seq + MESSAGES)
 
 
-def _as_snapshot(ticks: Table) -> dict[str, ColumnElement[Any]]:
-    return {name: cast(ticks.c[name], Snapshot()) for name in ("snapshot", "previous")}
+def _with_snapshots(ticks: FromClause) -> Select[Any]:
+    """Ticks, with snapshots instead of their texts."""
+    columns = [ticks.c[name] for name in ("feed", "first_seq", "last_seq", "low_id", "high_id")]
+    return select(*columns, *(cast(ticks.c[name], Snapshot()).label(name) for name in ("snapshot", "previous")))
 
 
-def _in_tick(ticked: Table, tick: FromClause, snapshots: Mapping[str, ColumnElement[Any]]) -> ColumnElement[bool]:
+def _in_tick(ticked: Table, tick: FromClause) -> ColumnElement[bool]:
     """Whether a message is of a tick."""
     return and_(
         ticked.c.feed == tick.c.feed,
         ticked.c.id >= tick.c.low_id,
         ticked.c.id <= tick.c.high_id,
-        shown(ticked.c.xid, snapshots["snapshot"]),
-        ~shown(ticked.c.xid, snapshots["previous"]),
+        shown(ticked.c.xid, tick.c.snapshot),
+        ~shown(ticked.c.xid, tick.c.previous),
     )
 
 
-def _numbered(tables: FeedTables, mine: ColumnElement[bool], *more: ColumnElement[Any]) -> FromClause:
+def _numbered(tables: FeedTables, ticks: Select[Any], *more: ColumnElement[Any]) -> FromClause:
     """The messages of some ticks, with their numbers and those of their ticks; and ``more`` of their rows."""
-    ticks, ticked = tables.ticks, tables.ticked
-    columns = [ticks.c[name] for name in ("feed", "first_seq", "last_seq", "low_id", "high_id")]
-    snapshots = {name: value.label(name) for name, value in _as_snapshot(ticks).items()}
+    ticked = tables.ticked
     # OFFSET: the snapshots are made of their texts once for a tick, and not for each message.
-    few = (
-        select(*columns, *snapshots.values())
-        .where(mine)
-        .order_by(ticks.c.last_seq)
-        .offset(literal_column("0"))
-        .subquery("some_ticks")
-    )
+    few = ticks.offset(literal_column("0")).subquery("some_ticks")
     place = func.row_number().over(order_by=ticked.c.id)
     content = [one for one in ticked.c if one.name not in {"feed", "xid"}]
-    inside = _in_tick(ticked, few, {name: few.c[name] for name in snapshots})
-    each = select(*content, *more, (few.c.first_seq - 1 + place).label("seq")).where(inside).lateral("numbered")
+    each = select(*content, *more, (few.c.first_seq - 1 + place).label("seq")).where(_in_tick(ticked, few)).lateral("numbered")
     return select(*each.c, few.c.last_seq.label("tick")).select_from(few.join(each, true())).subquery("messages")

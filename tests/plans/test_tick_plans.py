@@ -1,0 +1,128 @@
+"""Feeds numbered by ticks (PostgreSQL): pages and trims read the same few rows, whatever the planner knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import pytest
+from sqlalchemy import func, insert, literal, select, update
+
+from queue_db import QueueDB
+from queue_db.feeds import Feed
+from queue_db.store.feeds import messages, ranges, ticked
+from queue_db.store.feeds.ticking import TICKED
+from tests.plans import planner
+from tests.plans.conftest import DAY, Crowd
+from tests.plans.planner import STATES
+from tests.plans.touched import Touched, watch
+
+pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+
+FEW, MANY = 2_000, 40_000
+
+#: The most that one trim looks at.
+TRIMMED = 1_000
+
+
+class BackError(Exception):
+    """The transaction is rolled back."""
+
+
+class Shape(NamedTuple):
+    """Of what ticks a feed is."""
+
+    #: Messages of a tick.
+    each: int
+    #: The most rows of messages and ticks that reading 10 messages may touch.
+    most: int
+
+
+#: Each publish was read at once, or they waited for a reader. One before and after the range, and the pages of the index.
+SHAPES = (Shape(1, 300), Shape(ticked.MESSAGES, 4 * ticked.MESSAGES))
+
+
+def fill(db: QueueDB, feed: Feed, upto: int, each: int) -> None:
+    """Messages up to a number, in full ticks, as if one transaction had published them. Their ids are the numbers."""
+    tables, of, low = db.store.tables.feeds, feed.row().id, feed.row(fresh=True).next_seq
+    with db.database.begin() as connection:
+        xid = connection.execute(select(func.txid_current())).scalar_one()
+        snapshot = f"{xid + 1}:{xid + 1}:"
+        number = func.generate_series(low, upto).column_valued("number")
+        rows = select(literal(of), number, literal(xid), literal("n"), literal("1"))
+        connection.execute(insert(tables.ticked).from_select(["feed", "id", "xid", "kind", "payload"], rows))
+        last = func.generate_series(low + each - 1, upto, each).column_valued("last")
+        columns = ["feed", "last_seq", "first_seq", "low_id", "high_id", "snapshot", "previous"]
+        first = last - each + 1
+        ticks = select(literal(of), last, first, first, last, literal(snapshot), literal(ticked.NOTHING))
+        connection.execute(insert(tables.ticks).from_select(columns, ticks))
+        state = ticked.TickState(ticked.Moment(snapshot, xid + 1, upto, upto))
+        changed = update(tables.feeds).where(tables.feeds.c.id == of)
+        connection.execute(changed.values(next_seq=upto + 1, tick_state=state.dump()))
+
+
+def acts(db: QueueDB, feed: Feed) -> dict[str, Callable[[], object]]:
+    """What is done near the beginning of the feed."""
+    core, row = db.core, feed.row(fresh=True)
+    columns = ["seq", "payload"]
+    start = feed.start()
+    chosen = [message.position for message in feed.read(start, limit=10).messages]
+
+    def page(high: int) -> Callable[[], object]:
+        how = {"after": 300, "high": high, "limit": 10, "columns": columns}
+        return lambda: core.read(ranges.page, row.id, row.ordering, **how)
+
+    def trim() -> None:
+        with suppress(BackError), db.database.begin() as connection:
+            # Not only whole ticks; and back again, for the next look.
+            assert TICKED.delete(connection, db.store, row.id, 1, 331) == 330
+            raise BackError
+
+    return {
+        "a page": lambda: feed.read(start, limit=10),
+        "a span": page(310),
+        "a page of a range": page(row.next_seq - 1),
+        "some positions": lambda: feed.get(chosen),
+        "the age of the first one": lambda: core.read(ranges.age, row, 300),
+        "a trim": trim,
+        "a trim of nothing": feed.trim,
+    }
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("shape", SHAPES, ids=["one message a tick", "full ticks"])
+def test_reading_and_trimming_touch_no_more_of_many_ticks_than_of_few(
+    make_table: Callable[[], Crowd], state: str, shape: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "TRIMMED_AT_ONCE", TRIMMED)
+    with make_table().open() as db:
+        tables = db.store.tables.feeds
+        watched = (tables.ticked, tables.ticks)
+        planner.keep_still(db, *watched)
+        # The statistics know another feed, and none of the messages of this one.
+        db.feeds.set("known", ordering="ticks", keep_for=0)
+        fill(db, db.feed("known"), FEW, 1)
+        if state == "analysed while empty":
+            planner.analyse(db, *watched)
+        db.feeds.set("orders", ordering="ticks", keep_for=DAY * 30)
+        feed = db.feed("orders")
+
+        def look() -> dict[str, Touched]:
+            if state == "analysed":
+                planner.analyse(db, *watched)
+            found = {}
+            for what, act in acts(db, feed).items():
+                act()  # prepares its statements
+                found[what] = watch(db, act, *watched)
+            return found
+
+        fill(db, feed, FEW, shape.each)
+        few = look()
+        fill(db, feed, MANY, shape.each)
+        many = look()
+    for what, touched in many.items():
+        # Rows of a trim are found, and then deleted at their places.
+        assert set(touched.bad) <= ({"Tid Scan"} if what == "a trim" else set()), touched.plans
+        assert touched.rows == few[what].rows, (what, touched.plans)
+        assert 0 < touched.rows <= (4 * TRIMMED if "trim" in what else shape.most), (what, touched.rows)
