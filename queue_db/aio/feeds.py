@@ -167,7 +167,7 @@ class AsyncFeed:
     async def end(self) -> str:
         """The position after the last message: a reader that begins here gets what is published from now on.
 
-        And, if another process is numbering messages at this moment, maybe some of these.
+        And, if another process is numbering messages at this moment, or this one may not, maybe some of these.
         """
         return await run(self._sync.end)
 

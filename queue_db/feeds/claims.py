@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import name_of
-from queue_db.errors import ArgumentError, FeedError, TransientStorageError
+from queue_db.errors import ArgumentError, FeedError
+from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import ClaimInfo, FeedStats, Message
@@ -188,11 +189,7 @@ def stats(feed: Feed) -> FeedStats:
 
 def _ranked(feed: Feed) -> FeedRow:
     row = of(feed)
-    try:
-        feed.rank_once(row)
-    except TransientStorageError as error:
-        # What has a number can be claimed all the same.
-        log.debug("feed %r: not numbered: %s", feed.name, error)
+    numbering.if_possible(feed, lambda: feed.rank_once(row))
     return row
 
 

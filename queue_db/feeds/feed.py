@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core, Run
 from queue_db.errors import ArgumentError, FeedError
-from queue_db.feeds import claims, cursor_rows, reading
+from queue_db.feeds import claims, cursor_rows, numbering, reading
 from queue_db.feeds.building import MOST
 from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
@@ -54,6 +54,8 @@ class Feed:
         self._lock = threading.Lock()
         self._row: FeedRow | None = None
         self._row_until = 0.0
+        #: Whether the database has refused that this process numbers messages.
+        self.refused = False
 
     def __repr__(self) -> str:
         return f"<Feed {self.name!r}>"
@@ -152,9 +154,9 @@ class Feed:
     def end(self) -> str:
         """The position after the last message: a reader that begins here gets what is published from now on.
 
-        And, if another process is numbering messages at this moment, maybe some of these.
+        And, if another process is numbering messages at this moment, or this one may not, maybe some of these.
         """
-        self.rank()
+        numbering.if_possible(self, self.rank)
         row = self.row(fresh=True)
         return str(Position(row.token, row.epoch, row.next_seq - 1))
 

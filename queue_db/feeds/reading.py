@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import Connection
 
 from queue_db import arguments
-from queue_db.errors import ArgumentError, FeedError, TransientStorageError, TrimmedError
+from queue_db.errors import ArgumentError, FeedError, TrimmedError
+from queue_db.feeds import numbering
 from queue_db.feeds.building import MOST
 from queue_db.feeds.message import Message, Page
 from queue_db.feeds.position import Position, check
@@ -21,8 +21,6 @@ from queue_db.store.schema import CLIENT_LENGTH, KIND_LENGTH
 
 if TYPE_CHECKING:
     from queue_db.feeds.feed import Feed
-
-log = logging.getLogger("queue_db.feeds")
 
 # A page with a filter looks at this many times its limit, at most.
 _SCANNED = 10
@@ -104,15 +102,8 @@ def once(feed: Feed, position: Position | None, limit: int) -> tuple[FeedRow, li
     known = feed.row()
     after = 0 if position is None else position.seq
     row, found = feed.core.read(_page, known, after, limit)
-    if row is not None and len(found) < limit:
-        try:
-            ranked = feed.rank_once(known)
-        except TransientStorageError as error:
-            # What has a number can be read all the same.
-            log.debug("feed %r: not numbered: %s", feed.name, error)
-        else:
-            if ranked:
-                row, found = feed.core.read(_page, known, after, limit)
+    if row is not None and len(found) < limit and numbering.if_possible(feed, lambda: feed.rank_once(known)):
+        row, found = feed.core.read(_page, known, after, limit)
     if row is None:
         feed.forget()
         if position is None:

@@ -13,6 +13,7 @@ from queue_db import arguments
 from queue_db.core import Run, name_of
 from queue_db.dialects.transactions import savepoint
 from queue_db.errors import ArgumentError, FeedError, StorageError, TransientStorageError, TrimmedError
+from queue_db.feeds import numbering
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.message import Message, Origin, SpanInfo
 from queue_db.feeds.position import Position
@@ -125,12 +126,7 @@ class SharedCursor:
         return look
 
     def _rank(self) -> int:
-        try:
-            return self.feed.rank_once(self._of)
-        except TransientStorageError as error:
-            # What has a number can be claimed all the same.
-            log.debug("feed %r: not numbered: %s", self.feed.name, error)
-            return 0
+        return numbering.if_possible(self.feed, lambda: self.feed.rank_once(self._of))
 
     def _take_over(self, look: Look, lease: int) -> SpanRow | None:
         core = self._core

@@ -16,7 +16,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from queue_db import QueueDB
-from queue_db.errors import ArgumentError, FeedError, PositionError, TransientStorageError, TrimmedError
+from queue_db.errors import ArgumentError, FeedError, PositionError, TrimmedError
+from queue_db.feeds import numbering
 from queue_db.feeds.position import Position, belongs, check
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
@@ -70,12 +71,10 @@ class FeedRead:
     def ranked(self, db: QueueDB) -> FeedRow:
         """The feed, after the messages that had no number have got one."""
         row = self.row(db)
-        try:
-            if db.feed(self.name).rank():
-                row = self.row(db)
-        except TransientStorageError as error:
-            # What has a number can be read all the same; the next reader or publisher numbers the others.
-            log.debug("feed %r: not numbered: %s", self.name, error)
+        feed = db.feed(self.name)
+        # What has a number can be read all the same; the next reader or publisher numbers the others.
+        if numbering.if_possible(feed, feed.rank):
+            row = self.row(db)
         return row
 
     def begin(self, row: FeedRow) -> Position:

@@ -30,6 +30,10 @@ IDS = 1000
 TICKED = Ticked()
 
 
+class RestoredError(PermanentStorageError):
+    """The database was restored from a backup of another server, and nobody has said so."""
+
+
 def append(connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
     """Insert ``messages``. Their order is the order of their numbers later.
 
@@ -51,7 +55,7 @@ def tick(connection: Connection, store: Store, feed: int) -> int:
 
     0 if another transaction is numbering them.
 
-    :raises PermanentStorageError: the database was restored from a backup of another server, and nobody has said so.
+    :raises RestoredError: the database was restored from a backup of another server, and nobody has said so.
     """
     seen = glance(connection, store, feed)
     if seen is None or (seen.highest <= seen.state.last.seen and first_unnumbered(connection, store, feed, seen) is None):
@@ -131,7 +135,7 @@ def _now(connection: Connection, store: Store, feed: int) -> Moment:
 def _check(last: Moment, now: Moment) -> None:
     """Refuse a moment that is before the last one."""
     if now.end < last.end:
-        raise PermanentStorageError(
+        raise RestoredError(
             f"transactions have lower numbers than before ({now.end} after {last.end}): the database was restored from a backup. "
             "Call db.feeds.restored() once"
         )
