@@ -9,7 +9,7 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.feeds import FeedArgument, existing
+from queue_db.cli.feeds import FeedArgument, existing, position_of
 from queue_db.cli.options import CommonOptions
 from queue_db.errors import FeedError
 
@@ -94,7 +94,9 @@ def seek(
 ) -> None:
     """Move a cursor forwards or back. A process that holds it, or spans of it, loses them."""
     with common.open() as db:
-        existing(db, feed).seek(cursor, position)
+        opened = existing(db, feed)
+        position_of(opened, position)
+        opened.seek(cursor, position)
     common.print({"feed": feed, "cursor": cursor, "position": position}, f"{feed} {cursor}: at {position}")
 
 

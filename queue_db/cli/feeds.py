@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
+from queue_db.cli.lasting import held_here, lasting
+from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.db import QueueDB
-from queue_db.errors import FeedError
-from queue_db.feeds import Feed, FeedInfo, Message
+from queue_db.errors import ArgumentError, FeedError
+from queue_db.feeds import Feed, FeedInfo, Message, Page
+from queue_db.feeds.forwarding import JobTemplate, forwarded
+from queue_db.feeds.position import Position
 from queue_db.feeds.waiting import Waiting
 
 FeedArgument = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
@@ -24,7 +29,12 @@ KeyOption = Annotated[str | None, typer.Option("--key", help="What it is about, 
 ForwarderArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor. One process at a time uses it.")]
 FollowOption = Annotated[bool, typer.Option("--follow", help="Wait for new messages until Ctrl-C.")]
 AfterOption = Annotated[
-    str | None, typer.Option("--after", metavar="POSITION", help="Begin after this position.", show_default=False)
+    str | None,
+    typer.Option("--after", metavar="POSITION", help="Begin after this position, at the start, or at the end.", show_default=False),
+]
+TrimmedOption = Annotated[
+    str,
+    typer.Option("--on-trimmed", metavar="raise|skip", help="If messages were trimmed before they were read: fail, or go on."),
 ]
 
 DelayOption = Annotated[
@@ -56,6 +66,45 @@ class ClaimOptions:
             "--expires-in", help="With claims: lifetime of messages that have none of their own; 0: no limit.", show_default=False
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class HoldOptions:
+    """How a command opens its cursor."""
+
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Open the cursor although another process holds it; that one ends with an error.")
+    ] = False
+    on_trimmed: TrimmedOption = "raise"
+
+    def follow(
+        self,
+        feed: Feed,
+        cursor: str,
+        pages: Callable[..., Iterator[int]],
+        report: Callable[[int], None],
+        common: CommonOptions,
+        *,
+        follow: bool,
+    ) -> None:
+        """Run ``pages``, and report the sum of the numbers that it yields; with ``follow`` until Ctrl-C."""
+
+        def run(again: bool) -> Iterator[int]:
+            take_over = self.take_over if not again else held_here(feed, cursor)
+            return pages(idle=None if follow else 0.0, take_over=take_over, on_trimmed=self.on_trimmed)
+
+        count = 0
+        try:
+            with (
+                log_to_stderr(common.url, "text", verbose=False),
+                closing(lasting(f"following feed {feed.name!r}", run, retry=follow)) as numbers,  # type: ignore[type-var]
+            ):
+                for number in numbers:
+                    count += number
+        except KeyboardInterrupt:
+            report(count)
+            raise
+        report(count)
 
 
 app = typer.Typer(
@@ -142,6 +191,7 @@ def read(
     *,
     after: AfterOption = None,
     limit: Annotated[int, typer.Option("--limit", help="Most messages to print.")] = 100,
+    on_trimmed: TrimmedOption = "raise",
     common: CommonOptions,
 ) -> None:
     """Print messages in their order. Reading takes nothing away.
@@ -149,7 +199,8 @@ def read(
     Each line begins with the position after the message: --after continues there.
     """
     with common.open() as db:
-        page = existing(db, feed).read(after, limit)
+        opened = existing(db, feed)
+        page = opened.read(position_of(opened, after), limit, on_trimmed=on_trimmed)
         print_messages(page.messages, common)
     if page.behind and not common.as_json:
         output.note(f"{page.behind:,} more after {page.position}")
@@ -160,21 +211,31 @@ def tail(
     feed: FeedArgument,
     *,
     after: AfterOption = None,
+    on_trimmed: TrimmedOption = "raise",
     common: CommonOptions,
 ) -> None:
-    """Print new messages as they come, until Ctrl-C. With --after, first those after a position."""
-    with common.open() as db, until_interrupted():
+    """Print new messages as they come, until Ctrl-C. With --after, first those after a position.
+
+    When the database is away, this is logged once; the tail goes on when it is back. The exit status is 130 after Ctrl-C.
+    """
+    with common.open() as db, log_to_stderr(common.url, "text", verbose=False):
         reader = existing(db, feed)
-        position = after or reader.end()
-        with Waiting(db.core, feed) as waiting:
-            while True:
-                page = reader.read(position)
-                position = page.position
-                print_messages(page.messages, common)
-                if page.messages:
-                    waiting.found()
-                else:
-                    waiting.wait()
+        position = position_of(reader, after) or reader.end()
+
+        def pages(_again: bool) -> Iterator[Page]:
+            nonlocal position
+            with Waiting(db.core, feed) as waiting:
+                while True:
+                    page = reader.read(position, on_trimmed=on_trimmed)
+                    position = page.position
+                    yield page
+                    if page.messages:
+                        waiting.found()
+                    else:
+                        waiting.wait()
+
+        for page in lasting(f"reading feed {feed!r}", pages):
+            print_messages(page.messages, common)
 
 
 @command(
@@ -188,16 +249,23 @@ def forward(
     kind: Annotated[str | None, typer.Option("--kind", help="Kind of the jobs, if not the message's.", show_default=False)] = None,
     group: Annotated[bool, typer.Option("--group", help="Messages with the same key become one group of jobs.")] = False,
     follow: FollowOption = False,
+    hold: HoldOptions,
     common: CommonOptions,
 ) -> None:
-    """Enqueue a job for each message after the cursor's position, each once."""
-    count = 0
-    with common.open() as db, until_interrupted():
-        count = existing(db, feed).forward(cursor, queue, kind=kind, group=group, idle=None if follow else 0.0)
-    if not follow:
+    """Enqueue a job for each message after the cursor's position, each once.
+
+    With --follow: when the database is away, this is logged once; the command goes on when it is back. Ctrl-C prints how many
+    messages were forwarded; the exit status is 130.
+    """
+
+    def report(count: int) -> None:
         common.print(
             {"feed": feed, "cursor": cursor, "forwarded": count}, f"{feed} {cursor}: {count:,} messages forwarded to {queue}"
         )
+
+    with common.open() as db:
+        opened, template = existing(db, feed), JobTemplate(queue, kind, group)
+        hold.follow(opened, cursor, partial(forwarded, opened, cursor, template), report, common, follow=follow)
 
 
 @command(app, "trim", "queue-db feeds trim orders")
@@ -219,7 +287,7 @@ def set_feed(
     feed: FeedArgument,
     *,
     ordering: Annotated[
-        str | None, typer.Option("--ordering", help="Of a new feed: ranked or counter.", show_default=False)
+        str | None, typer.Option("--ordering", help="Of a new feed: ranked, counter, or ticks (PostgreSQL).", show_default=False)
     ] = None,
     keep_for: Annotated[
         float | None, typer.Option("--keep-for", help="Seconds for which messages are kept; 0: no limit.", show_default=False)
@@ -251,6 +319,30 @@ def purge(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions) 
     common.print({"feed": feed, "purged": gone}, f"{feed}: {gone:,} messages deleted")
 
 
+@command(app, "delete", "queue-db feeds delete orders --yes")
+def delete(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions) -> None:
+    """Delete a feed with its messages and cursors. A program that publishes to it later creates a new feed with this name."""
+    with common.open() as db:
+        existing(db, feed)
+        output.confirm(f"Feed {feed} in {db.url} will be deleted with its messages and cursors.", yes=yes)
+        removed = db.feeds.delete(feed)
+    state = "deleted" if removed else "not found"
+    common.print({"feed": feed, "state": state}, f"{feed}: {state}")
+    output.found(removed)
+
+
+@command(app, "restored", "queue-db feeds restored --yes")
+def restored(*, yes: YesOption = False, common: CommonOptions) -> None:
+    """Run this once after the database was restored from a backup: cursors lose their holders, earlier positions are refused.
+
+    Without it a reader whose position is newer than the backup would miss the messages that take the same numbers again.
+    """
+    with common.open() as db:
+        output.confirm(f"Positions of all feeds in {db.url} that readers keep elsewhere will be refused.", yes=yes)
+        count = db.feeds.restored()
+    common.print({"feeds": count}, f"{count:,} feeds: earlier positions are refused")
+
+
 def existing(db: QueueDB, name: str) -> Feed:
     """The feed, if there is one: a mistyped name creates none."""
     known = [info.name for info in db.feeds.list()]
@@ -280,10 +372,16 @@ def message_record(message: Message) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def until_interrupted() -> Iterator[None]:
-    """Ctrl-C ends the block, and is no error."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
+def position_of(feed: Feed, text: str | None) -> str | None:
+    """The position that a word or a text names.
+
+    :raises ArgumentError: it is neither.
+    """
+    if text in {"start", "end"}:
+        return feed.start() if text == "start" else feed.end()
+    if text is not None:
+        try:
+            Position.parse(text)
+        except ArgumentError as error:
+            raise ArgumentError(f"{error}, start, or end") from None
+    return text

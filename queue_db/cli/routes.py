@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
+from queue_db import arguments
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.feeds import (
     FeedArgument,
     FollowOption,
     ForwarderArgument,
+    HoldOptions,
     KeyOption,
     MessageKindArgument,
     PayloadArgument,
     existing,
-    until_interrupted,
 )
 from queue_db.cli.options import CommonOptions, decoded
 from queue_db.errors import ArgumentError
 from queue_db.routes import Step
+from queue_db.routes.registry import followed
+from queue_db.routes.router import Router
+from queue_db.store.schema import TOPIC_LENGTH
 
 NameArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="Name of the route.")]
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="Which topics match.")]
@@ -227,15 +232,23 @@ def follow(
         str | None, typer.Option("--topic", help="Topic of the messages, if not their own.", show_default=False)
     ] = None,
     wait: FollowOption = False,
+    hold: HoldOptions,
     common: CommonOptions,
 ) -> None:
-    """Route the messages of a feed after the cursor's position, each once."""
-    count = 0
-    with common.open() as db, until_interrupted():
-        existing(db, feed)
-        count = db.routes.follow(feed, cursor, topic=topic, idle=None if wait else 0.0)
-    if not wait:
+    """Route the messages of a feed after the cursor's position, each once.
+
+    With --follow: when the database is away, this is logged once; the command goes on when it is back. Ctrl-C prints how many
+    messages were routed; the exit status is 130.
+    """
+    if topic is not None:
+        arguments.name("topic", topic, TOPIC_LENGTH)
+
+    def report(count: int) -> None:
         common.print({"feed": feed, "cursor": cursor, "routed": count}, f"{feed} {cursor}: {count:,} messages routed")
+
+    with common.open() as db:
+        opened, router = existing(db, feed), Router(db.core, db.feed)
+        hold.follow(opened, cursor, partial(followed, router, feed, cursor, topic), report, common, follow=wait)
 
 
 @command(topics, "publish", "queue-db topics publish sensor.7 reading '{\"celsius\": 21}'")

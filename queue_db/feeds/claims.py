@@ -102,7 +102,8 @@ def of(feed: Feed) -> FeedRow:
         raise FeedError(f"there is no feed {feed.name!r}: db.feeds.set({feed.name!r}, claims=True) makes it")
     if row.max_attempts is None:
         raise FeedError(
-            f"feed {feed.name!r} was made without claims: db.feeds.set(…, claims=True) makes a feed whose messages can be claimed"
+            f"feed {feed.name!r} was made without claims, which cannot be changed: use a feed of another "
+            "name, made by db.feeds.set(…, claims=True) or `queue-db feeds set --claims`"
         )
     return row
 

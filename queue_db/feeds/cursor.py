@@ -57,7 +57,7 @@ class Cursor:
         if not taken:
             raise CursorHeldError(
                 f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "
-                "it goes on reading: give each process a cursor of its own, or pass take_over=True"
+                "it goes on reading: give each process a cursor of its own, or pass take_over=True (--take-over)"
             )
         self._version = row.version
         # An acknowledgement was LOST: the messages that were read are those of the next holder.

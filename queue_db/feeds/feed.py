@@ -17,7 +17,7 @@ from queue_db.feeds import claims, cursor_rows, numbering, reading
 from queue_db.feeds.building import MOST
 from queue_db.feeds.claims import MessageClaim
 from queue_db.feeds.cursor import Cursor
-from queue_db.feeds.forwarding import JobTemplate, forward
+from queue_db.feeds.forwarding import JobTemplate, forwarded
 from queue_db.feeds.locks import explained
 from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedStats, Message, Origin, Page, SpanInfo
 from queue_db.feeds.position import Position, check
@@ -303,13 +303,19 @@ class Feed:
         :raises LeaseLostError: another process has opened the cursor, or it was moved or deleted. What was committed stays.
         :raises TrimmedError: messages were trimmed before they were forwarded.
         """
-        template, forwarded = JobTemplate(queue, kind, group), 0
+        template = JobTemplate(queue, kind, group)
         arguments.whole("limit", limit, 1, MOST)
-        with self.cursor(cursor, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed) as opened:
-            for page in opened.pages(limit, idle):
-                forward(self.core, opened, page, template)
-                forwarded += len(page)
-        return forwarded
+        return sum(
+            forwarded(
+                *(self, cursor, template),
+                limit=limit,
+                idle=idle,
+                start=start,
+                lease=lease,
+                take_over=take_over,
+                on_trimmed=on_trimmed,
+            )
+        )
 
     def shared(
         self,

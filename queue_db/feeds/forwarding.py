@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
@@ -17,6 +18,9 @@ from queue_db.store import Store, enqueue
 from queue_db.store.enqueue import OnDuplicate
 from queue_db.store.feeds.messages import MessageRow, NewMessage
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, KIND_LENGTH, QUEUE_LENGTH
+
+if TYPE_CHECKING:
+    from queue_db.feeds.feed import Feed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +73,23 @@ def forward(core: Core, cursor: Cursor, messages: Sequence[Message], template: J
 
     cursor.transfer(messages, enqueue_all)
     core.notifications.wake(template.queue)
+
+
+def forwarded(
+    feed: Feed,
+    cursor: str,
+    template: JobTemplate,
+    *,
+    limit: int = 100,
+    idle: float | None,
+    start: str = "start",
+    lease: float = 30.0,
+    take_over: bool,
+    on_trimmed: str,
+) -> Iterator[int]:
+    """Forward messages, as :meth:`Feed.forward`; yield how many after each commit, and 0 when the cursor is open."""
+    with feed.cursor(cursor, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed) as opened:
+        yield 0
+        for page in opened.pages(limit, idle):
+            forward(feed.core, opened, page, template)
+            yield len(page)

@@ -66,8 +66,9 @@ def not_ahead(position: Position, row: FeedRow) -> None:
     if position.seq >= row.next_seq:
         name = f"feed {row.name!r}"
         raise PositionError(
-            f"position {position} is ahead of {name}, whose last message has number {row.next_seq - 1}: its database was restored "
-            "from a backup. Call db.feeds.restored() once, then start again at feed.start() or feed.end()"
+            f"position {position} is ahead of {name}, whose last message has number {row.next_seq - 1}: it is mistyped, or the "
+            "database was restored from a backup. Then call db.feeds.restored() once (queue-db feeds restored), and start again at "
+            "feed.start() or feed.end()"
         )
 
 
@@ -86,7 +87,8 @@ def check(position: Position, row: FeedRow) -> None:
         skipped = row.first_seq - 1 - position.seq
         raise TrimmedError(
             f"{skipped:,} messages of {name} after position {position} were trimmed by its retention before they were read; "
-            f'{first} is the first position that is complete (on_trimmed="skip" goes on from there)',
+            f'{first} is the first position that is complete (on_trimmed="skip" or --on-trimmed skip goes on from there, and '
+            "`queue-db cursors seek FEED CURSOR start` moves a cursor there)",
             skipped=skipped,
             first=first,
         )

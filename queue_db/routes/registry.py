@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -221,13 +221,17 @@ class Routes:
         if topic is not None:
             arguments.name("topic", topic, TOPIC_LENGTH)
         arguments.whole("limit", limit, 1, MOST)
-        followed, source = 0, self._router.feed(feed)
-        with source.cursor(cursor, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed) as opened:
-            for page in opened.pages(limit, idle):
-                items = [_item(message, topic) for message in page]
-                self._router.after_commit(opened.transfer(page, partial(self._router.route, items=items)))
-                followed += len(page)
-        return followed
+        return sum(
+            followed(
+                *(self._router, feed, cursor, topic),
+                limit=limit,
+                idle=idle,
+                start=start,
+                lease=lease,
+                take_over=take_over,
+                on_trimmed=on_trimmed,
+            )
+        )
 
     def _define(self, row: DefinitionRow) -> tuple[str, int]:
         definition = self._core.put(routes.define, row)
@@ -244,6 +248,28 @@ class Routes:
     def _missing(self, name: str) -> RouteError:
         known = [row.name for row in self._core.read(routes.every)]
         return RouteError(f"there is no route {name!r}; known: {', '.join(known) or 'none'}")
+
+
+def followed(
+    router: Router,
+    feed: str,
+    cursor: str,
+    topic: str | None,
+    *,
+    limit: int = 100,
+    idle: float | None,
+    start: str = "start",
+    lease: float = 30.0,
+    take_over: bool,
+    on_trimmed: str,
+) -> Iterator[int]:
+    """Route messages, as :meth:`Routes.follow`; yield how many after each commit, and 0 when the cursor is open."""
+    with router.feed(feed).cursor(cursor, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed) as opened:
+        yield 0
+        for page in opened.pages(limit, idle):
+            items = [_item(message, topic) for message in page]
+            router.after_commit(opened.transfer(page, partial(router.route, items=items)))
+            yield len(page)
 
 
 def _item(message: Message, topic: str | None) -> Item:

@@ -75,6 +75,31 @@ def test_all_messages_are_deleted_when_confirmed(ask, feed):
     assert feed.read().messages == []
 
 
+def test_a_feed_is_deleted_when_confirmed(ask, db, feed):
+    assert "--yes" in ask("feeds", "delete", feed.name, status=2).err
+    assert ask("feeds", "delete", feed.name, "--yes", "--json").record == {"feed": feed.name, "state": "deleted"}
+    assert feed.name not in [one.name for one in db.feeds.list()]
+    assert "there is no feed" in ask("feeds", "delete", feed.name, "--yes", status=1).err
+
+
+def test_earlier_positions_are_refused_after_a_restore(ask_at, fresh_url):
+    ask_at(fresh_url, "migrate")
+    before = ask_at(fresh_url, "feeds", "publish", "orders", "n", "--json").record["end"]
+    ahead = f"{before.rpartition('.')[0]}.99"
+    assert "mistyped" in ask_at(fresh_url, "feeds", "read", "orders", "--after", ahead, status=1).err
+    assert "--yes" in ask_at(fresh_url, "feeds", "restored", status=2).err
+    assert ask_at(fresh_url, "feeds", "restored", "--yes", "--json").record == {"feeds": 1}
+    assert "restored" in ask_at(fresh_url, "feeds", "read", "orders", "--after", before, status=1).err
+
+
+def test_a_reader_begins_at_the_start_or_the_end(ask, feed):
+    assert len(ask("feeds", "read", feed.name, "--after", "start", "--json").records) == 3
+    assert ask("feeds", "read", feed.name, "--after", "end", "--json").records == []
+    feed.cursor("billing").close()
+    for command in (("feeds", "read", feed.name, "--after", "begin"), ("cursors", "seek", feed.name, "billing", "begin")):
+        assert "start, or end" in ask(*command, status=2).err
+
+
 def test_impossible_values_are_refused(ask, feed):
     assert "is not JSON" in ask("feeds", "publish", feed.name, "n", "{", status=2).err
     for command in (("feeds", "publish"), ("topics", "publish")):
@@ -124,5 +149,5 @@ def test_a_tail_prints_new_messages_until_it_is_interrupted(url, feed):
         feed.publish("n", {"number": 3})
         numbers.append(json.loads(tail.stdout.readline())["payload"]["number"])
         tail.send_signal(signal.SIGINT)
-        assert tail.wait(60) == 0
+        assert tail.wait(60) == 130
     assert numbers == [0, 1, 2, 3]

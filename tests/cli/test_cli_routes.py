@@ -83,13 +83,18 @@ def test_following_ends_with_ctrl_c(db, url, route, verb):
     feed.rank()
     words = [word.format(route) for word in verb]
     program = subprocess.Popen(
-        [sys.executable, "-m", "queue_db", *words, "--follow"], env={**os.environ, "QUEUE_DB_URL": url}, stderr=subprocess.PIPE
+        [sys.executable, "-m", "queue_db", *words, "--follow"],
+        env={**os.environ, "QUEUE_DB_URL": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         while not [info for info in feed.cursors() if info.name == "billing" and info.behind == 0]:
             assert program.poll() is None, program.stderr.read()
         program.send_signal(signal.SIGINT)
-        assert program.wait(30) == 0, program.stderr.read()
+        assert program.wait(30) == 130, program.stderr.read()
+        assert b": 1 messages " in program.stdout.read()
+        assert b"interrupted" in program.stderr.read()
     finally:
         program.kill()
         program.communicate()

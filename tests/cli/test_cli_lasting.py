@@ -1,0 +1,98 @@
+"""Commands that follow a feed: they outlast a database that is away, and take cursors over."""
+
+import pytest
+
+from queue_db.cli import lasting
+from queue_db.errors import PermanentStorageError, TransientStorageError
+from queue_db.feeds import Cursor, Feed
+
+AWAY = TransientStorageError("the server is away", server_away=True)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(lasting, "RETRY", (0.001, 0.001))
+
+
+@pytest.fixture
+def feed(db, name):
+    """A feed with three messages, with numbers."""
+    feed = db.feed(name)
+    feed.publish_many([("n", number) for number in range(3)])
+    feed.rank()
+    return feed
+
+
+def failing(monkeypatch, owner, verb, *, calls, error=AWAY):
+    """Let these calls of a verb fail; the first is 0."""
+    real, count = getattr(owner, verb), iter(range(1000))
+
+    def run(self, *args, **named):
+        if next(count) in calls:
+            raise error
+        return real(self, *args, **named)
+
+    monkeypatch.setattr(owner, verb, run)
+
+
+FOLLOWERS = pytest.mark.parametrize("verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "follow", "{0}", "billing")])
+
+
+@FOLLOWERS
+def test_a_follower_goes_on_when_the_database_is_back(ask, feed, verb, monkeypatch):
+    words = [word.format(feed.name) for word in verb]
+    failing(monkeypatch, Cursor, "transfer", calls={0, 1})
+    failing(monkeypatch, Cursor, "close", calls={0, 1})  # so that this process seems to hold the cursor
+    failing(monkeypatch, Cursor, "read", calls={3}, error=KeyboardInterrupt)
+    answer = ask(*words, "--follow", status=130)
+    assert ": 3 messages" in answer.out
+    assert answer.err.count("trying again") >= 1
+    assert feed.cursors()[0].behind == 0
+
+
+@FOLLOWERS
+def test_without_follow_an_error_is_an_error(ask, feed, verb, monkeypatch):
+    words = [word.format(feed.name) for word in verb]
+    failing(monkeypatch, Cursor, "transfer", calls={0})
+    assert "trying again" not in ask(*words, status=3).err
+
+
+@FOLLOWERS
+def test_what_no_retry_cures_ends_a_follower(ask, feed, verb, monkeypatch):
+    words = [word.format(feed.name) for word in verb]
+    failing(monkeypatch, Cursor, "transfer", calls={0}, error=PermanentStorageError("no right"))
+    assert "no right" in ask(*words, "--follow", status=3).err
+
+
+def test_a_tail_goes_on_when_the_database_is_back(ask, feed, monkeypatch):
+    start = feed.start()
+    failing(monkeypatch, Feed, "read", calls={0, 1})
+    failing(monkeypatch, lasting.Pause, "reset", calls={1}, error=KeyboardInterrupt)
+    answer = ask("feeds", "tail", feed.name, "--after", start, "--json", status=130)
+    assert [one["payload"] for one in answer.records] == [0, 1, 2]
+    assert answer.err.count("trying again") == 1
+    assert "back again" in answer.err
+
+
+@FOLLOWERS
+def test_a_held_cursor_is_taken_over(ask, feed, verb):
+    words = [word.format(feed.name) for word in verb]
+    with feed.cursor("billing") as held:
+        assert "--take-over" in ask(*words, status=1).err
+        assert ": 3 messages" in ask(*words, "--take-over").out
+        assert not held.ack(feed.end())
+
+
+@pytest.mark.parametrize(
+    "verb", [("feeds", "forward", "{0}", "billing", "{0}"), ("routes", "follow", "{0}", "billing"), ("feeds", "read", "{0}")]
+)
+def test_trimmed_messages_are_passed_over_if_wanted(ask, db, feed, verb):
+    words = [word.format(feed.name) for word in verb]
+    if verb[1] == "read":
+        words += ["--after", feed.start()]
+    with feed.cursor("billing"):
+        db.feeds.set(feed.name, keep_rows=1, keep_unread=0)
+    feed.trim()
+    assert "--on-trimmed skip" in ask(*words, status=1).err
+    shown = ask(*words, "--on-trimmed", "skip").out
+    assert ": 1 messages" in shown or "  n  2" in shown
