@@ -80,10 +80,13 @@ class DuplicateJobError(EnqueueError):
 
 
 class PayloadError(EnqueueError, ValueError):
-    """A payload cannot be stored, or what is stored cannot be read."""
+    """A payload, or headers, cannot be stored, or what is stored cannot be read.
 
-    def __init__(self, *, reason: str, kind: str = "") -> None:
-        super().__init__(f"payload of job kind {kind!r}: {reason}" if kind else f"payload: {reason}")
+    :param subject: what is wrong: the payload or the headers, of a job or a message.
+    """
+
+    def __init__(self, *, reason: str, kind: str = "", subject: str = "payload of job") -> None:
+        super().__init__(f"{subject} kind {kind!r}: {reason}" if kind else f"{subject.partition(' ')[0]}: {reason}")
         self.kind = kind
         self.reason = reason
 
@@ -115,8 +118,10 @@ class LeaseLostError(QueueDBError):
     """The lease was lost: another worker has the job, or it is gone. Nothing was changed."""
 
     def __init__(self, job_id: int | None = None, version: int | None = None, *, message: str | None = None) -> None:
-        which = "" if job_id is None else f" (job {job_id}, version {version})"
-        super().__init__(message or f"the lease was lost{which}: another worker has the job, or it is gone; nothing was changed")
+        which, taken = f" (job {job_id}, version {version})", "another worker has the job, or it is gone"
+        if job_id is None:
+            which, taken = "", "another process has taken over, or what was leased is gone"
+        super().__init__(message or f"the lease was lost{which}: {taken}; nothing was changed")
         self.job_id = job_id
         self.version = version
 

@@ -179,7 +179,10 @@ class AsyncFeed:
         return await run(self._sync.rank)
 
     async def trim(self) -> int:
-        """Delete the messages that retention does not keep; return how many. Publishers and workers do so once a minute."""
+        """Delete the messages that retention does not keep; return how many.
+
+        Workers do so once a minute, and so do publishers, but not those that publish with ``using=`` only.
+        """
         return await run(self._sync.trim)
 
     async def cursor(
@@ -255,7 +258,10 @@ class AsyncFeed:
         return await run(self._sync.cursors)
 
     async def spans(self, cursor: str) -> list[SpanInfo]:
-        """The open spans of a shared cursor, by number."""
+        """The open spans of a shared cursor, by number.
+
+        :raises FeedError: there is no such cursor, or it is not shared.
+        """
         return await run(self._sync.spans, cursor)
 
     async def seek(self, name: str, position: str) -> None:

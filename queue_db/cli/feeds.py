@@ -270,7 +270,10 @@ def forward(
 
 @command(app, "trim", "queue-db feeds trim orders")
 def trim(feed: FeedArgument, *, common: CommonOptions) -> None:
-    """Delete the messages that the feed's retention does not keep, at once. Publishers do so once a minute."""
+    """Delete the messages that the feed's retention does not keep, at once.
+
+    Workers do so once a minute, and so do publishers, but not those that publish in transactions of their own program only.
+    """
     with common.open() as db:
         gone = existing(db, feed).trim()
     common.print({"feed": feed, "trimmed": gone}, f"{feed}: {gone:,} messages trimmed")

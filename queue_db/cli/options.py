@@ -100,6 +100,6 @@ def decoded(what: str, text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
     except ValueError as error:
-        raise ArgumentError(f"{what} is not JSON: {error}") from None
+        raise ArgumentError(f"{what}: this is not JSON: {error}") from None
     except RecursionError:
-        raise ArgumentError(f"{what} is nested too deeply") from None
+        raise ArgumentError(f"{what}: nested too deeply") from None

@@ -265,7 +265,7 @@ def publish(
     content, given = decoded("the payload", payload), decoded("the headers", headers)
     with common.open() as db:
         acted = db.topic(topic).publish(kind, content, key=key, headers=given)
-    common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} routes acted")
+    common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} {'route' if acted == 1 else 'routes'} acted")
 
 
 def _line(step: Step) -> tuple[Any, ...]:

@@ -32,7 +32,7 @@ class MessageBuilder:
     def __init__(self, core: Core, name: str, *, delays: bool = False) -> None:
         self._known = _OPTIONS + _DELAYS if delays else _OPTIONS
         self._core = core
-        self._builder = JobBuilder(name, core.codec, core.max_payload)
+        self._builder = JobBuilder(name, core.codec, core.max_payload, item="message")
 
     def messages(self, messages: Iterable[Any], client: str | None, fixed: Mapping[str, Any] | None = None) -> list[NewMessage]:
         """Messages from ``(kind, payload)`` or ``(kind, payload, options)``; ``fixed``: headers of all of them.
@@ -42,30 +42,31 @@ class MessageBuilder:
         if client is not None:
             arguments.name("client", client, CLIENT_LENGTH)
         stamp = self._core.headers()
-        new = [
-            self._new(at, one, client, stamp, fixed) for at, one in enumerate(arguments.members("messages", messages, "messages"))
-        ]
+        listed = arguments.members("messages", messages, "messages")
+        new = [self._new(f"message {at}: " if len(listed) > 1 else "", one, client, stamp, fixed) for at, one in enumerate(listed)]
         if len(new) > MOST:
             raise ArgumentError(f"{len(new):,} messages: at most {MOST:,} can be published at once")
         return new
 
     def _new(
-        self, at: int, item: Any, client: str | None, stamp: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None
+        self, at: str, item: Any, client: str | None, stamp: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None
     ) -> NewMessage:
         if not isinstance(item, tuple | list) or not 1 <= len(item) <= _TRIPLE:
-            raise ArgumentError(f"message {at}: must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
+            raise ArgumentError(
+                f"{at or 'message: '}must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}"
+            )
         kind, payload, options = (*item, None, None)[:_TRIPLE]
         options = {} if options is None else options
         if not isinstance(options, Mapping) or set(options) - set(self._known):
             known = f"{', '.join(self._known[:-1])} and {self._known[-1]}"
-            raise ArgumentError(f"message {at}: its options may be {known}, not {arguments.shown(options)}")
+            raise ArgumentError(f"{at or 'message: '}its options may be {known}, not {arguments.shown(options)}")
         key, headers = options.get("key"), arguments.headers(options.get("headers"))
         headers = _headers(at, {**(stamp or {}), **(headers or {})} if stamp else headers, fixed)
         delay, lifetime = (
             None if options.get(name) is None else arguments.seconds(name, options[name]) for name in ("delay", "expires_in")
         )
         if delay and lifetime and delay >= lifetime:
-            raise ArgumentError(f"message {at}: it expires before its delay is over: delay= must be less than expires_in=")
+            raise ArgumentError(f"{at}the message expires before its delay is over: delay= must be less than expires_in=")
         job = self._builder.job(kind, payload, {"headers": headers})
         return NewMessage(
             kind=job.kind,
@@ -78,12 +79,13 @@ class MessageBuilder:
         )
 
 
-def _headers(at: int, given: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _headers(at: str, given: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The headers of a message.
 
+    :param at: which of several it is, as errors begin.
     :raises ArgumentError: the publisher gives one that is reserved.
     """
     for name in RESERVED:
         if given and name in given:
-            raise ArgumentError(f"message {at}: the header {name!r} is reserved for topics and routers: give it another name")
+            raise ArgumentError(f"{at}the header {name!r} is reserved for topics and routers: give it another name")
     return {**(given or {}), **fixed} if fixed else given

@@ -209,7 +209,8 @@ def _ranked_within(feed: Feed, connection: Connection) -> FeedRow:
 
 def _dead(feed: Feed, row: MessageRow, attempts: int) -> MessageJob:
     reason = f"message {row.seq} of feed {feed.name!r} was claimed {attempts} times and not deleted"
-    return MessageJob(row.seq, JobTemplate(feed.name).job(row), reason, dead=True, attempts=attempts)
+    job = JobTemplate(feed.name).job(row)._replace(max_attempts=attempts)
+    return MessageJob(row.seq, job, reason, dead=True, attempts=attempts)
 
 
 def _opened(feed: Feed, row: FeedRow, found: Sequence[MessageRow]) -> list[Message]:

@@ -7,11 +7,13 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from queue_db.core import Core
+from queue_db.errors import FeedError
 from queue_db.feeds.message import CursorInfo, SpanInfo
 from queue_db.feeds.position import Position
 from queue_db.model import from_micros
 from queue_db.store import Store
-from queue_db.store.feeds import cursors, rows, spans
+from queue_db.store.feeds import cursors, rows, span_claims, spans
+from queue_db.store.feeds.rows import FeedRow
 
 
 def infos(core: Core, feed: int | None) -> list[CursorInfo]:
@@ -41,11 +43,19 @@ def _cursors(connection: Connection, store: Store, feed: int | None) -> tuple[li
     return [row for row in cursors.every(connection, store, feed) if row.feed in waiting], waiting
 
 
-def spans_of(core: Core, name: str, feed: int, cursor: str) -> list[SpanInfo]:
-    """The open spans of a shared cursor, by number."""
+def spans_of(core: Core, feed: FeedRow, cursor: str) -> list[SpanInfo]:
+    """The open spans of a shared cursor, by number.
+
+    :raises FeedError: there is no such cursor, or it is not shared.
+    """
+    known = core.read(span_claims.look, feed, cursor)
+    if known is None:
+        raise FeedError(f"feed {feed.name!r} has no cursor {cursor!r}")
+    if known.handed is None:
+        raise FeedError(f"cursor {cursor!r} of feed {feed.name!r} has one holder at a time, and no spans")
     return [
         SpanInfo(
-            feed=name,
+            feed=feed.name,
             cursor=cursor,
             id=row.id,
             low=row.low,
@@ -54,5 +64,5 @@ def spans_of(core: Core, name: str, feed: int, cursor: str) -> list[SpanInfo]:
             worker=row.worker,
             expires_at=from_micros(row.until) if row.until > row.now else None,
         )
-        for row in core.read(spans.every, feed, cursor)
+        for row in core.read(spans.every, feed.id, cursor)
     ]

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import Core, Run
-from queue_db.errors import ArgumentError, FeedError
+from queue_db.errors import FeedError
 from queue_db.feeds import claims, cursor_rows, numbering, reading
 from queue_db.feeds.building import MOST
 from queue_db.feeds.claims import MessageClaim
@@ -22,7 +22,7 @@ from queue_db.feeds.locks import explained
 from queue_db.feeds.message import ClaimInfo, CursorInfo, FeedStats, Message, Origin, Page, SpanInfo
 from queue_db.feeds.position import Position, check
 from queue_db.feeds.publishing import Publisher
-from queue_db.feeds.reading import Wanted
+from queue_db.feeds.reading import Wanted, trimmed_policy
 from queue_db.feeds.retention import RANK, trim_once
 from queue_db.feeds.settings import defaults, ordering_of
 from queue_db.feeds.shared import SharedCursor
@@ -176,7 +176,10 @@ class Feed:
         return ranked
 
     def trim(self) -> int:
-        """Delete the messages that retention does not keep; return how many. Publishers and workers do so once a minute."""
+        """Delete the messages that retention does not keep; return how many.
+
+        Workers do so once a minute, and so do publishers, but not those that publish with ``using=`` only.
+        """
         row, gone = self.row(fresh=True), 0
         while some := trim_once(self.core, row, Run()):
             gone += some
@@ -269,6 +272,7 @@ class Feed:
         """
         arguments.name("name", name, CURSOR_LENGTH)
         micros = arguments.seconds("lease", lease, zero=False)
+        trimmed_policy(on_trimmed)
         row = self.row(fresh=True)
         begin = self._begin(start)
         return Cursor(self, row, name, begin, micros, take_over=take_over, on_trimmed=on_trimmed)
@@ -337,8 +341,7 @@ class Feed:
         arguments.name("name", name, CURSOR_LENGTH)
         arguments.name("queue", name if queue is None else queue, QUEUE_LENGTH)
         arguments.whole("max_attempts", max_attempts, 1)
-        if on_trimmed not in {"raise", "skip"}:
-            raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
+        trimmed_policy(on_trimmed)
         row = self.row(fresh=True)
         if row.max_attempts is not None:
             raise FeedError(f"feed {self.name!r} was made with claims: its consumers claim messages with feed.claim")
@@ -355,9 +358,12 @@ class Feed:
         return cursor_rows.infos(self.core, self.row().id)
 
     def spans(self, cursor: str) -> list[SpanInfo]:
-        """The open spans of a shared cursor, by number."""
+        """The open spans of a shared cursor, by number.
+
+        :raises FeedError: there is no such cursor, or it is not shared.
+        """
         arguments.name("cursor", cursor, CURSOR_LENGTH)
-        return cursor_rows.spans_of(self.core, self.name, self.row().id, cursor)
+        return cursor_rows.spans_of(self.core, self.row(), cursor)
 
     def seek(self, name: str, position: str) -> None:
         """Move a cursor, forwards or back; a process that holds it, or spans of it, loses them.

@@ -80,7 +80,9 @@ class Message:
         try:
             self._payload: Any = self._of.codec.decode(self.row.payload)
         except Exception as error:
-            raise PayloadError(kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}") from error
+            raise PayloadError(
+                kind=self.kind, reason=f"the stored text cannot be decoded: {described(error)}", subject="payload of message"
+            ) from error
         return self._payload
 
     @property

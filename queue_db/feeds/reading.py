@@ -50,12 +50,20 @@ class Wanted(NamedTuple):
         return lambda row: (among is None or row.kind in among) and (echo or row.client != client)
 
 
+def trimmed_policy(on_trimmed: str) -> None:
+    """Refuse an ``on_trimmed`` that is not one.
+
+    :raises ArgumentError: it is neither ``raise`` nor ``skip``.
+    """
+    if on_trimmed not in {"raise", "skip"}:
+        raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
+
+
 def read(feed: Feed, after: str | None, limit: int, wanted: Wanted, on_trimmed: str) -> Page:
     """A page of a feed."""
     arguments.whole("limit", limit, 1, MOST)
     is_wanted = wanted.checked()
-    if on_trimmed not in {"raise", "skip"}:
-        raise ArgumentError(f"on_trimmed={arguments.shown(on_trimmed)}: must be raise or skip")
+    trimmed_policy(on_trimmed)
     position = None if after is None else Position.parse(after)
     row, found, skipped = _read_on(feed, position, limit, on_trimmed)
     # Without a position all before the first message counts as read.

@@ -74,9 +74,19 @@ class JobBuilder:
     :param queue: its name, checked before.
     :param max_payload: bytes, encoded.
     :param schemas: payload schemas by kind.
+    :param item: what errors call one.
     """
 
-    def __init__(self, queue: str, codec: Codec, max_payload: int, schemas: Mapping[str, Schema] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        queue: str,
+        codec: Codec,
+        max_payload: int,
+        schemas: Mapping[str, Schema] = MappingProxyType({}),
+        *,
+        item: str = "job",
+    ) -> None:
+        self._item_name = item
         self._queue = queue
         self._schemas = schemas
         self._codec = codec
@@ -96,7 +106,7 @@ class JobBuilder:
             queue=self._queue,
             kind=kind,
             payload=self._payload(kind, payload),
-            headers=None if headers is None else self._encode(kind, headers, _HEADER_CODEC),
+            headers=None if headers is None else self._encode(kind, headers, _HEADER_CODEC, "headers"),
             priority=arguments.whole("priority", options.get("priority", 0), -(2**31)),
             max_attempts=arguments.whole("max_attempts", options.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1),
             unique_key=None if key is None else arguments.name("unique_key", key, KEY_LENGTH),
@@ -167,28 +177,30 @@ class JobBuilder:
         schema = self._schemas.get(kind)
         return self._encode(kind, payload if schema is None else schema.write(kind, payload), self._codec)
 
-    def _encode(self, kind: str, payload: Any, codec: Codec) -> str:
+    def _encode(self, kind: str, value: Any, codec: Codec, part: str = "payload") -> str:
+        """The text of a payload or of headers.
+
+        :raises PayloadError: it cannot be stored.
+        """
         try:
-            encoded = codec.encode(payload)
+            encoded = codec.encode(value)
         except Exception as error:
-            raise PayloadError(kind=kind, reason=f"cannot be encoded: {described(error)}") from error
+            raise self._refused(kind, part, f"cannot be encoded: {described(error)}") from error
+        encoder = type(codec).__name__
         if not isinstance(encoded, str):
-            raise PayloadError(
-                kind=kind, reason=f"cannot be encoded: {type(codec).__name__}.encode returned {type(encoded).__name__}, not str"
-            )
+            raise self._refused(kind, part, f"cannot be encoded: {encoder}.encode returned {type(encoded).__name__}, not str")
         if "\x00" in encoded:
-            raise PayloadError(
-                kind=kind,
-                reason=f"cannot be encoded: {type(codec).__name__}.encode returned a NUL character, which PostgreSQL cannot store",
-            )
+            reason = f"cannot be encoded: {encoder}.encode returned a NUL character, which PostgreSQL cannot store"
+            raise self._refused(kind, part, reason)
         try:
             size = len(encoded) if encoded.isascii() else len(encoded.encode())
         except UnicodeEncodeError as error:
-            raise PayloadError(kind=kind, reason=f"cannot be encoded: {error}") from error
+            raise self._refused(kind, part, f"cannot be encoded: {error}") from error
         if size > self._max_payload:
-            raise PayloadError(
-                kind=kind,
-                reason=f"{size:,} bytes encoded, {self._max_payload:,} is the limit (QueueDB(max_payload=…)); "
-                "store large data elsewhere and enqueue its name",
-            )
+            limit = f"{self._max_payload:,} is the limit (QueueDB(max_payload=…))"
+            reason = f"{size:,} bytes encoded, {limit}; store large data elsewhere, and its name in the {self._item_name}"
+            raise self._refused(kind, part, reason)
         return encoded
+
+    def _refused(self, kind: str, part: str, reason: str) -> PayloadError:
+        return PayloadError(kind=kind, reason=reason, subject=f"{part} of {self._item_name}")

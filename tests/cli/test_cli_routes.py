@@ -22,7 +22,8 @@ def test_what_is_published_goes_where_routes_lead(ask, db, route):
     published = ask("topics", "publish", f"{route}.7", "reading", '{"celsius": 21}', "--key", "7", "--json").record
     assert published == {"topic": f"{route}.7", "routes": 1}
     assert "0 routes acted" in ask("topics", "publish", f"{route}-other", "reading").out
-    (message,) = db.feed(route).read().messages
+    assert "1 route acted" in ask("topics", "publish", f"{route}.7", "other").out
+    message, _ = db.feed(route).read().messages
     assert (message.kind, message.payload, message.key) == ("reading", {"celsius": 21}, "7")
     (step,) = ask("routes", "test", f"{route}.7", "--json").records
     assert (step["route"], step["patterns"], step["definition"], step["cut"]) == (route, [f"{route}.*"], sha, "")
@@ -72,7 +73,7 @@ def test_headers_decide(ask, db, route):
     for headers, routed in (('{"format": "pdf"}', 1), ('{"format": "zip"}', 0)):
         assert len(ask("routes", "test", route, "--headers", headers, "--json").records) == routed
         assert ask("topics", "publish", route, "n", "--headers", headers, "--json").record["routes"] == routed
-    assert "is not JSON" in ask("topics", "publish", route, "n", "--headers", "pdf", status=2).err
+    assert "the headers: this is not JSON" in ask("topics", "publish", route, "n", "--headers", "pdf", status=2).err
     assert "mapping" in ask("routes", "test", route, "--headers", "[1]", status=2).err
 
 

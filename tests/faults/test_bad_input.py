@@ -102,6 +102,12 @@ def test_a_payload_that_is_not_json_is_refused_before_the_database_sees_it(queue
     assert queue.claim(10) == []
 
 
+def test_headers_that_are_not_json_are_called_headers(queue: Queue) -> None:
+    with pytest.raises(PayloadError, match="headers of job kind 'report': cannot be encoded: ") as refused:
+        queue.enqueue("report", headers={"a": object()})
+    assert refused.value.kind == "report"
+
+
 def test_a_payload_over_the_limit(open_db: Callable[..., QueueDB], name: str) -> None:
     queue = open_db(max_payload=1000).queue(name)
     with pytest.raises(PayloadError, match=r"1,001 bytes encoded, 1,000 is the limit \(QueueDB\(max_payload=…\)\)"):

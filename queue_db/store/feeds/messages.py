@@ -86,15 +86,16 @@ def timed(feed: FeedRow, messages: Sequence[NewMessage]) -> Sequence[NewMessage]
     """
     if feed.max_attempts is None:
         return messages
-    return [_timed(feed, at, message) for at, message in enumerate(messages)]
+    several = len(messages) > 1
+    return [_timed(feed, f"message {at}" if several else "the message", message) for at, message in enumerate(messages)]
 
 
-def _timed(feed: FeedRow, at: int, message: NewMessage) -> NewMessage:
+def _timed(feed: FeedRow, which: str, message: NewMessage) -> NewMessage:
     delay = (feed.delay if message.delay is None else message.delay) or None
     lifetime = (feed.lifetime if message.lifetime is None else message.lifetime) or None
     if delay and lifetime and delay >= lifetime:
         raise ArgumentError(
-            f"message {at}: with the delay and lifetime of feed {feed.name!r}, where it has none of its own, it expires before "
+            f"{which}: with the delay and lifetime of feed {feed.name!r}, where it has none of its own, it expires before "
             "its delay is over: delay= must be less than expires_in="
         )
     return message._replace(delay=delay, lifetime=lifetime)

@@ -118,6 +118,15 @@ class TestFeeds:
             other.publish("n", "committed", using=connection)
         assert payloads(other.read()) == ["committed"]
 
+    def test_what_is_refused_is_called_by_its_name(self, feed: Feed) -> None:
+        for name, options in (("payload", {"payload": object()}), ("headers", {"headers": {"a": object()}})):
+            with pytest.raises(PayloadError, match=f"{name} of message kind 'n': cannot be encoded"):
+                feed.publish("n", **options)
+        with pytest.raises(ArgumentError, match=r"^the header 'via' is reserved"):
+            feed.publish("n", headers={"via": "x"})
+        with pytest.raises(ArgumentError, match=r"^message 1: the header 'via' is reserved"):
+            feed.publish_many([("n", 0), ("n", 1, {"headers": {"via": "x"}})])
+
     def test_messages_are_published_all_or_none(self, feed: Feed) -> None:
         with pytest.raises(PayloadError):
             feed.publish_many([("n", 1), ("n", object())])
@@ -320,6 +329,12 @@ class TestCursors:
             assert cursor.read() == []
         with feed.cursor("audit") as cursor:
             assert [message.payload for message in cursor.follow(limit=4, idle=0)] == list(range(6))
+
+    def test_what_to_do_with_trimmed_messages_is_checked_when_it_is_opened(self, feed: Feed) -> None:
+        for call in (feed.cursor, feed.shared, lambda name, **options: feed.forward(name, "queue", **options)):
+            with pytest.raises(ArgumentError, match="on_trimmed='ignore': must be raise or skip"):
+                call("billing", on_trimmed="ignore")
+        assert feed.cursors() == []
 
     def test_a_new_cursor_may_begin_at_the_end(self, feed: Feed) -> None:
         feed.publish("n", "before")

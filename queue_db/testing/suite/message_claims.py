@@ -135,7 +135,7 @@ class TestMessageClaims:
         assert numbers(claimed(claimable, 1).messages) == [7], "the claim goes on behind the dead one"
         (dead,) = db.dead.list(claimable.name)
         assert (dead.kind, dead.payload, dead.headers) == ("n", "poison", {"trace": "1"})
-        assert dead.attempts == 2
+        assert (dead.attempts, dead.max_attempts) == (2, 2)
         assert "was claimed 2 times" in str(dead.last_error)
         assert numbers(claimable.read().messages) == [7]
 

@@ -206,6 +206,23 @@ class TestSharedCursors:
         assert (info.behind, info.spans, info.shared, info.holder) == (1, 0, True, None)
         assert info.seen_at == clock.now()
 
+    def test_only_a_shared_cursor_has_spans(self, feed: Feed) -> None:
+        feed.shared("mailers")
+        feed.cursor("billing").close()
+        assert feed.spans("mailers") == []
+        with pytest.raises(FeedError, match=r"cursor 'billing' of feed .* has one holder at a time, and no spans"):
+            feed.spans("billing")
+        with pytest.raises(FeedError, match="has no cursor 'typo'"):
+            feed.spans("typo")
+
+    def test_a_lost_span_is_not_called_a_job(self, feed: Feed) -> None:
+        publish(feed, 1)
+        span = feed.shared("mailers").claim()
+        assert span is not None
+        assert span.complete()
+        with pytest.raises(LeaseLostError, match="another process has taken over, or what was leased is gone"):
+            span.complete().require()
+
     def test_open_spans_are_listed(self, feed: Feed, clock: SettableClock) -> None:
         publish(feed, 5)
         shared = feed.shared("mailers")
