@@ -141,6 +141,7 @@ def account(db: QueueDB, name: str, folder: Path) -> Account:
     for path in sorted(folder.glob("observe-*")):
         given = [tuple(one) for what, *values in notes(folder, path.name) if what == "read" for one in values[0]]
         seen.given += len(given)
+        seen.check(f"{path.name}: given nothing", bool(source) and not given)
         seen.check(f"{path.name}: late, missing or repeated", given != tables[""][: len(given)])
     return seen
 

@@ -17,10 +17,11 @@ from tests.patience import PATIENCE
 
 Die = Callable[..., None]
 
-_JOB, _INBOX, _TICKED, _MESSAGE, _ACK = (
+_JOB, _INBOX, _TICKED, _TICK, _MESSAGE, _ACK = (
     "INSERT INTO jobs (",
     "INSERT INTO jobs_inbox",
     "INSERT INTO jobs_ticked",
+    "INSERT INTO jobs_ticks (",
     "INSERT INTO jobs_messages",
     "UPDATE jobs_cursors SET acked",
 )
@@ -42,7 +43,7 @@ POINTS = {
 #: With the ordering ``ticks``, where these two do something else.
 TICKS = {
     "publish": [Point(_TICKED, when) for when in _EVERY],
-    "rank": [Point("INSERT INTO jobs_ticks ("), *(Point("UPDATE jobs_feeds SET next_seq", when) for when in _EVERY)],
+    "rank": [Point(_TICK), *(Point("UPDATE jobs_feeds SET next_seq", when) for when in _EVERY)],
 }
 
 
@@ -146,16 +147,24 @@ def test_a_reader_alone_gets_what_its_publisher_could_not_number(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "role", "point", "fault"),
+    ("ordering", "wrong", "role", "point", "fault"),
     [
-        ("ranker", "rank", Point(_MESSAGE, AFTER_COMMIT), "feed: there twice"),
-        ("router", "route", Point(_ACK, AFTER_COMMIT), "routed: lost"),
-        ("router", "forward", Point(_ACK, AFTER_COMMIT), "forwarded: lost"),
+        ("ranked", "ranker", "rank", Point(_MESSAGE, AFTER_COMMIT), "feed: there twice"),
+        ("ticks", "ticker", "rank", Point(_TICK, AFTER_COMMIT), "feed: there twice"),
+        ("ranked", "router", "route", Point(_ACK, AFTER_COMMIT), "routed: lost"),
+        ("ranked", "router", "forward", Point(_ACK, AFTER_COMMIT), "forwarded: lost"),
     ],
 )
 def test_two_transactions_instead_of_one_are_noticed(
     die: Die, settled: Callable[[], Account], wrong: str, role: str, point: Point, fault: str
 ) -> None:
-    """The negative controls: a ranker that leaves the inbox for later, and a cursor that moves first."""
+    """The negative controls: a ranker that leaves the inbox for later, a ticker its state, and a cursor that moves first."""
     die(role, point, wrong=wrong)
     assert any(found.startswith(fault) for found in settled().faults), "the account does not notice it"
+
+
+def test_an_observer_that_was_given_nothing_is_noticed(die: Die, settled: Callable[[], Account], tmp_path: Path) -> None:
+    die("observe")
+    assert settled().faults == []
+    (tmp_path / "observe-1").touch()
+    assert settled().faults == ["observe-1: given nothing: True"]
