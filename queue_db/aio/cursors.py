@@ -28,6 +28,11 @@ class AsyncCursor:
         """The position after the last message that was acknowledged here."""
         return self._sync.position
 
+    @property
+    def skipped(self) -> int:
+        """Messages that were trimmed before this cursor read them (``on_trimmed="skip"``)."""
+        return self._sync.skipped
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -59,3 +59,14 @@ async def test_a_replaced_holder_gets_no_more_messages(adb: AsyncQueueDB, db: Qu
             await handle(cursor)
     assert handled == [0, 1]
     await adb.feeds.delete(name)
+
+
+async def test_a_cursor_counts_what_was_trimmed(adb: AsyncQueueDB, name: str) -> None:
+    await adb.feeds.set(name, ordering="counter", keep_rows=2, keep_unread=0)
+    feed = adb.feed(name)
+    async with await feed.cursor("billing", on_trimmed="skip") as cursor:
+        await feed.publish_many([("n", number) for number in range(5)])
+        await feed.trim()
+        assert [message.payload for message in await cursor.read()] == [3, 4]
+        assert cursor.skipped == 3
+    await adb.feeds.delete(name)

@@ -113,6 +113,7 @@ MORE = {
     "AsyncQueueDB.schemas": "an attribute",
     "AsyncLeasedJob.version": "an attribute",
     "AsyncMessageClaim.expires_at": "an attribute",
+    "AsyncCursor.skipped": "an attribute",
     "AsyncSharedCursor.skipped": "an attribute",
 }
 
