@@ -32,7 +32,7 @@ app = typer.Typer(
     app,
     "claim",
     "queue-db claims claim mail --limit 10 --lease 60",
-    "queue-db claims claim mail --json | jq -r .claim",
+    "queue-db claims claim mail --json | jq -r '.claim // empty'",
 )
 def claim(
     feed: FeedArgument,
@@ -175,7 +175,7 @@ def _print(claimed: MessageClaim, common: CommonOptions) -> None:
         output.record({"feed": claimed.feed.name, "claim": claimed.id, "expires_at": ends, "messages": messages})
         return
     output.line(f"claim {claimed.id} until {output.moment(claimed.expires_at)}")
-    print_messages(claimed.messages, common)
+    print_messages(claimed.messages, common, claimed.attempts)
 
 
 def _nothing(feed: str, common: CommonOptions, record: dict[str, object] | None) -> None:

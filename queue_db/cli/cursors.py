@@ -11,7 +11,6 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.feeds import FeedArgument, existing, position_of
 from queue_db.cli.options import CommonOptions
-from queue_db.errors import FeedError
 
 CursorArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
 
@@ -60,10 +59,7 @@ def spans(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions) 
     Without a time any consumer may claim the span now.
     """
     with common.open() as db:
-        opened = existing(db, feed)
-        found = opened.spans(cursor)
-        if not found and cursor not in [one.name for one in opened.cursors()]:
-            raise FeedError(f"feed {feed!r} has no cursor {cursor!r}")
+        found = existing(db, feed).spans(cursor)
     if common.as_json:
         for one in found:
             output.record(asdict(one) | {"expires_at": None if one.expires_at is None else one.expires_at.isoformat()})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain, repeat
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +38,10 @@ TrimmedOption = Annotated[
     typer.Option("--on-trimmed", metavar="raise|skip", help="If messages were trimmed before they were read: fail, or go on."),
 ]
 
+HeadersOption = Annotated[
+    str | None, typer.Option("--headers", metavar="JSON", help="Headers of the message, a JSON object.", show_default=False)
+]
+ClientOption = Annotated[str | None, typer.Option("--client", help="Who publishes it.", show_default=False)]
 DelayOption = Annotated[
     float | None, typer.Option("--delay", help="Seconds before which it cannot be claimed; 0: none.", show_default=False)
 ]
@@ -169,7 +174,8 @@ def publish(
     payload: PayloadArgument = "null",
     *,
     key: KeyOption = None,
-    client: Annotated[str | None, typer.Option("--client", help="Who publishes it.", show_default=False)] = None,
+    headers: HeadersOption = None,
+    client: ClientOption = None,
     delay: DelayOption = None,
     expires_in: LifetimeOption = None,
     common: CommonOptions,
@@ -178,9 +184,10 @@ def publish(
 
     --delay and --expires-in are for feeds with claims: without them the message has those of the feed.
     """
-    content = decoded("the payload", payload)
+    content, given = decoded("the payload", payload), decoded("the headers", headers)
     with common.open() as db:
-        db.feed(feed).publish(kind, content, key=key, client=client, delay=delay, expires_in=expires_in)
+        with usage():
+            db.feed(feed).publish(kind, content, key=key, headers=given, client=client, delay=delay, expires_in=expires_in)
         end = db.feed(feed).end()
     common.print({"feed": feed, "end": end}, f"published; {feed} ends at {end}")
 
@@ -308,7 +315,8 @@ def set_feed(
     """Create a feed, or change its settings. What is not given stays as it is."""
     with common.open() as db:
         retention = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
-        db.feeds.set(feed, ordering=ordering, **retention, **asdict(times))  # type: ignore[arg-type]
+        with usage():
+            db.feeds.set(feed, ordering=ordering, **retention, **asdict(times))  # type: ignore[arg-type]
     common.print({"feed": feed, "state": "set"}, f"{feed}: set")
 
 
@@ -354,11 +362,12 @@ def existing(db: QueueDB, name: str) -> Feed:
     return db.feed(name)
 
 
-def print_messages(messages: Iterable[Message], common: CommonOptions) -> None:
-    """Print messages, each with its position."""
-    for message in messages:
+def print_messages(messages: Iterable[Message], common: CommonOptions, attempts: Iterable[int] = ()) -> None:
+    """Print messages, each with its position, and with how often it was claimed if that is more than once."""
+    for message, claimed in zip(messages, chain(attempts, repeat(1)), strict=False):
         key = "" if message.key is None else f" [{message.key}]"
         text = f"{message.position}  {output.moment(message.published_at)}  {message.kind}{key}  {message.payload_text}"
+        text += f"  (attempt {claimed})" if claimed > 1 else ""
         common.print(message_record(message), text)
 
 
@@ -373,6 +382,15 @@ def message_record(message: Message) -> dict[str, Any]:
         "client": message.client,
         "published_at": message.published_at.isoformat(),
     }
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Settings that a feed cannot have are wrong usage; no item is missing."""
+    try:
+        yield
+    except FeedError as error:
+        raise ArgumentError(str(error)) from error
 
 
 def position_of(feed: Feed, text: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -12,9 +13,11 @@ from queue_db import arguments
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.feeds import (
+    ClientOption,
     FeedArgument,
     FollowOption,
     ForwarderArgument,
+    HeadersOption,
     HoldOptions,
     KeyOption,
     MessageKindArgument,
@@ -32,10 +35,6 @@ NameArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="Name of the 
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="Which topics match.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 FormOption = Annotated[str, typer.Option("--form", help="Form of the pattern: glob, amqp, exact or headers.")]
-
-HeadersOption = Annotated[
-    str | None, typer.Option("--headers", metavar="JSON", help="Headers of the message, a JSON object.", show_default=False)
-]
 
 _SHOWN = 12
 
@@ -93,13 +92,14 @@ def list_routes(*, common: CommonOptions) -> None:
             output.record(asdict(one) | {"changed_at": one.changed_at.isoformat()})
         return
     output.table(
-        ("route", "action", "target", "kind", "patterns", "state", "version", "messages", "definition"),
+        ("route", "action", "target", "kind", "group", "patterns", "state", "version", "messages", "definition"),
         [
             (
                 one.name,
                 one.action,
                 one.target,
                 one.kind or "",
+                one.group if isinstance(one.group, str) else "by key" if one.group else "",
                 " ".join(text if form == "glob" else f"{form}:{text}" for form, text in one.patterns),
                 "paused" if one.paused else "",
                 one.version,
@@ -164,6 +164,8 @@ def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption 
     """Lead the messages of matching topics to a route."""
     with common.open() as db:
         added = db.routes.subscribe(pattern, name, form=form)
+    for note in _doubts(pattern, form):
+        output.note(f"note: {note}")
     state = "subscribed" if added else "already subscribed"
     common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
 
@@ -217,6 +219,9 @@ def dry_run(topic: TopicArgument, *, headers: HeadersOption = None, common: Comm
         for step in found.steps:
             output.record(asdict(step))
         return
+    if not found.steps:
+        output.note(f"{topic}: no route")
+        return
     output.table(
         ("hops", "topic", "route", "patterns", "action", "target", "cut", "definition"),
         [_line(step) for step in found.steps],
@@ -259,13 +264,26 @@ def publish(
     *,
     key: KeyOption = None,
     headers: HeadersOption = None,
+    client: ClientOption = None,
     common: CommonOptions,
 ) -> None:
     """Publish one message, and print how many routes acted."""
     content, given = decoded("the payload", payload), decoded("the headers", headers)
     with common.open() as db:
-        acted = db.topic(topic).publish(kind, content, key=key, headers=given)
+        acted = db.topic(topic).publish(kind, content, key=key, headers=given, client=client)
     common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} {'route' if acted == 1 else 'routes'} acted")
+
+
+def _doubts(pattern: str, form: str) -> list[str]:
+    """What of a pattern may be meant otherwise."""
+    found = []
+    if form == "glob" and "#" in pattern:
+        found.append("# is a wildcard only with --form amqp; here it stands for itself")
+    if form == "glob" and re.search(r"\[[^\]]*\Z", re.sub(r"\\.", "", pattern)):
+        found.append("[ has no ]: the class of characters goes to the end of the pattern")
+    if form == "amqp" and any(len(word) > 1 and set(word) & {"*", "#"} for word in pattern.split(".")):
+        found.append("* and # are wildcards only as whole words between dots; within a word they stand for themselves")
+    return found
 
 
 def _line(step: Step) -> tuple[Any, ...]:

@@ -29,17 +29,19 @@ app = typer.Typer(rich_help_panel=panels.WORKERS)
     "queue-db work shop.jobs:worker --processes 2 --concurrency 10",
     "queue-db work mail --handler shop.mail:send --concurrency 8",
     "queue-db work thumbnails --exec 'python make_thumbnail.py' --timeout 300",
-    "queue-db work mailers --feed orders:mailers=4 --handler shop.mail:send",
+    "queue-db work --feed orders:mailers=4 --handler shop.mail:send",
     "queue-db work high low --exec 'jq .customer | xargs ./report.sh' --shell --until-empty",
 )
 def work(
     target: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="WORKER|QUEUE...",
-            help="MODULE:NAME of a Worker object; or, with --exec or --handler, the queues to claim from, in order of priority.",
+            metavar="[WORKER|QUEUE...]",
+            show_default=False,
+            help="MODULE:NAME of a Worker object; or, with --exec or --handler, the queues to claim from, in order of priority; "
+            "by default those where messages of --feed become jobs.",
         ),
-    ],
+    ] = None,
     *,
     handler: HandlerOptions,
     worker: WorkerOptions,
@@ -77,7 +79,7 @@ def work(
     with (
         process_number(processes),
         log_to_stderr(common.url, log.log_format, verbose=log.verbose),
-        _configured(target, handler, worker, claims, common) as configured,
+        _configured(target or [], handler, worker, claims, common) as configured,
     ):
         ended = run(configured, processes, until_empty=until_empty)
     if isinstance(ended, Summary):
@@ -101,9 +103,11 @@ def _configured(
         worker.configure(**options.given())
         yield worker
         return
+    if not target and not options.feed:
+        raise ArgumentError("no queue: give the queues to claim from, or --feed")
     loaded = handler.load(common)
     with common.open(**asdict(claims)) as db:
-        worker = Worker(db, target, **options.given())
+        worker = Worker(db, target or None, **options.given())
         functions = loaded if isinstance(loaded, Mapping) else {None: loaded}
         for kind, function in functions.items():
             worker.handles(kind)(function)

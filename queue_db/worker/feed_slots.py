@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -51,10 +51,26 @@ def open_cursors(db: QueueDB, names: Iterable[str]) -> None:
                 _opened(db, name)
             except FeedError as error:
                 feed, _, cursor = name.rpartition(":")
-                raise ConfigurationError(
-                    f"{error}; a worker takes shared cursors only: name another cursor for {name!r} in feeds= or --feed, or remove "
-                    f"this one with `queue-db cursors remove {feed} {cursor}`"
-                ) from error
+                found = db.feed(feed).existing()
+                if found is not None and found.max_attempts is not None:
+                    advice = "name a feed without claims in feeds= or --feed"
+                else:
+                    advice = (
+                        f"name another cursor for {name!r} in feeds= or --feed, or remove this one with `queue-db cursors remove "
+                        f"{feed} {cursor}`"
+                    )
+                raise ConfigurationError(f"{error}; a worker takes shared cursors only: {advice}") from error
+
+
+def warn_of_failed(feeds: Iterable[str], queues: Container[str]) -> None:
+    """Warn where messages that fail become jobs of a queue that the worker does not run.
+
+    :param feeds: its shared cursors, ``feed:cursor``.
+    """
+    for name in feeds:
+        queue = name.rpartition(":")[2]
+        if queue not in queues:
+            log.warning("messages of %r that fail become jobs of the queue %r, which this worker does not run", name, queue)
 
 
 def _opened(db: QueueDB, name: str) -> SharedCursor:

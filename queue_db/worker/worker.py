@@ -20,7 +20,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.verbs.settle import UNKNOWN_GRACE
 from queue_db.worker.events import Hook
-from queue_db.worker.feed_slots import open_cursors
+from queue_db.worker.feed_slots import open_cursors, warn_of_failed
 from queue_db.worker.handlers import Handlers, Handling, Wrapper
 from queue_db.worker.options import Options
 from queue_db.worker.run import Run
@@ -303,6 +303,7 @@ class Worker:
         self.handlers.require(self.names)
         self.db.ready()
         open_cursors(self.db, self.options.feeds)
+        warn_of_failed(self.options.feeds, self.shares.queues)
 
     def _check_queues(self, options: Options) -> None:
         for queue in options.shares.queues:

@@ -84,3 +84,9 @@ def test_only_a_feed_with_claims_has_them(ask, db, name):
     for command in ("claim", "list", "pop", "stats"):
         assert "without claims" in ask("claims", command, name, status=1).err
         assert "there is no feed" in ask("claims", command, f"{name}-other", status=1).err
+
+
+def test_a_second_attempt_is_shown(ask, feed, db):
+    db.feeds.set(feed.name, max_attempts=5)
+    assert "(attempt" not in ask("claims", "claim", feed.name, "--limit", "1", "--lease", "0.000001").out
+    assert "(attempt 2)" in ask("claims", "claim", feed.name, "--limit", "1").out

@@ -50,7 +50,19 @@ def test_a_feed_with_claims_is_made_and_published_to(ask, db, name):
     claim = db.feed(name).claim()
     assert [(one.payload, one.client) for one in claim.messages] == [(2, "me"), (3, None)]
     assert "before its delay is over" in ask("feeds", "publish", name, "n", "--expires-in", "5", status=2).err
-    assert "claims=True" in ask("feeds", "set", f"{name}-other", "--delay", "5", status=1).err
+    assert "claims=True" in ask("feeds", "set", f"{name}-other", "--delay", "5", status=2).err
+
+
+def test_settings_that_a_feed_cannot_have_are_wrong_usage(ask, feed):
+    assert "without claims" in ask("feeds", "set", feed.name, "--claims", status=2).err
+    assert "claims" in ask("feeds", "publish", feed.name, "n", "--delay", "1", status=2).err
+
+
+def test_a_message_is_published_with_headers(ask, name):
+    ask("feeds", "publish", name, "n", "--headers", '{"trace": "t7"}', "--client", "me")
+    (message,) = ask("feeds", "read", name, "--json").records
+    assert (message["headers"], message["client"]) == ({"trace": "t7"}, "me")
+    assert "is not JSON" in ask("feeds", "publish", name, "n", "--headers", "pdf", status=2).err
 
 
 def test_messages_become_jobs(ask, db, feed):
@@ -96,6 +108,7 @@ def test_a_reader_begins_at_the_start_or_the_end(ask, feed):
     assert len(ask("feeds", "read", feed.name, "--after", "start", "--json").records) == 3
     assert ask("feeds", "read", feed.name, "--after", "end", "--json").records == []
     feed.cursor("billing").close()
+    assert "and no spans" in ask("cursors", "spans", feed.name, "billing", status=1).err
     for command in (("feeds", "read", feed.name, "--after", "begin"), ("cursors", "seek", feed.name, "billing", "begin")):
         assert "start, or end" in ask(*command, status=2).err
 

@@ -67,6 +67,33 @@ def test_the_messages_of_a_feed_are_routed(ask, db, route):
     assert db.queue(route).stats().available == 3
 
 
+def test_what_may_be_meant_otherwise_is_noted(ask, route):
+    ask("routes", "set", route, "--drop")
+    for pattern, form, part in (
+        (f"{route}.#", "glob", "only with --form amqp"),
+        (f"{route}.[a", "glob", "has no ]"),
+        (f"{route}#x.*", "amqp", "only as whole words"),
+        (f"{route}.a*", "amqp", "only as whole words"),
+    ):
+        assert part in ask("routes", "subscribe", pattern, route, "--form", form).err
+    for pattern, form in ((f"{route}.[a-z]*", "glob"), (f"{route}.*.#", "amqp"), (f"{route}#", "exact"), (f"{route}.\\[a", "glob")):
+        assert ask("routes", "subscribe", pattern, route, "--form", form).err == ""
+
+
+def test_a_topic_without_a_route_is_named(ask, route):
+    assert ask("routes", "test", f"{route}-other").err == f"{route}-other: no route\n"
+    assert ask("routes", "test", f"{route}-other", "--json").out == ""
+
+
+def test_groups_and_clients_are_shown(ask, db, route):
+    ask("routes", "set", route, "--enqueue", route, "--group")
+    assert any(route in line and "by key" in line for line in ask("routes", "list").out.splitlines())
+    ask("routes", "set", route, "--feed", route)
+    ask("routes", "subscribe", route, route, "--form", "exact")
+    assert "1 route acted" in ask("topics", "publish", route, "n", "--client", "me").out
+    assert [one.client for one in db.feed(route).read().messages] == ["me"]
+
+
 def test_headers_decide(ask, db, route):
     ask("routes", "set", route, "--count", route)
     ask("routes", "subscribe", f'{{"topic": "{route}", "format": "pdf"}}', route, "--form", "headers")

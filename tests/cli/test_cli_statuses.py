@@ -68,6 +68,12 @@ def test_a_mistyped_sqlite_path_is_an_error_and_creates_no_file(tmp_path, ask_at
     ask_at(f"sqlite:///{typo}", "stats")
 
 
+def test_options_that_cannot_be_read_print_nothing_on_standard_output(ask_at):
+    answer = ask_at(None, "claims", "claim", "mail", "--lease", "1s", "--json", status=2)
+    assert (answer.out, "--lease" in answer.err) == ("", True)
+    assert "cannot be read" in ask_at(None, "--help").out
+
+
 def test_usage(ask_at):
     ask_at(None, status=2)
     ask_at(None, "no-such-command", status=2)

@@ -204,6 +204,32 @@ def test_a_cursor_with_one_holder_is_refused_at_the_start(ask, handlers, db, nam
 
 
 @SQLITE
+def test_a_feed_with_claims_is_refused_with_advice_that_helps(ask, handlers, db, name):
+    db.feeds.set(name, claims=True)
+    error = ask("work", "--feed", f"{name}:w=1", "--handler", f"{handlers}:work", status=2).err
+    assert "name a feed without claims" in error
+    assert "cursors remove" not in error
+
+
+@SQLITE
+def test_the_queue_of_failed_messages_is_run_or_named(ask, handlers, db, name):
+    db.feed(name).publish_many([("n", "good"), ("n", "bad")])
+    slots, failed = f"{name}:{name}=1", f"messages of '{name}:{name}' that fail become jobs of the queue '{name}'"
+    answer = ask("work", f"{name}-other", "--feed", slots, "--handler", f"{handlers}:work", "--until-empty")
+    assert failed in answer.err
+    assert db.queue(name).stats().scheduled == 1
+    answer = ask("work", "--feed", slots, "--handler", f"{handlers}:work", "--until-empty", "--json")
+    assert failed not in answer.err
+    assert answer.record["queues"] == [name]
+
+
+@SQLITE
+def test_a_worker_needs_a_queue_or_a_feed(ask, handlers):
+    assert "no queue" in ask("work", "--handler", f"{handlers}:work", status=2).err
+    assert "no handler" in ask("work", status=2).err
+
+
+@SQLITE
 def test_it_ends_with_a_status_of_its_own_when_handlers_hang(ask, queue, url, tmp_path, monkeypatch):
     monkeypatch.setattr("queue_db.worker.run.STUCK_AFTER", 0.0)
     module = f"hangs_{os.getpid()}"
