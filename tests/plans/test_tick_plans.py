@@ -11,8 +11,7 @@ from sqlalchemy import func, insert, literal, select, update
 
 from queue_db import QueueDB
 from queue_db.feeds import Feed
-from queue_db.store.feeds import messages, ranges, ticked
-from queue_db.store.feeds.ticking import TICKED
+from queue_db.store.feeds import messages, ranges, ticked, ticking
 from tests.plans import planner
 from tests.plans.conftest import DAY, Crowd
 from tests.plans.planner import STATES
@@ -76,7 +75,7 @@ def acts(db: QueueDB, feed: Feed) -> dict[str, Callable[[], object]]:
     def trim() -> None:
         with suppress(BackError), db.database.begin() as connection:
             # Not only whole ticks; and back again, for the next look.
-            assert TICKED.delete(connection, db.store, row.id, 1, 331) == 330
+            assert ticking.TICKED.delete(connection, db.store, row.id, 1, 331) == 330
             raise BackError
 
     return {
@@ -126,3 +125,60 @@ def test_reading_and_trimming_touch_no_more_of_many_ticks_than_of_few(
         assert set(touched.bad) <= ({"Tid Scan"} if what == "a trim" else set()), touched.plans
         assert touched.rows == few[what].rows, (what, touched.plans)
         assert 0 < touched.rows <= (4 * TRIMMED if "trim" in what else shape.most), (what, touched.rows)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("shape", SHAPES, ids=["one message a tick", "full ticks"])
+def test_a_tick_touches_no_more_after_many_than_after_few(make_table: Callable[[], Crowd], state: str, shape: Shape) -> None:
+    with make_table().open() as db:
+        tables = db.store.tables.feeds
+        watched = (tables.ticked, tables.ticks)
+        planner.keep_still(db, *watched)
+        db.feeds.set("known", ordering="ticks", keep_for=0)
+        fill(db, db.feed("known"), FEW, 1)
+        if state == "analysed while empty":
+            planner.analyse(db, *watched)
+        db.feeds.set("orders", ordering="ticks", keep_for=0)
+        feed = db.feed("orders")
+
+        def tick() -> None:
+            with suppress(BackError), db.database.begin() as connection:
+                assert ticking.tick(connection, db.store, feed.row().id) == 3
+                raise BackError
+
+        def look() -> Touched:
+            late(db, feed)
+            if state == "analysed":
+                planner.analyse(db, *watched)
+            tick()  # prepares its statements
+            touched = watch(db, tick, *watched)
+            feed.rank()
+            return touched
+
+        fill(db, feed, FEW, shape.each)
+        few = look()
+        fill(db, feed, MANY + 3, shape.each)
+        many = look()
+    for touched in (few, many):
+        assert not touched.bad, touched.plans
+    assert 0 < many.rows <= few.rows, many.plans
+    assert many.rows <= 50, many.plans
+
+
+def late(db: QueueDB, feed: Feed) -> None:
+    """Three messages wait: of two transactions that the last tick has seen open, and of one that began later."""
+    tables, row = db.store.tables.feeds, feed.row(fresh=True)
+    xids = []
+    for _ in range(4):
+        with db.database.begin() as connection:
+            xids.append(connection.execute(select(func.txid_current())).scalar_one())
+    first, second, third, last = xids
+    seen = row.next_seq + 1
+    # A snapshot lists the first one as open. The second one is above all that had ended.
+    moment = ticked.Moment(f"{first}:{second}:{first}", third, seen, seen)
+    with db.database.begin() as connection:
+        for at, xid in enumerate((first, second, last)):
+            values = {"feed": row.id, "id": row.next_seq + at, "xid": xid, "kind": "n", "payload": "1"}
+            connection.execute(insert(tables.ticked).values(values))
+        changed = update(tables.feeds).where(tables.feeds.c.id == row.id)
+        connection.execute(changed.values(tick_state=ticked.TickState(moment).dump()))

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,7 +53,7 @@ def captured(engine: Engine, table: str) -> Iterator[list[tuple[str, Any]]]:
         named = table in statement and not statement.startswith(("EXPLAIN", "PREPARE", "DEALLOCATE"))
         if named or statement.startswith("EXECUTE"):
             # One row of many shows the plan of all.
-            seen.append((statement, parameters[0] if executemany else parameters))
+            seen.append((statement, parameters[0] if executemany and isinstance(parameters, Sequence) else parameters))
 
     event.listen(engine, "before_cursor_execute", note)
     try:

@@ -155,9 +155,9 @@ def glance(connection: Connection, store: Store, feed: int) -> Glance | None:
 
 @lru_cache(maxsize=64)
 def _ids(tables: FeedTables, towards: bool) -> Any:
-    """The ids of messages without a number, by id and up to ``most`` of each of three sorts; ``towards``: those of the target.
+    """The ids of messages without a number, by id and up to ``most`` of each of two sorts; ``towards``: those of the target.
 
-    The first two have ids up to the last moment's floor. Their transactions were open then, so few index entries are read.
+    The first ones have ids up to the last moment's floor. Their transactions were open then, so few index entries are read.
     """
     ticked = tables.ticked
     names = ("feed", "cut", "base", "floor", "seen", "xmax", "xid", "target_seen")
@@ -167,16 +167,18 @@ def _ids(tables: FeedTables, towards: bool) -> Any:
     most = bindparam("most", type_=Integer)
     mine = select(ticked.c.id).where(ticked.c.feed == value["feed"], *visible).order_by(ticked.c.id).limit(most)
     late = mine.where(ticked.c.id > func.greatest(value["cut"], value["base"]), ticked.c.id <= value["floor"])
-    xids = func.unnest(bindparam("open", type_=ARRAY(BigInteger))).table_valued("value").render_derived()
+    listed = func.unnest(bindparam("open", type_=ARRAY(BigInteger))).table_valued("value").render_derived()
+    # One by one: a range of transactions is not in the order of the ids, and a planner may read all messages for that.
+    begun = func.generate_series(value["xmax"], value["xid"] - 1, type_=BigInteger).table_valued("value").render_derived()
+    xids = union_all(select(listed.c.value), select(begun.c.value)).subquery("xids")
     each = late.where(ticked.c.xid == xids.c.value).lateral("late")
-    listed = select(each.c.id).select_from(xids).join(each, true()).order_by(each.c.id).limit(most)
-    beyond = late.where(ticked.c.xid >= value["xmax"], ticked.c.xid < value["xid"])
+    earlier = select(each.c.id).select_from(xids).join(each, true()).order_by(each.c.id).limit(most)
     later = mine.where(
         ticked.c.id > func.greatest(value["floor"], value["cut"]), or_(ticked.c.id > value["seen"], ~shown(ticked.c.xid, last))
     )
     if towards:
         later = later.where(ticked.c.id <= value["target_seen"])
-    return union_all(*(select(some.subquery()) for some in (listed, beyond, later)))
+    return union_all(*(select(some.subquery()) for some in (earlier, later)))
 
 
 def unnumbered(connection: Connection, store: Store, feed: int, state: TickState, most: int) -> list[int]:
