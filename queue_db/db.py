@@ -190,7 +190,10 @@ class QueueDB:
 
     def close(self) -> None:
         """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
-        self.database.close()
+        try:
+            self.core.loop_listening.close()
+        finally:
+            self.database.close()
 
     def __enter__(self) -> Self:
         self.database.check_open()

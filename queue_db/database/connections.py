@@ -23,6 +23,8 @@ class Connections:
         # append and pop are atomic.
         self._idle: deque[Connection] = deque()
         self._process = os.getpid()
+        # Never freed: asyncpg closes what is freed, and so takes its socket from the parent's event loop, too.
+        self._inherited: list[object] = []
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
@@ -35,15 +37,19 @@ class Connections:
 
     def take(self) -> Connection:
         """A connection for the caller alone, until :meth:`put_back`."""
-        if self._process != os.getpid():
-            # We are a fork: these are our parent's.
-            self._idle = deque()
-            self._engine.dispose(close=False)
-            self._process = os.getpid()
+        self.forget_parents()
         try:
             return self._idle.pop()
         except IndexError:
             return self._engine.connect()
+
+    def forget_parents(self) -> None:
+        """In a fork: use the parent's connections no more, nor those of the engine's pool."""
+        if self._process != os.getpid():
+            self._inherited.append((self._idle, self._engine.pool))
+            self._idle = deque()
+            self._engine.dispose(close=False)
+            self._process = os.getpid()
 
     def put_back(self, connection: Connection) -> None:
         """Return a connection in any state; a broken one is closed."""
@@ -65,5 +71,6 @@ class Connections:
 
     def close(self) -> None:
         """Close the idle connections."""
+        self.forget_parents()
         while self._idle:
             self._idle.pop().close()

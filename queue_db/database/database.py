@@ -403,12 +403,14 @@ class Database:
     def listen(self, channel: str) -> Listener | None:
         """A connection of its own that receives notifications on ``channel``; None if the database has none."""
         self.check_open()
+        self.connections.forget_parents()
         with self._errors("listen"):
             return self.dialect.listen(self.engine, channel)
 
     def listen_on_loop(self, broken: Callable[[], None]) -> LoopListener | None:
         """The same for the tasks of an event loop, in a greenlet; it calls ``broken`` when the connection breaks."""
         self.check_open()
+        self.connections.forget_parents()
         with self._errors("listen"):
             return self.dialect.listen_on_loop(self.engine, broken)
 

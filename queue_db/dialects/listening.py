@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import select
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from sqlalchemy import Engine
@@ -34,6 +36,10 @@ class Listener(Protocol):
 class LoopListener(Protocol):
     """A connection that receives notifications on an event loop."""
 
+    def is_broken(self) -> bool:
+        """Whether it receives no more."""
+        ...
+
     async def add(self, channel: str, received: Callable[[str], None]) -> None:
         """Call ``received`` with each notification of ``channel`` from now on.
 
@@ -49,11 +55,7 @@ class LoopListener(Protocol):
         ...
 
     async def close(self) -> None:
-        """Receive no more."""
-        ...
-
-    def abandon(self) -> None:
-        """Close the connection at once: it is broken, or in the middle of a statement."""
+        """Receive no more. Also in the middle of a statement."""
         ...
 
 
@@ -99,8 +101,8 @@ class PostgreSQLListener:
                 self._raw.close()
 
 
-# Seconds to wait for the server's answer when a connection is closed.
-_GOODBYE = 5.0
+# Seconds to wait for the server's answer.
+_ANSWER = 5.0
 
 
 class AsyncpgListener:
@@ -111,38 +113,45 @@ class AsyncpgListener:
 
     def __init__(self, engine: Engine, broken: Callable[[], None]) -> None:
         driver: Any = engine.dialect.loaded_dbapi
-        self._errors = (driver.asyncpg.PostgresError, driver.asyncpg.InterfaceError, OSError)
+        asyncpg = driver.asyncpg
+        # SQLAlchemy translates the errors of statements only.
+        self._errors = (driver.Error, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
         self._callbacks: dict[str, Callable[..., None]] = {}
-        pooled = engine.raw_connection()
+        self._process = os.getpid()
+        with self._translated("listen"):
+            pooled = engine.raw_connection()
         raw: Any = pooled.driver_connection
         self._raw = raw
         pooled.detach()
-        self._broken = lambda _: broken()
-        self._raw.add_termination_listener(self._broken)
+        self._raw.add_termination_listener(lambda _: broken())
+
+    def is_broken(self) -> bool:
+        return bool(self._raw.is_closed())
 
     async def add(self, channel: str, received: Callable[[str], None]) -> None:
         def callback(_connection: Any, _process: int, _channel: str, text: str) -> None:
             received(text)
 
-        try:
-            await self._raw.add_listener(channel, callback)
-        except self._errors as error:
-            raise TransientStorageError(f"listen: {error}", statement_name="listen", server_away=True) from error
+        with self._translated("listen"):
+            async with asyncio.timeout(_ANSWER):
+                await self._raw.add_listener(channel, callback)
         self._callbacks[channel] = callback
 
     async def remove(self, channel: str) -> None:
-        try:
-            await self._raw.remove_listener(channel, self._callbacks.pop(channel))
-        except self._errors as error:
-            raise TransientStorageError(f"unlisten: {error}", statement_name="unlisten", server_away=True) from error
+        with self._translated("unlisten"):
+            async with asyncio.timeout(_ANSWER):
+                await self._raw.remove_listener(channel, self._callbacks.pop(channel))
 
     async def close(self) -> None:
-        self._raw.remove_termination_listener(self._broken)
-        try:
-            await self._raw.close(timeout=_GOODBYE)
-        except (*self._errors, TimeoutError):
-            self._raw.terminate()
+        if self._process != os.getpid():
+            return  # it is the parent's
+        with suppress(*self._errors):  # asyncpg has closed it nevertheless
+            async with asyncio.timeout(_ANSWER):
+                await self._raw.close()
 
-    def abandon(self) -> None:
-        self._raw.remove_termination_listener(self._broken)
-        self._raw.terminate()
+    @contextmanager
+    def _translated(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            raise TransientStorageError(f"{name}: {error}", statement_name=name, server_away=True) from error

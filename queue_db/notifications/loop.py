@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
-from time import monotonic
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.util import await_, greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
 from queue_db.dialects import LoopListener
-from queue_db.errors import QueueDBError
+from queue_db.errors import QueueDBError, TransientStorageError
 from queue_db.pauses import Pause
 
 log = logging.getLogger("queue_db.notifications")
@@ -27,90 +26,126 @@ _RETRY = (0.1, 10.0)
 
 
 class LoopListening:
-    """The database's notifications for the tasks of one event loop. The connection is open while a task waits.
+    """The database's notifications for the tasks of one event loop.
+
+    While tasks wait, a task of its own keeps one connection; no other task uses that, so none waits for it or breaks it. Without
+    the connection tasks poll.
 
     :param listen: opens the connection; None where the database has no notifications. It calls its argument when it breaks.
     """
 
     def __init__(self, listen: Callable[[Callable[[], None]], LoopListener | None]) -> None:
         self._listen = listen
-        self._unsupported = False
-        self._again_at = 0.0
-        self._retry = Pause(*_RETRY)
-        # A connection does one thing at a time.
-        self._turn = asyncio.Lock()
-        self._listener: LoopListener | None = None
+        #: The database has no notifications, or is closed.
+        self._off = False
+        self._process = os.getpid()
         #: Those that wait, by channel.
         self._waiting: dict[str, set[LoopWakeup]] = {}
-        self._channels: set[str] = set()
+        #: Keeps the connection.
+        self._keeper: asyncio.Task[None] | None = None
+        #: Those who wait are others now, or the connection broke.
+        self._changed = asyncio.Event()
+        # Never freed: asyncpg closes what is freed, and so takes its socket from the parent's event loop, too.
+        self._inherited: list[object] = []
 
-    async def join(self, wakeup: LoopWakeup) -> bool:
-        """Let ``wakeup`` be set by the notifications of its channel; True if they begin now, so that the caller must query."""
+    def join(self, wakeup: LoopWakeup) -> None:
+        """Let ``wakeup`` be set by the notifications of its channel; and when they begin, so that the caller queries."""
+        self._forget_parents()
+        if self._off:
+            return
         self._waiting.setdefault(wakeup.channel, set()).add(wakeup)
-        if wakeup.listens or self._unsupported or monotonic() < self._again_at:
-            return False
-        async with self._turn:
-            try:
-                if self._listener is None:
-                    self._listener = await greenlet_spawn(self._listen, self._broken)
-                if self._listener is None:
-                    self._unsupported = True
-                    return False
-                if wakeup.channel not in self._channels:
-                    await self._listener.add(wakeup.channel, partial(self._received, wakeup.channel))
-                    self._channels.add(wakeup.channel)
-            except (QueueDBError, SQLAlchemyError) as error:
-                log.debug("cannot listen to notifications, so tasks poll: %s", error)
-                self._broken()
-                return False
-            except asyncio.CancelledError:
-                self._broken()  # in the middle of a statement
-                raise
-        self._retry.reset()
-        wakeup.listens = True
-        return True
+        if self._keeper is None or self._keeper.done() or self._keeper.get_loop().is_closed():
+            self._changed = asyncio.Event()
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        elif not wakeup.listens:
+            self._call(self._changed.set)
 
-    async def leave(self, wakeup: LoopWakeup) -> None:
-        """Set ``wakeup`` no more. The last one closes the connection."""
-        self.discard(wakeup)
-        async with self._turn:
-            if self._listener is None:
-                return
-            if not self._waiting:
-                listener, self._listener = self._listener, None
-                self._channels.clear()
-                await listener.close()
-            elif wakeup.channel in self._channels and wakeup.channel not in self._waiting:
-                self._channels.remove(wakeup.channel)
-                with suppress(QueueDBError):
-                    await self._listener.remove(wakeup.channel)
-
-    def retries_in(self) -> float:
-        """Seconds until :meth:`join` tries again to listen."""
-        return math.inf if self._unsupported else self._again_at - monotonic()
-
-    def discard(self, wakeup: LoopWakeup) -> None:
-        """As :meth:`leave`, but without a statement: the next one to leave sends it."""
+    def leave(self, wakeup: LoopWakeup) -> None:
+        """Set ``wakeup`` no more. After the last one the connection is closed."""
+        self._forget_parents()
         waiting = self._waiting.get(wakeup.channel, set())
         waiting.discard(wakeup)
         if not waiting:
             self._waiting.pop(wakeup.channel, None)
+            self._call(self._changed.set)
+
+    def close(self) -> None:
+        """Close the connection; from now on tasks poll. In a greenlet it waits until the connection is closed."""
+        self._forget_parents()
+        self._off = True
+        if self._keeper is not None and not self._keeper.done():
+            self._call(self._keeper.cancel)
+            if in_greenlet() and self._keeper.get_loop() is asyncio.get_running_loop():
+                await_(asyncio.wait({self._keeper}))
+
+    def _call(self, function: Callable[[], object]) -> None:
+        """On the event loop of the connection, from anywhere."""
+        if self._keeper is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._keeper.get_loop().call_soon_threadsafe(function)
+
+    def _forget_parents(self) -> None:
+        """In a fork: the connection, and the tasks that wait, are the parent's."""
+        if self._process != os.getpid():
+            self._inherited.append(self._keeper)
+            self._keeper = None
+            self._waiting = {}
+            self._process = os.getpid()
+
+    async def _keep(self) -> None:
+        """Keep a connection open while tasks wait."""
+        retry = Pause(*_RETRY)
+        while self._waiting and not self._off:
+            try:
+                listener = await greenlet_spawn(self._listen, self._changed.set)
+                if listener is None:
+                    self._off = True
+                    return
+                try:
+                    await self._receive(listener, retry)
+                finally:
+                    self._silent()
+                    await listener.close()
+            except (QueueDBError, SQLAlchemyError) as error:
+                log.debug("cannot listen to notifications, so tasks poll: %s", error)
+                await asyncio.sleep(retry.next())
+
+    async def _receive(self, listener: LoopListener, retry: Pause) -> None:
+        """Receive the notifications of all channels for which tasks wait, until none waits.
+
+        :raises StorageError: the connection is broken.
+        """
+        channels: set[str] = set()
+        while self._waiting:
+            self._changed.clear()
+            for channel in self._waiting.keys() - channels:
+                await listener.add(channel, partial(self._received, channel))
+                channels.add(channel)
+            for channel in channels - self._waiting.keys():
+                await listener.remove(channel)
+                channels.remove(channel)
+            retry.reset()
+            for wakeup in self._wakeups(channels):
+                if not wakeup.listens:
+                    wakeup.listens = True
+                    wakeup.set()
+            await self._changed.wait()
+            if listener.is_broken():
+                raise TransientStorageError("listen: the connection broke", statement_name="listen", server_away=True)
 
     def _received(self, channel: str, name: str) -> None:
-        for wakeup in tuple(self._waiting.get(channel, ())):
+        for wakeup in self._wakeups({channel}):
             wakeup.set(name)
 
-    def _broken(self) -> None:
-        """The connection is broken: tasks query, and listen again in their next wait, after a pause."""
-        listener, self._listener = self._listener, None
-        self._channels.clear()
-        self._again_at = monotonic() + self._retry.next()
-        if listener is not None:
-            listener.abandon()
-        for wakeups in self._waiting.values():
-            for wakeup in wakeups:
-                wakeup.listens = False
-                wakeup.set()
+    def _silent(self) -> None:
+        """No more notifications arrive: tasks query."""
+        for wakeup in self._wakeups(self._waiting):
+            wakeup.listens = False
+            wakeup.set()
+
+    def _wakeups(self, channels: Iterable[str]) -> list[LoopWakeup]:
+        """Those that wait for one of these channels."""
+        return [wakeup for channel in channels for wakeup in self._waiting.get(channel, ())]
 
 
 class LoopWakeup:
@@ -141,12 +176,9 @@ class LoopWakeup:
     async def arrived(self, seconds: float) -> AbstractSet[str]:
         """Wait until :meth:`set` or a notification, at most this many seconds; return the names that came.
 
-        Returns at once after it has begun to listen: earlier notifications are lost, so the caller must query.
+        It ends, too, when it begins to listen: earlier notifications are lost, so the caller must query.
         """
-        if await self._listening.join(self):
-            return set()
-        if not self.listens:
-            seconds = min(seconds, self._listening.retries_in())
+        self._listening.join(self)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._woken.wait()
@@ -160,13 +192,6 @@ class LoopWakeup:
         """As :meth:`arrived`, in a greenlet."""
         return await_(self.arrived(seconds))
 
-    async def leave(self) -> None:
-        """Receive no more notifications."""
-        await self._listening.leave(self)
-
     def close(self) -> None:
-        """As :meth:`leave`, in a greenlet; or anywhere, and then the connection stays open until another task leaves."""
-        if in_greenlet():
-            await_(self.leave())
-        else:
-            self._listening.discard(self)
+        """Receive no more notifications."""
+        self._listening.leave(self)
