@@ -131,6 +131,16 @@ def astray(adb: AsyncQueueDB, monkeypatch: pytest.MonkeyPatch, **parameters: Any
         yield tries
 
 
+async def session(adb: AsyncQueueDB) -> int:
+    """The server's process for a connection of the pool."""
+
+    def read() -> int:
+        with adb._db.database.begin() as connection:
+            return int(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+
+    return await greenlet_spawn(read)
+
+
 async def emptied(adb: AsyncQueueDB) -> None:
     """The pool has no connection left."""
     await greenlet_spawn(adb._db.database.engine.dispose)
@@ -267,16 +277,16 @@ async def test_a_thread_wakes_a_task(adb: AsyncQueueDB) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 async def test_a_fork_leaves_the_connections_to_its_parent(adb: AsyncQueueDB, db: QueueDB, name: str) -> None:
     shared, channels = adb._db.core.loop_listening, [adb._db.core.feed_notifications.channel_of(f"{name}-{at}") for at in range(3)]
-    await adb.queue(name).enqueue("k")
     wakeup = LoopWakeup(shared, channels[0])
     await wakeup.arrived(HOURS)
+    pooled = await session(adb)
 
     async def in_the_child() -> None:
         async with asyncio.timeout(PATIENCE):
             own = LoopWakeup(shared, channels[1])
             await own.arrived(HOURS)
             assert own.listens
-            await adb.queue(name).enqueue("k")
+            assert await session(adb) != pooled
             await adb.close()
         gc.collect()
 
@@ -298,11 +308,10 @@ async def test_a_fork_leaves_the_connections_to_its_parent(adb: AsyncQueueDB, db
         with db.database.begin() as connection:
             connection.execute(text("SELECT pg_notify(:channel, 'here')"), {"channel": channels[0]})
         assert await wakeup.arrived(HOURS) == {"here"}
-        await adb.queue(name).enqueue("k")
+        assert await session(adb) == pooled
     assert await listeners(db) == 1
     wakeup.close()
     other.close()
-    assert len(await adb.queue(name).claim(4)) == 3
 
 
 @POSTGRESQL
