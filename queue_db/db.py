@@ -191,9 +191,10 @@ class QueueDB:
     def close(self) -> None:
         """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
         try:
-            self.core.loop_listening.close()
-        finally:
             self.database.close()
+        finally:
+            # Now tasks that it wakes find the database closed.
+            self.core.loop_listening.close()
 
     def __enter__(self) -> Self:
         self.database.check_open()
