@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,8 @@ _WORKER_COLUMNS = (
     *("worker", "state", "in hand", "stuck", "completed", "done/s"),
     *("failed", "dead", "lost", "queues", "uptime", "heartbeat"),
 )
+# Characters; a narrower terminal shows no uptime.
+_WIDE = 100
 _TEXT_COLUMNS = {"queue", "controls", "worker", "state", "queues"}
 
 
@@ -46,7 +49,7 @@ def top(
     Workers have these columns, among others. in hand: jobs claimed and not settled. stuck: slots of handlers that have not returned
     after a timeout or a lost lease. completed to lost: counts since the worker's start. done/s: jobs completed per second between
     its last two heartbeats, which come every 5 s. heartbeat: age of the last one; after three missed heartbeats the worker is
-    probably dead.
+    probably dead. A terminal of less than 100 columns shows no uptime.
     """
     with common.open() as db:
         rates = Rates()
@@ -56,13 +59,14 @@ def top(
                 if common.as_json:
                     output.record(_record(snapshot))
                 else:
-                    Console(width=None if sys.stdout.isatty() else 150).print(_tables(snapshot))
+                    console = Console(width=None if sys.stdout.isatty() else 150)
+                    console.print(_tables(snapshot, console.width))
                 if once:
                     return
                 time.sleep(every)
         with Live(auto_refresh=False, screen=sys.stdout.isatty()) as screen:
             while True:
-                screen.update(_tables(_read(db, rates)), refresh=True)
+                screen.update(_tables(_read(db, rates), screen.console.width), refresh=True)
                 time.sleep(every)
 
 
@@ -129,13 +133,14 @@ def _record(snapshot: _Snapshot) -> dict[str, Any]:
     }
 
 
-def _tables(snapshot: _Snapshot) -> Group:
+def _tables(snapshot: _Snapshot, width: int) -> Group:
     queue_table = _table(_QUEUE_COLUMNS)
     for one in snapshot.stats:
         queue_table.add_row(*_queue_row(one, snapshot.controls[one.queue]))
-    worker_table = _table(_WORKER_COLUMNS)
+    shown = [title != "uptime" or width >= _WIDE for title in _WORKER_COLUMNS]
+    worker_table = _table(compress(_WORKER_COLUMNS, shown))
     for worker in snapshot.workers:
-        worker_table.add_row(*_worker_row(worker, snapshot.rates.get(worker.name)))
+        worker_table.add_row(*compress(_worker_row(worker, snapshot.rates.get(worker.name)), shown))
     total = f", {sum(snapshot.rates.values()):,.1f} done/s" if snapshot.rates else ""
     return Group(queue_table, Text(""), worker_table, Text(f"{len(snapshot.workers)} workers{total}", style="dim"))
 
@@ -177,7 +182,11 @@ def _limits(controls: Controls) -> str:
 
 
 def _table(columns: Iterable[str]) -> Table:
-    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for title in columns:
-        grid.add_column(title, justify="left" if title in _TEXT_COLUMNS else "right", overflow="fold")
+        # A narrow terminal folds texts; titles and numbers stay whole.
+        number = title not in _TEXT_COLUMNS
+        grid.add_column(
+            title, justify="right" if number else "left", overflow="fold", no_wrap=number, min_width=None if number else len(title)
+        )
     return grid

@@ -158,7 +158,20 @@ def test_each_refresh_shows_the_rates_that_workers_reported(tmp_path, kind):
             assert top._record(snapshot)["workers"][0]["stuck"] == 3
             clock.advance(2)
         console = Console(width=150, file=io.StringIO())
-        console.print(top._tables(snapshot))
+        console.print(top._tables(snapshot, console.width))
         row, total = [line.split() for line in console.file.getvalue().splitlines()][-2:]
         assert row[:8] == ["here:7#1", "working", "0", "3", "65", "13.0", "0", "2"]
         assert total == ["1", "workers,", "13.0", "done/s"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_titles_are_whole_in_a_narrow_terminal(width):
+    now = datetime.now(UTC)
+    busy = WorkerInfo("here:4711#0123", "here", 4711, {"mail": 10}, "working", 3, {"completed": 12_345}, now, now, 1.2)
+    snapshot = top._Snapshot([], {}, [busy], {busy.name: 120.3})
+    console = Console(file=io.StringIO(), width=width)
+    console.print(top._tables(snapshot, width))
+    words = console.file.getvalue().split()
+    titles = {*top._QUEUE_COLUMNS, *top._WORKER_COLUMNS} - ({"uptime"} if width == 80 else set())
+    assert [word for title in titles for word in title.split() if word not in words] == []
+    assert "12,345" in words
