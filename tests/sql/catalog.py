@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import Connection
 
 from queue_db.errors import TransientStorageError
-from queue_db.model import ClaimRequest, ClaimResult, NewJob, ProgressReport, Range
+from queue_db.model import Capability, ClaimRequest, ClaimResult, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, settle, streams
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
-from queue_db.store.feeds import claims, messages, ranking, span_claims, spans
+from queue_db.store.feeds import claims, messages, numbers, ranges, ranking, span_claims, spans, ticking
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import NewMessage
 from queue_db.store.feeds.rows import FeedRow
@@ -42,6 +42,8 @@ class Scenario:
     answers: Mapping[str, Any] = field(default_factory=dict)
     #: First words of the statements → how the file of each is called after the scenario's name. Default: by verb and table.
     roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: What the database must be able to do.
+    needs: frozenset[Capability] = frozenset()
 
 
 def _want(limit: int = 1, *, priorities: Sequence[int] = (0,), **more: Any) -> ClaimRequest:
@@ -812,4 +814,51 @@ def _spans() -> list[Scenario]:
     ]
 
 
-SCENARIOS: tuple[Scenario, ...] = (*_enqueues(), *_claims(), *_settles(), *_pops(), *_streams(), *_feeds(), *_spans())
+def _ticks() -> list[Scenario]:
+    feed, needs = FeedRow(1, "orders", "ticks", 1, 1, 1, "token", None, None, 0, 0), frozenset({Capability.SNAPSHOTS})
+    new = [NewMessage("paid", "null", None, None, None)]
+    state: Mapping[str, Any] = {"tick_state": None, "max_attempts": None, "keep_rows": None, "snapshot": "9:9:"}
+    span: Mapping[str, Any] = {"after": 0, "high": 100, "limit": 100, "columns": ["seq", "payload"]}
+    delete = numbers.numbers_of("ticks").delete
+    return [
+        Scenario(
+            "publish_ticks",
+            'Feed.publish, ordering="ticks"',
+            lambda c, s: ticking.append(c, s, feed, new),
+            begins=True,
+            needs=needs,
+        ),
+        Scenario(
+            "tick",
+            "a publisher, a reader or a worker numbers messages by a tick",
+            lambda c, s: ticking.tick(c, s, 1),
+            answers=state,
+            needs=needs,
+        ),
+        Scenario("read_ticks", 'Feed.read, ordering="ticks"', lambda c, s: messages.read(c, s, feed, 0, 100), rows=2, needs=needs),
+        Scenario(
+            "read_ticks_range",
+            "Span.messages and Spark: numbers between two",
+            lambda c, s: ranges.page(c, s, 1, "ticks", **span),
+            needs=needs,
+        ),
+        Scenario(
+            "trim_ticks",
+            'Feed.trim, ordering="ticks": messages that retention does not keep',
+            lambda c, s: delete(c, s, 1, 1, 100),
+            begins=True,
+            needs=needs,
+        ),
+    ]
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    *_enqueues(),
+    *_claims(),
+    *_settles(),
+    *_pops(),
+    *_streams(),
+    *_feeds(),
+    *_ticks(),
+    *_spans(),
+)

@@ -123,7 +123,9 @@ def restored(connection: Connection, store: Store, feed: FeedRow) -> None:
 @lru_cache(maxsize=64)
 def _show(ticked: Table) -> Select[Any]:
     highest = select(func.max(ticked.c.id)).where(ticked.c.feed == bindparam("of")).scalar_subquery()
-    return select(cast(func.txid_current_snapshot(), Text), func.txid_current(), highest)
+    return select(
+        cast(func.txid_current_snapshot(), Text).label("snapshot"), func.txid_current().label("xid"), highest.label("seen")
+    )
 
 
 def _now(connection: Connection, store: Store, feed: int) -> Moment:

@@ -1,0 +1,40 @@
+-- trim_ticks_delete_ticked: Feed.trim, ordering="ticks": messages that retention does not keep
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.feeds.ticked.Ticked.delete
+DELETE FROM jobs_ticked
+WHERE ctid = ANY(array((
+    SELECT messages.ctid
+    FROM (
+        SELECT numbered.id AS id, numbered.kind AS kind, numbered.payload AS payload, numbered.headers AS headers,
+            numbered.message_key AS message_key, numbered.client AS client, numbered.created_at AS created_at,
+            numbered.delay AS delay, numbered.lifetime AS lifetime, numbered.ctid AS ctid, numbered.seq AS seq,
+            some_ticks.last_seq AS tick
+        FROM (
+            SELECT jobs_ticks.feed AS feed, jobs_ticks.first_seq AS first_seq, jobs_ticks.last_seq AS last_seq,
+                jobs_ticks.low_id AS low_id, jobs_ticks.high_id AS high_id,
+                CAST(jobs_ticks.snapshot AS txid_snapshot) AS snapshot,
+                CAST(jobs_ticks.previous AS txid_snapshot) AS previous
+            FROM jobs_ticks
+            WHERE jobs_ticks.feed = :feed_1
+              AND jobs_ticks.last_seq >= :last_seq_1
+              AND jobs_ticks.first_seq <= :first_seq_1
+              AND jobs_ticks.last_seq < :last_seq_2
+            ORDER BY jobs_ticks.last_seq
+            LIMIT ALL
+            OFFSET 0
+        ) AS some_ticks
+        JOIN LATERAL(
+            SELECT jobs_ticked.id AS id, jobs_ticked.kind AS kind, jobs_ticked.payload AS payload,
+                jobs_ticked.headers AS headers, jobs_ticked.message_key AS message_key, jobs_ticked.client AS client,
+                jobs_ticked.created_at AS created_at, jobs_ticked.delay AS delay, jobs_ticked.lifetime AS lifetime,
+                ctid, (some_ticks.first_seq - :first_seq_2) + row_number() OVER (ORDER BY jobs_ticked.id) AS seq
+            FROM jobs_ticked
+            WHERE jobs_ticked.feed = some_ticks.feed
+              AND jobs_ticked.id >= some_ticks.low_id
+              AND jobs_ticked.id <= some_ticks.high_id
+              AND txid_visible_in_snapshot(jobs_ticked.xid, some_ticks.snapshot)
+              AND NOT txid_visible_in_snapshot(jobs_ticked.xid, some_ticks.previous)
+        ) AS numbered ON true
+    ) AS messages
+    WHERE messages.seq < :seq_1
+)));
