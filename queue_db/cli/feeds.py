@@ -13,7 +13,7 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.lasting import held_here, lasting
+from queue_db.cli.lasting import Terminated, held_here, lasting, terminable
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.db import QueueDB
@@ -92,7 +92,7 @@ class HoldOptions:
         *,
         follow: bool,
     ) -> None:
-        """Run ``pages``, and report the sum of the numbers that it yields; with ``follow`` until Ctrl-C."""
+        """Run ``pages``, and report the sum of the numbers that it yields; with ``follow`` until Ctrl-C or SIGTERM."""
 
         def run(again: bool) -> Iterator[int]:
             take_over = self.take_over if not again else held_here(feed, cursor)
@@ -101,11 +101,14 @@ class HoldOptions:
         count = 0
         try:
             with (
+                terminable(),
                 log_to_stderr(common.url, "text", verbose=False),
                 closing(lasting(f"following feed {feed.name!r}", run, retry=follow)) as numbers,  # type: ignore[type-var]
             ):
                 for number in numbers:
                     count += number
+        except Terminated:
+            pass
         except KeyboardInterrupt:
             report(count)
             raise
@@ -261,8 +264,8 @@ def forward(
 ) -> None:
     """Enqueue a job for each message after the cursor's position, each once.
 
-    With --follow: when the database is away, this is logged once; the command goes on when it is back. Ctrl-C prints how many
-    messages were forwarded; the exit status is 130.
+    With --follow: when the database is away, this is logged once; the command goes on when it is back. Ctrl-C and SIGTERM
+    print how many messages were forwarded; the exit status is 130 after Ctrl-C, and 0 after SIGTERM and SIGHUP.
     """
 
     def report(count: int) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from queue_db.errors import StorageError, TransientStorageError
 from queue_db.feeds import Feed
 from queue_db.pauses import Pause
 from queue_db.worker.outages import Activity
+from queue_db.worker.signals import available
 
 _T = TypeVar("_T")
 
@@ -42,6 +45,36 @@ def lasting(what: str, run: Callable[[bool], Iterator[_T]], *, retry: bool = Tru
             again = True
         else:
             return
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, raised where Ctrl-C would be."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Within the block SIGTERM and SIGHUP raise :class:`Terminated`, so that the command ends its hold of a cursor; a second one
+    ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(number: int, frame: object) -> None:
+        restore()
+        raise Terminated
+
+    def restore() -> None:
+        while before:
+            signal.signal(*before.popitem())
+
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in available(("SIGTERM", "SIGHUP"))}
+    for number in list(before):
+        signal.signal(number, terminate)
+    try:
+        yield
+    finally:
+        restore()
 
 
 def held_here(feed: Feed, cursor: str) -> bool:

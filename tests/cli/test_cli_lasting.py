@@ -1,10 +1,17 @@
 """Commands that follow a feed: they outlast a database that is away, and take cursors over."""
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+
 import pytest
 
 from queue_db.cli import lasting
 from queue_db.errors import PermanentStorageError, TransientStorageError
 from queue_db.feeds import Cursor, Feed
+from tests.patience import PATIENCE
 
 AWAY = TransientStorageError("the server is away", server_away=True)
 
@@ -96,3 +103,23 @@ def test_trimmed_messages_are_passed_over_if_wanted(ask, db, feed, verb):
     assert "--on-trimmed skip" in ask(*words, status=1).err
     shown = ask(*words, "--on-trimmed", "skip").out
     assert ": 1 messages" in shown or "  n  2" in shown
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+@FOLLOWERS
+def test_a_follower_that_is_terminated_ends_its_hold(url, feed, verb):
+    """Otherwise the next one, after a restart of the service, would wait for the end of the lease."""
+    words = [word.format(feed.name) for word in verb]
+    program = [sys.executable, "-m", "queue_db", *words, "--follow"]
+    with subprocess.Popen(program, env={**os.environ, "QUEUE_DB_URL": url}, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            for _ in range(int(PATIENCE / 0.05)):
+                if any(info.holder and info.behind == 0 for info in feed.cursors()):
+                    break
+                threading.Event().wait(0.05)
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert (process.returncode, ": 3 messages" in out) == (0, True)
+    assert feed.cursors()[0].holder is None
