@@ -112,7 +112,7 @@ def enqueue(
         return
     if kind is None:
         raise ArgumentError("no kind given: give KIND, or --jsonl FILE for many jobs")
-    content = decoded(f"the payload {_PAYLOAD_HINT}", payload)
+    content = decoded(f"the payload {_PAYLOAD_HINT} is", payload)
     with common.open() as db:
         job_id = db.queue(queue).enqueue(kind, content, on_duplicate=on_duplicate.value, **options)
     _print_id(job_id, common)
@@ -162,7 +162,7 @@ def _job(text: bytes, *, first: bool) -> tuple[str, Any, dict[str, Any]]:
         line = text.decode("utf-8-sig" if first else "utf-8")
     except UnicodeDecodeError as error:
         raise ArgumentError(f"not UTF-8 ({error.reason})") from None
-    job = decoded("the line", line)
+    job = decoded("the line is", line)
     if not isinstance(job, dict):
         raise ArgumentError('must be a JSON object such as {"kind": "mail", "payload": {"to": 1}}')
     if unknown := set(job) - set(_KEYS):

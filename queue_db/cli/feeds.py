@@ -187,7 +187,7 @@ def publish(
 
     --delay and --expires-in are for feeds with claims: without them the message has those of the feed.
     """
-    content, given = decoded("the payload", payload), decoded("the headers", headers)
+    content, given = decoded("the payload is", payload), decoded("the headers are", headers)
     with common.open() as db:
         with usage():
             db.feed(feed).publish(kind, content, key=key, headers=given, client=client, delay=delay, expires_in=expires_in)

@@ -94,12 +94,12 @@ class CommonOptions:
 def decoded(what: str, text: str | None) -> Any:
     """The value of a JSON text; None where there is none.
 
-    :param what: it is, for errors.
+    :param what: subject and verb of the error, such as ``the headers are``.
     :raises ArgumentError: it is not JSON.
     """
     try:
         return None if text is None else json.loads(text)
     except ValueError as error:
-        raise ArgumentError(f"{what}: this is not JSON: {error}") from None
+        raise ArgumentError(f"{what} not JSON: {error}") from None
     except RecursionError:
-        raise ArgumentError(f"{what}: nested too deeply") from None
+        raise ArgumentError(f"{what} nested too deeply") from None

@@ -214,7 +214,7 @@ def dry_run(topic: TopicArgument, *, headers: HeadersOption = None, common: Comm
     forwards is reached), paused, again (the route has acted on a shorter way).
     """
     with common.open() as db:
-        found = db.routes.test(topic, headers=decoded("the headers", headers))
+        found = db.routes.test(topic, headers=decoded("the headers are", headers))
     if common.as_json:
         for step in found.steps:
             output.record(asdict(step))
@@ -268,7 +268,7 @@ def publish(
     common: CommonOptions,
 ) -> None:
     """Publish one message, and print how many routes acted."""
-    content, given = decoded("the payload", payload), decoded("the headers", headers)
+    content, given = decoded("the payload is", payload), decoded("the headers are", headers)
     with common.open() as db:
         acted = db.topic(topic).publish(kind, content, key=key, headers=given, client=client)
     common.print({"topic": topic, "routes": acted}, f"{topic}: {acted} {'route' if acted == 1 else 'routes'} acted")

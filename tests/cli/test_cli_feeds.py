@@ -62,7 +62,7 @@ def test_a_message_is_published_with_headers(ask, name):
     ask("feeds", "publish", name, "n", "--headers", '{"trace": "t7"}', "--client", "me")
     (message,) = ask("feeds", "read", name, "--json").records
     assert (message["headers"], message["client"]) == ({"trace": "t7"}, "me")
-    assert "is not JSON" in ask("feeds", "publish", name, "n", "--headers", "pdf", status=2).err
+    assert "headers are not JSON" in ask("feeds", "publish", name, "n", "--headers", "pdf", status=2).err
 
 
 def test_messages_become_jobs(ask, db, feed):

@@ -100,7 +100,7 @@ def test_headers_decide(ask, db, route):
     for headers, routed in (('{"format": "pdf"}', 1), ('{"format": "zip"}', 0)):
         assert len(ask("routes", "test", route, "--headers", headers, "--json").records) == routed
         assert ask("topics", "publish", route, "n", "--headers", headers, "--json").record["routes"] == routed
-    assert "the headers: this is not JSON" in ask("topics", "publish", route, "n", "--headers", "pdf", status=2).err
+    assert "the headers are not JSON" in ask("topics", "publish", route, "n", "--headers", "pdf", status=2).err
     assert "mapping" in ask("routes", "test", route, "--headers", "[1]", status=2).err
 
 
