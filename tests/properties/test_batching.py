@@ -211,9 +211,11 @@ class Interrupter:
     def __exit__(self, *exc: object) -> None:
         sys.setprofile(None)
 
-    def _look(self, frame: Any, event: str, _: Any) -> None:
-        # At the begin of a function, and after a call of one that is written in C.
-        if frame.f_code.co_filename == batching.__file__ and event in {"call", "c_return"}:
+    def _look(self, frame: Any, event: str, called: Any) -> None:
+        # At the begin of a function, and after a call of one that is written in C. Not between a lock's __enter__ and the block
+        # that releases it: before Python 3.14 no signal is handled there, and since then no program can do anything about it.
+        entered = event == "c_return" and called.__name__ == "__enter__"
+        if frame.f_code.co_filename == batching.__file__ and event in {"call", "c_return"} and not entered:
             self.moments += 1
             if self.moments == self._at:
                 raise KeyboardInterrupt
