@@ -20,7 +20,7 @@ def if_possible(feed: Feed, number: Callable[[], int]) -> int:
 
     If the server is away, the next statement shows it.
 
-    :raises PermanentStorageError: the database was restored from a backup, and nobody has said so.
+    :raises PermanentStorageError: the database was restored from a backup, and ``db.feeds.restored()`` was not called.
     """
     try:
         return number()

@@ -273,7 +273,6 @@ async def test_a_thread_wakes_a_task(adb: AsyncQueueDB) -> None:
 
 
 @POSTGRESQL
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 async def test_a_fork_leaves_the_connections_to_its_parent(adb: AsyncQueueDB, db: QueueDB, name: str) -> None:
     shared, channels = adb._db.core.loop_listening, [adb._db.core.feed_notifications.channel_of(f"{name}-{at}") for at in range(3)]

@@ -294,7 +294,6 @@ def test_what_a_run_itself_submits_does_not_wait_for_it() -> None:
         assert pool.submit(batcher.submit, 3).result(PATIENCE) == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_the_child_of_a_fork_waits_for_nobody() -> None:
     held = Held()

@@ -31,7 +31,7 @@ TICKED = Ticked()
 
 
 class RestoredError(PermanentStorageError):
-    """The database was restored from a backup of another server, and nobody has said so."""
+    """The database was restored from a backup of another server, and ``db.feeds.restored()`` was not called."""
 
 
 def append(connection: Connection, store: Store, feed: FeedRow, messages: Sequence[NewMessage]) -> None:
@@ -55,7 +55,7 @@ def tick(connection: Connection, store: Store, feed: int) -> int:
 
     0 if another transaction is numbering them.
 
-    :raises RestoredError: the database was restored from a backup of another server, and nobody has said so.
+    :raises RestoredError: the database was restored from a backup of another server, and ``db.feeds.restored()`` was not called.
     """
     seen = glance(connection, store, feed)
     if seen is None or (seen.highest <= seen.state.last.seen and first_unnumbered(connection, store, feed, seen) is None):
