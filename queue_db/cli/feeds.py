@@ -13,7 +13,7 @@ import typer
 
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
-from queue_db.cli.lasting import Terminated, held_here, lasting, terminable
+from queue_db.cli.lasting import Interrupts, Terminated, held_here, lasting
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions, YesOption, decoded
 from queue_db.db import QueueDB
@@ -92,21 +92,28 @@ class HoldOptions:
         *,
         follow: bool,
     ) -> None:
-        """Run ``pages``, and report the sum of the numbers that it yields; with ``follow`` until Ctrl-C or SIGTERM."""
+        """Run ``pages``, and report how many messages it committed; with ``follow`` until Ctrl-C or SIGTERM."""
+        count = 0
+
+        @contextmanager
+        def committing(number: int) -> Iterator[None]:
+            nonlocal count
+            with interrupts.masked():
+                yield
+                count += number
 
         def run(again: bool) -> Iterator[int]:
             take_over = self.take_over if not again else held_here(feed, cursor)
-            return pages(idle=None if follow else 0.0, take_over=take_over, on_trimmed=self.on_trimmed)
+            return pages(idle=None if follow else 0.0, take_over=take_over, on_trimmed=self.on_trimmed, committing=committing)
 
-        count = 0
         try:
             with (
-                terminable(),
+                Interrupts() as interrupts,
                 log_to_stderr(common.url, "text", verbose=False),
                 closing(lasting(f"following feed {feed.name!r}", run, retry=follow)) as numbers,  # type: ignore[type-var]
             ):
-                for number in numbers:
-                    count += number
+                for _ in numbers:
+                    pass
         except Terminated:
             pass
         except KeyboardInterrupt:

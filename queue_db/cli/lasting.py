@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 from queue_db.errors import StorageError, TransientStorageError
 from queue_db.feeds import Feed
@@ -51,30 +51,49 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP, raised where Ctrl-C would be."""
 
 
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP raise :class:`Terminated`, so that the command ends its hold of a cursor; a second one
-    ends the process.
+class Interrupts:
+    """Within this context Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise :class:`Terminated`, so that the command ends
+    its hold of a cursor; a second signal ends the process.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def terminate(number: int, frame: object) -> None:
-        restore()
-        raise Terminated
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._masked = False
+        self._pending: type[KeyboardInterrupt] | None = None
 
-    def restore() -> None:
-        while before:
-            signal.signal(*before.popitem())
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in available(("SIGINT", "SIGTERM", "SIGHUP")):
+                before = signal.getsignal(number)
+                if before is not signal.SIG_IGN:
+                    self._before[number] = before or signal.SIG_DFL
+                    signal.signal(number, self._interrupt)
+        return self
 
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in available(("SIGTERM", "SIGHUP"))}
-    for number in list(before):
-        signal.signal(number, terminate)
-    try:
-        yield
-    finally:
-        restore()
+    def __exit__(self, *_error: object) -> None:
+        self._restore()
+
+    @contextmanager
+    def masked(self) -> Iterator[None]:
+        """Within the block the first signal waits for its end: what is committed is counted too."""
+        self._masked = True
+        try:
+            yield
+        finally:
+            self._masked = False
+            if self._pending:
+                raise self._pending
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        self._restore()
+        kind = KeyboardInterrupt if number == signal.SIGINT else Terminated
+        if not self._masked:
+            raise kind
+        self._pending = kind
+
+    def _restore(self) -> None:
+        while self._before:
+            signal.signal(*self._before.popitem())
 
 
 def held_here(feed: Feed, cursor: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,10 +87,15 @@ def forwarded(
     lease: float = 30.0,
     take_over: bool,
     on_trimmed: str,
+    committing: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[int]:
-    """Forward messages, as :meth:`Feed.forward`; yield how many after each commit, and 0 when the cursor is open."""
+    """Forward messages, as :meth:`Feed.forward`; yield how many after each commit, and 0 when the cursor is open.
+
+    :param committing: the context in which a number of messages is committed.
+    """
     with feed.cursor(cursor, start=start, lease=lease, take_over=take_over, on_trimmed=on_trimmed) as opened:
         yield 0
         for page in opened.pages(limit, idle):
-            forward(feed.core, opened, page, template)
+            with committing(len(page)):
+                forward(feed.core, opened, page, template)
             yield len(page)

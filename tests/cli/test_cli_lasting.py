@@ -58,6 +58,22 @@ def test_a_follower_goes_on_when_the_database_is_back(ask, feed, verb, monkeypat
 
 
 @FOLLOWERS
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_during_a_commit_loses_no_count(ask, feed, verb, number, status, monkeypatch):
+    words = [word.format(feed.name) for word in verb]
+    commit = Cursor.transfer
+
+    def commit_and_be_signalled(*args, **named):
+        result = commit(*args, **named)
+        signal.raise_signal(number)
+        return result
+
+    monkeypatch.setattr(Cursor, "transfer", commit_and_be_signalled)
+    assert ": 3 messages" in ask(*words, "--follow", status=status).out
+    assert feed.cursors()[0].holder is None
+
+
+@FOLLOWERS
 def test_without_follow_an_error_is_an_error(ask, feed, verb, monkeypatch):
     words = [word.format(feed.name) for word in verb]
     failing(monkeypatch, Cursor, "transfer", calls={0})
