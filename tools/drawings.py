@@ -341,6 +341,12 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_subscriptions", "a pattern that leads to a route", "routes.subscribe, unsubscribe"),
         ("_counts", "a part of a counter", "publish to a topic"),
     ],
+    "Service": [
+        ("_metrics", "numbers of a queue over time", "one process, every 10 s"),
+        ("_actions", "a logged action", "the service and the command line"),
+        ("_tokens", "an API token", "tokens.create, revoke; the service"),
+        ("_sessions", "a person who is logged in", "the service"),
+    ],
     "Migrations": [("_schema_version", "the revision", "migrate")],
 }
 
@@ -348,8 +354,8 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
 def tables() -> Drawing:
     """The tables, and what writes them."""
     width, row, gap = 430, 60, 20
-    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1060)
-    columns = [["Jobs", "Groups, batches, keys", "Feeds"], ["Workers", "Spark", "Routes", "Migrations"]]
+    drawing = Drawing("tables.svg", "The tables and what writes them", 920, 1250)
+    columns = [["Jobs", "Groups, batches, keys", "Feeds"], ["Workers", "Spark", "Routes", "Service", "Migrations"]]
     fills = {
         "Jobs": GREEN,
         "Workers": YELLOW,
@@ -357,6 +363,7 @@ def tables() -> Drawing:
         "Groups, batches, keys": RED,
         "Feeds": BLUE,
         "Routes": YELLOW,
+        "Service": GREEN,
         "Migrations": GREY,
     }
     for number, subjects in enumerate(columns):

@@ -13,7 +13,7 @@ from functools import lru_cache
 from sqlalchemy import MetaData, Table
 
 from queue_db.errors import ArgumentError
-from queue_db.store.schema import feeds, groups, jobs, streams, workers
+from queue_db.store.schema import feeds, groups, jobs, service, streams, workers
 from queue_db.store.schema.columns import (
     APP_LENGTH,
     BLOCKED,
@@ -23,6 +23,7 @@ from queue_db.store.schema.columns import (
     CURSOR_LENGTH,
     DEFAULT_KIND,
     DEFAULT_MAX_ATTEMPTS,
+    DONE_ACTION_LENGTH,
     FEED_LENGTH,
     FEED_TOKEN_LENGTH,
     IDENTIFIER,
@@ -38,14 +39,18 @@ from queue_db.store.schema.columns import (
     RULE_LENGTH,
     SAMPLE_LENGTH,
     SCHEDULE_LENGTH,
+    SCOPES_LENGTH,
     STREAM_LENGTH,
     STRIPES,
+    TARGET_LENGTH,
     TOKEN_LENGTH,
+    TOKEN_NAME_LENGTH,
     TOPIC_LENGTH,
     WORKER_LENGTH,
     ZONE_LENGTH,
 )
 from queue_db.store.schema.feeds import FeedTables
+from queue_db.store.schema.service import METRICS, ServiceTables
 
 __all__ = [
     "APP_LENGTH",
@@ -56,12 +61,14 @@ __all__ = [
     "CURSOR_LENGTH",
     "DEFAULT_KIND",
     "DEFAULT_MAX_ATTEMPTS",
+    "DONE_ACTION_LENGTH",
     "FEED_LENGTH",
     "FEED_TOKEN_LENGTH",
     "HEAD",
     "KEY_LENGTH",
     "KIND_LENGTH",
     "MARKED",
+    "METRICS",
     "NEVER",
     "NOTE_LENGTH",
     "PATTERN_LENGTH",
@@ -71,19 +78,23 @@ __all__ = [
     "RULE_LENGTH",
     "SAMPLE_LENGTH",
     "SCHEDULE_LENGTH",
+    "SCOPES_LENGTH",
     "STREAM_LENGTH",
     "STRIPES",
+    "TARGET_LENGTH",
     "TOKEN_LENGTH",
+    "TOKEN_NAME_LENGTH",
     "TOPIC_LENGTH",
     "WORKER_LENGTH",
     "ZONE_LENGTH",
     "FeedTables",
+    "ServiceTables",
     "Tables",
     "tables",
 ]
 
 #: The migration that this version of the package works with.
-HEAD = "0009"
+HEAD = "0010"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,7 @@ class Tables:
     windows: Table
     samples: Table
     feeds: FeedTables
+    service: ServiceTables
     #: Alembic's table, one for each pair of tables, so that two stores live side by side.
     version: str
 
@@ -159,5 +171,6 @@ def _tables(name: str, schema: str | None) -> Tables:
         groups.windows(name, metadata),
         groups.samples(name, metadata),
         feeds.feed_tables(name, metadata),
+        service.service_tables(name, metadata),
         f"{name}_schema_version",
     )

@@ -109,6 +109,9 @@ def errors(name: str, metadata: MetaData) -> Table:
         Column("error_class", String(CLASS_LENGTH), nullable=False),
         Column("message", LONG_TEXT, nullable=False),
         Column("trace", LONG_TEXT),
+        # NULL: written by code that did not have these columns.
+        Column("queue", String(QUEUE_LENGTH)),
+        Column("kind", String(KIND_LENGTH)),
         **MYSQL,
     )
     # DELETE FROM jobs_errors WHERE failed_at < ?
