@@ -1,0 +1,34 @@
+"""The ASGI application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from queue_db import __version__
+from queue_db.db import QueueDB
+from queue_db.service import errors
+from queue_db.service.api import API
+from queue_db.service.requests import Service
+from queue_db.service.settings import Settings
+
+
+def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
+    """Make an ASGI application of the REST API and the dashboard of a database; mount it as any other: ``app.mount("/queue", …)``.
+
+    The caller closes ``db`` after the application has ended.
+
+    :param settings: default: closed to requests without a token, and only for loopback host names.
+    """
+    app = FastAPI(
+        title="queue_db",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        summary="A job queue in a SQL database",
+    )
+    app.state.service = Service(db, settings or Settings())
+    errors.install(app)
+    for router in API:
+        app.include_router(router, prefix="/api/v1")
+    return app

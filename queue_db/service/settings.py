@@ -1,0 +1,21 @@
+"""What the owner of a service chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of a service."""
+
+    #: Requests need a token, and people log in with one. False: everybody who reaches the port may do everything.
+    closed: bool = True
+    #: Nothing can be changed, whatever a token allows.
+    read_only: bool = False
+    #: Names that the ``Host`` header may have, without port; loopback names are always allowed.
+    hosts: tuple[str, ...] = ()
+    #: Keys of payloads whose values the dashboard and the lists of jobs do not show.
+    masked: tuple[str, ...] = ("password", "passwd", "secret", "token", "api_key", "authorization")
+    #: Largest body of a request, bytes.
+    max_body: int = 8 * 1024 * 1024

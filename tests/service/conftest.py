@@ -1,0 +1,53 @@
+"""A service on a real port, for each test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx2
+import pytest
+
+from queue_db import QueueDB
+from queue_db.service import Settings, service
+from queue_db.service.server import server
+from tests.patience import PATIENCE
+
+
+@contextmanager
+def serving(db: QueueDB, settings: Settings) -> Iterator[str]:
+    """Run a server on a free loopback port; its URL."""
+    running = server(service(db, settings), port=0)
+    thread = threading.Thread(target=running.run, name="service")
+    thread.start()
+    try:
+        for _ in range(int(PATIENCE / 0.01)):
+            if running.started:
+                break
+            assert thread.is_alive()
+            threading.Event().wait(0.01)
+        port = running.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        running.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def serve(db: QueueDB) -> Iterator[Callable[[Settings], httpx2.Client]]:
+    """Start services with these settings, and get a client of each."""
+    with ExitStack() as stack:
+
+        def start(settings: Settings) -> httpx2.Client:
+            url = stack.enter_context(serving(db, settings))
+            return stack.enter_context(httpx2.Client(base_url=url, timeout=PATIENCE))
+
+        yield start
+
+
+@pytest.fixture
+def client(serve: Callable[[Settings], httpx2.Client]) -> httpx2.Client:
+    """A client of an open service."""
+    return serve(Settings(closed=False))
