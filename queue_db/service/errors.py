@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from queue_db import errors
 from queue_db.service.identity import ForbiddenError
+from queue_db.service.session import CrossSiteError
 
 log = logging.getLogger("queue_db.service")
 
@@ -38,6 +39,7 @@ KINDS: dict[type[Exception], Kind] = {
     errors.StorageError: Kind(503, "The database refuses this", detail=False),
     errors.QueueDBError: Kind(409, "This cannot be done now"),
     ForbiddenError: Kind(403, "The token does not allow this"),
+    CrossSiteError: Kind(403, "The form is too old, or of another site: load the page again", detail=False),
 }
 
 
