@@ -36,7 +36,7 @@ def test_a_rolling_restart_neither_loses_nor_repeats(queue, db, url, tmp_path):
 def test_a_worker_that_slept_through_its_lease_changes_nothing(queue, open_db, url, tmp_path):
     """SIGSTOP for longer than the lease, then SIGCONT: by then another one has done the job."""
     job_id = queue.enqueue("n")
-    storm = Storm(tmp_path, url, queue.name, concurrency=1, lease=0.6, seconds=0.5)
+    storm = Storm(tmp_path, url, queue.name, concurrency=1, lease=0.6, seconds=3.0)
     late = storm.start("--json", "--verbose")
     try:
         storm.wait("the first begin", lambda: storm.lines("begin"))
@@ -82,7 +82,7 @@ def test_until_empty_with_several_processes(queue, url, tmp_path):
 
 def test_sigusr1_shows_what_every_thread_does(queue, url, tmp_path):
     queue.enqueue("n")
-    storm = Storm(tmp_path, url, queue.name, seconds=0.5)
+    storm = Storm(tmp_path, url, queue.name, seconds=3.0)
     worker = storm.start()
     try:
         storm.wait("the begin", lambda: storm.lines("begin"))
