@@ -29,6 +29,7 @@ from queue_db.store.feeds import spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
 from queue_db.streams import Streams
+from queue_db.tokens import Tokens
 from queue_db.verbs import next_due
 from queue_db.verbs.find_job import find_job
 
@@ -119,6 +120,7 @@ class QueueDB:
         self.dead = DeadJobs(self.core)
         self.streams = Streams(self.core)
         self.schedules = Schedules(self.core)
+        self.tokens = Tokens(self.core)
         self._feeds: dict[str, Feed] = {}
         self.feeds = Feeds(self.core, self._feeds)
         self._router = Router(self.core, self.feed)

@@ -25,6 +25,7 @@ from queue_db.aio.queue import AsyncQueue
 from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
+from queue_db.aio.tokens import AsyncTokens
 
 __all__ = [
     "AsyncCursor",
@@ -40,5 +41,6 @@ __all__ = [
     "AsyncSharedCursor",
     "AsyncSpan",
     "AsyncStreams",
+    "AsyncTokens",
     "AsyncTopic",
 ]

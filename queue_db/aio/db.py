@@ -20,6 +20,7 @@ from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.running import opened, run
 from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
+from queue_db.aio.tokens import AsyncTokens
 from queue_db.codecs import Codec, Schema
 from queue_db.database.database import Database, wrong_sort
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
@@ -170,6 +171,11 @@ class AsyncQueueDB:
     def routes(self) -> AsyncRoutes:
         """The routes of the database."""
         return AsyncRoutes(self._db.routes)
+
+    @property
+    def tokens(self) -> AsyncTokens:
+        """The API tokens of the service."""
+        return AsyncTokens(self._db.tokens)
 
     @property
     def streams(self) -> AsyncStreams:

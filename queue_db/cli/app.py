@@ -25,6 +25,7 @@ from queue_db.cli import (
     routes,
     schedules,
     streams,
+    tokens,
     top,
     work,
 )
@@ -66,7 +67,7 @@ def queue_db(
 
 
 for _module in (
-    *(migrate, doctor, maintenance, compare),
+    *(migrate, doctor, maintenance, compare, tokens),
     *(enqueue, inspection, removal, dead, finished),
     *(control, schedules, feeds, cursors, claims, routes, streams),
     *(work, top, alive),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-#: read: look at everything; enqueue: add jobs and publish messages; work: claim and settle; manage: everything else.
-SCOPES = ("read", "enqueue", "work", "manage")
+from queue_db.tokens import SCOPES
 
 
 class ForbiddenError(Exception):

@@ -27,6 +27,7 @@ from queue_db.aio import (
     AsyncSharedCursor,
     AsyncSpan,
     AsyncStreams,
+    AsyncTokens,
     AsyncTopic,
 )
 from queue_db.dead import DeadJobs
@@ -34,6 +35,7 @@ from queue_db.feeds import Cursor, Feed, Feeds, MessageClaim, SharedCursor, Span
 from queue_db.routes import Routes, Topic
 from queue_db.schedules import Schedules
 from queue_db.streams import Streams
+from queue_db.tokens import Tokens
 
 PAIRS: dict[type, type] = {
     QueueDB: AsyncQueueDB,
@@ -42,6 +44,7 @@ PAIRS: dict[type, type] = {
     DeadJobs: AsyncDeadJobs,
     Schedules: AsyncSchedules,
     Streams: AsyncStreams,
+    Tokens: AsyncTokens,
     Feed: AsyncFeed,
     Feeds: AsyncFeeds,
     Routes: AsyncRoutes,
@@ -60,6 +63,7 @@ SECTIONS: dict[type, str] = {
     DeadJobs: "db.dead`",
     Schedules: "db.schedules`",
     Streams: "db.streams`",
+    Tokens: "db.tokens`",
     Feed: "db.feed(name)`",
     Feeds: "db.feeds`",
     Routes: "db.routes`",
@@ -108,6 +112,7 @@ MORE = {
     "AsyncQueueDB.dead": "an attribute",
     "AsyncQueueDB.schedules": "an attribute",
     "AsyncQueueDB.streams": "an attribute",
+    "AsyncQueueDB.tokens": "an attribute",
     "AsyncQueueDB.feeds": "an attribute",
     "AsyncQueueDB.routes": "an attribute",
     "AsyncQueueDB.schemas": "an attribute",

@@ -52,6 +52,7 @@ DEPENDS: dict[str, Axes] = {
     "TestRoutes": Axes.DATABASE,
     "TestSweep": Axes.DATABASE,  # opens the database with the one removal that has something to sweep
     "TestTables": Axes.DATABASE,
+    "TestTokens": Axes.DATABASE,
     "TestTopics": Axes.DATABASE,
     "TestUniqueKeysOfMany": Axes.DATABASE,
     # Completion, and the other ways out of the table.

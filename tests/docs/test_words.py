@@ -36,6 +36,7 @@ NO_ENTRY = {
     "Schedules": "schedule",
     "Streams": "stream",
     "Feeds": "feed",
+    "Tokens": "API token",
     "FeedInfo": "feed",
     "CursorInfo": "cursor",
     "Cancel": "settle",

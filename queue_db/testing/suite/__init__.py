@@ -54,6 +54,7 @@ from queue_db.testing.suite.routes import TestLoops, TestRoutes, TestTopics, rou
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
 from queue_db.testing.suite.tables import TestTables
+from queue_db.testing.suite.tokens import TestTokens
 from queue_db.testing.suite.transactions import TestCompleteUsing, TestEnqueueUsing
 from queue_db.testing.suite.uniqueness import TestDebounce, TestUniqueFor, TestUniqueKey, TestUniqueKeysOfMany
 
@@ -103,6 +104,7 @@ __all__ = [
     "TestSweep",
     "TestTables",
     "TestTimesOfTheFeed",
+    "TestTokens",
     "TestTopics",
     "TestUniqueFor",
     "TestUniqueKey",

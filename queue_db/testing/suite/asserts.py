@@ -23,5 +23,6 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.reading",
     "queue_db.testing.suite.routes",
     "queue_db.testing.suite.tables",
+    "queue_db.testing.suite.tokens",
     "queue_db.testing.suite.costs",
 )
