@@ -8,6 +8,7 @@ from queue_db import __version__
 from queue_db.db import QueueDB
 from queue_db.service import errors
 from queue_db.service.api import API
+from queue_db.service.pages import PAGES
 from queue_db.service.paths import Paths
 from queue_db.service.requests import Service
 from queue_db.service.settings import Settings
@@ -32,5 +33,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     for router in API:
         app.include_router(router, prefix="/api/v1")
+    for pages in PAGES:
+        app.include_router(pages)
     app.add_middleware(Paths, router=app.router)
     return app

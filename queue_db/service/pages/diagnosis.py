@@ -1,0 +1,69 @@
+"""What is wrong, for the strip on the overview. Looking costs a read of every overdue job: it is done in the background, seldom."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from queue_db.db import QueueDB
+from queue_db.errors import QueueDBError
+from queue_db.insights import Finding, findings
+
+log = logging.getLogger("queue_db.service")
+
+# Seconds between two looks, at least; and at most this share of the time is spent looking.
+_EVERY = 5.0
+_SHARE = 0.01
+
+# Seconds that a page waits for a look that has just begun.
+_PATIENCE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the last look found; None: there was none yet."""
+
+    found: tuple[Finding, ...] | None = None
+    failed: bool = False
+    #: Seconds since the look.
+    age: float = 0.0
+
+
+class Watch:
+    """The findings of one database."""
+
+    def __init__(self, db: QueueDB) -> None:
+        self._db = db
+        self._lock = threading.Lock()
+        self._looked = threading.Event()
+        self._busy = False
+        self._last = Diagnosis()
+        self._at = self._next = 0.0
+
+    def look(self) -> Diagnosis:
+        """What is wrong, as of a moment ago."""
+        with self._lock:
+            begins = not self._busy and time.monotonic() >= self._next
+            if begins:
+                self._busy = True
+                self._looked.clear()
+        if begins:
+            threading.Thread(target=self._find, name="queue_db diagnosis", daemon=True).start()
+        if begins or self._last.found is None:
+            self._looked.wait(_PATIENCE)
+        return Diagnosis(self._last.found, self._last.failed, time.monotonic() - self._at)
+
+    def _find(self) -> None:
+        began = time.monotonic()
+        try:
+            found = Diagnosis(tuple(findings(self._db)))
+        except QueueDBError as error:
+            log.warning("cannot look for stuck queues: %s", error)
+            found = Diagnosis(self._last.found, failed=True)
+        now = time.monotonic()
+        with self._lock:
+            self._last, self._at, self._busy = found, now, False
+            self._next = now + max(_EVERY, (now - began) / _SHARE)
+        self._looked.set()

@@ -1,0 +1,48 @@
+"""The places of the dashboard, in the order of its menu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A page in the menu; it is shown once its route exists."""
+
+    title: str
+    route: str
+    #: ``g`` and then this key leads there.
+    key: str
+
+
+#: Groups of the menu.
+MENU: tuple[tuple[str, tuple[Place, ...]], ...] = (
+    (
+        "Jobs",
+        (
+            Place("Overview", "overview", "o"),
+            Place("Jobs", "jobs", "j"),
+            Place("Failures", "failures", "f"),
+            Place("Dead", "dead", "d"),
+            Place("Batches", "batches", "b"),
+            Place("Groups", "groups", "r"),
+        ),
+    ),
+    (
+        "Running",
+        (
+            Place("Workers", "workers", "w"),
+            Place("Schedules", "schedules", "s"),
+            Place("Streams", "streams", "p"),
+            Place("Feeds", "feeds", "e"),
+        ),
+    ),
+    (
+        "Service",
+        (
+            Place("Strategy", "strategy", "y"),
+            Place("Actions", "actions", "a"),
+            Place("Tokens", "tokens", "t"),
+        ),
+    ),
+)

@@ -1,0 +1,103 @@
+"""The overview: one line for each queue, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+
+from queue_db.service.pages import numbers
+from queue_db.service.pages.diagnosis import Watch
+from queue_db.service.pages.numbers import Line
+from queue_db.service.pages.render import page
+from queue_db.service.requests import Db, Person
+
+router = APIRouter(include_in_schema=False)
+
+#: Queues on one page.
+MOST = 40
+
+#: What the lines can be sorted by, largest first except for the name.
+SORTS: dict[str, Callable[[Line], Any]] = {
+    "name": lambda line: line.queue,
+    "oldest": lambda line: -(line.oldest or 0.0),
+    "due": lambda line: -line.available,
+    "dead": lambda line: -(line.died or line.dead),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the queues."""
+
+    due: int
+    running: int
+    scheduled: int
+    dead: int
+    oldest: float | None
+    came: float | None
+    done: float | None
+
+
+def totals(lines: list[Line]) -> Totals:
+    """Sum up; the oldest of all."""
+
+    def rate(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+    return Totals(
+        due=sum(line.available for line in lines),
+        running=sum(line.running + line.held for line in lines),
+        scheduled=sum(line.scheduled + line.blocked for line in lines),
+        dead=sum(line.dead for line in lines),
+        oldest=max((line.oldest for line in lines if line.oldest is not None), default=None),
+        came=rate([line.came for line in lines]),
+        done=rate([line.done for line in lines]),
+    )
+
+
+@router.get("/", name="overview", response_class=HTMLResponse)
+def overview(
+    request: Request,
+    db: Db,
+    who: Person,
+    q: Annotated[str, Query(max_length=100)] = "",
+    sort: str = "name",
+    start: Annotated[int, Query(alias="from", ge=0)] = 0,
+) -> HTMLResponse:
+    """Every queue at a glance. ``q``: a part of the names."""
+    who.check("read")
+    watch = watch_of(request, db)
+    seen = [line for line in numbers.lines(db) if who.allows("read", line.queue)]
+    lines = sorted((line for line in seen if q.casefold() in line.queue.casefold()), key=SORTS["name"])
+    if sort in SORTS:
+        lines.sort(key=SORTS[sort])
+    return page(
+        request,
+        "overview.html.jinja",
+        who,
+        here="overview",
+        lines=lines[start : start + MOST],
+        number_of_lines=len(lines),
+        number_of_queues=len(seen),
+        totals=totals(seen),
+        diagnosis=watch.look() if "*" in who.patterns else None,
+        q=q,
+        sort=sort,
+        start=start,
+        most=MOST,
+        workers=len(db.workers()),
+    )
+
+
+def watch_of(request: Request, db: Db) -> Watch:
+    """The watch of this application, made at the first call."""
+    state = request.app.state
+    if not hasattr(state, "watch"):
+        state.watch = Watch(db)
+    found: Watch = state.watch
+    return found

@@ -1,0 +1,73 @@
+"""One queue: its numbers, its controls, and its history."""
+
+from __future__ import annotations
+
+import math
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from queue_db.errors import ArgumentError
+from queue_db.service.pages import numbers
+from queue_db.service.pages.render import back, page
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, Fields, Person, record
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/queues/{name}", name="queue", response_class=HTMLResponse)
+def show(request: Request, db: Db, who: Person, name: Name) -> HTMLResponse:
+    """A queue."""
+    who.check("read", name)
+    return page(request, "queue.html.jinja", who, here="overview", line=numbers.line(db, name), may=who.allows("manage", name))
+
+
+@router.post("/queues/{name}/pause", name="pause_queue")
+def pause(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse:
+    """Let no worker claim from it."""
+    who.check("manage", name)
+    db.queue(name).pause()
+    record(request, who, "pause", f"queue {name}")
+    return back(request, "queue", "paused", name=name)
+
+
+@router.post("/queues/{name}/resume", name="resume_queue")
+def resume(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse:
+    """Let workers claim from it again."""
+    who.check("manage", name)
+    db.queue(name).resume()
+    record(request, who, "resume", f"queue {name}")
+    return back(request, "queue", "resumed", name=name)
+
+
+@router.post("/queues/{name}/limit", name="limit_queue")
+def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> RedirectResponse:
+    """Set all its limits; an empty field removes one."""
+    who.check("manage", name)
+    concurrency, rate, per_group = (_whole(fields, one) for one in ("concurrency", "rate", "per_group"))
+    per = _float(fields, "per")
+    db.queue(name).limit(concurrency=concurrency, rate=rate, per=1.0 if per is None else per, per_group=per_group)
+    limits = {"concurrency": concurrency, "rate": rate, "per": per, "per_group": per_group}
+    record(request, who, "limit", f"queue {name}", detail=limits)
+    return back(request, "queue", "limited", name=name)
+
+
+def _whole(fields: Fields, name: str) -> int | None:
+    number = _float(fields, name)
+    if number is not None and number != int(number):
+        raise ArgumentError(f"{name}: must be a whole number")
+    return None if number is None else int(number)
+
+
+def _float(fields: Fields, name: str) -> float | None:
+    text = fields.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ArgumentError(f"{name}: {text[:40]!r} is not a number")
+    return number

@@ -1,0 +1,106 @@
+"""Pages out of templates: everything in them is escaped, and nothing in them is inline script or style."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import jinja2
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from markupsafe import Markup
+from starlette.routing import NoMatchFound
+
+from queue_db import __version__
+from queue_db.service.identity import Identity
+from queue_db.service.pages import words
+from queue_db.service.pages.assets import VERSION
+from queue_db.service.pages.navigation import MENU
+from queue_db.service.pages.sparkline import sparkline
+from queue_db.service.paths import escaped
+from queue_db.service.requests import of
+
+#: What an action did, by the word that the address has after it: no text of an address is ever shown.
+DONE = {
+    "paused": "Paused: workers claim nothing more from this queue.",
+    "resumed": "Resumed: workers claim from this queue again.",
+    "limited": "The limits are set; workers obey them within 1.5 s.",
+    "lost": "Nothing was changed: the job has changed meanwhile. This is how it is now.",
+}
+
+_environment = jinja2.Environment(
+    loader=jinja2.PackageLoader("queue_db.service.pages"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters.update(
+    span=words.span, number=words.number, rate=words.rate, share=words.share, size=words.bytes_, exact=words.exact, iso=words.iso
+)
+_environment.globals.update(sparkline=sparkline, menu=MENU, product_version=__version__)
+
+
+def address(request: Request, route: str, /, query: dict[str, Any] | None = None, **names: object) -> str:
+    """The path of a page, wherever the application is mounted. ``query``: those that are not None are added."""
+    segments = {name: escaped(str(value)) for name, value in names.items()}
+    path = request.scope.get("app_root_path", "") + request.app.router.url_path_for(route, **segments)
+    asked = {name: value for name, value in (query or {}).items() if value is not None}
+    return f"{path}?{urlencode(asked)}" if asked else str(path)
+
+
+def _known(request: Request) -> set[str]:
+    """The routes that there are, of those that the layout would link to."""
+    known = set()
+    for route in ("logout", *(place.route for _, places in MENU for place in places)):
+        with suppress(NoMatchFound):
+            request.app.router.url_path_for(route)
+            known.add(route)
+    return known
+
+
+def page(request: Request, template: str, who: Identity, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
+    """A page. ``here``: the route in the menu that it belongs to."""
+    service = of(request)
+    now = datetime.now(UTC)
+
+    def link(route: str, query: dict[str, Any] | None = None, **names: object) -> str:
+        return address(request, route, query, **names)
+
+    def when(moment: datetime | None) -> Markup | str:
+        """A time as a distance, with the exact one as its title."""
+        if moment is None:
+            return words.NOTHING
+        return Markup('<time datetime="{}" title="{}">{}</time>').format(
+            words.iso(moment), words.exact(moment), words.ago(moment, now)
+        )
+
+    text = _environment.get_template(template).render(
+        link=link,
+        when=when,
+        static=lambda file: link("static", version=VERSION, file=file),
+        here=here,
+        routes=_known(request),
+        who=who,
+        csrf=request.state.session.csrf,
+        named=request.state.session.named,
+        read_only=service.settings.read_only,
+        changes=not service.settings.read_only and "manage" in who.scopes,
+        masked=service.settings.masked,
+        brief=lambda value, most=80: words.brief(value, service.settings.masked, most),
+        payload=lambda value: words.payload(value, service.settings.masked),
+        database=service.db.url,
+        theme=request.cookies.get("theme") if request.cookies.get("theme") in {"light", "dark"} else None,
+        root=request.scope.get("app_root_path", "") or "/",
+        notice=DONE.get(request.query_params.get("done", "")),
+        now=now,
+        **values,
+    )
+    return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+
+
+def back(request: Request, route: str, done: str, query: dict[str, Any] | None = None, **names: object) -> RedirectResponse:
+    """After an action: to the page that shows what it did."""
+    return RedirectResponse(address(request, route, {**(query or {}), "done": done}, **names), 303)

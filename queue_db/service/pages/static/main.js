@@ -1,0 +1,11 @@
+// What every page has: the live parts, the keys, and the switch between light and dark.
+import { follow } from "./live.js";
+import { listen } from "./keys.js";
+import { switchTheme } from "./theme.js";
+
+const theme = document.getElementById("theme");
+theme.hidden = false;
+theme.addEventListener("click", switchTheme);
+
+const live = follow(document.getElementById("live"));
+listen({ live, theme: switchTheme });
