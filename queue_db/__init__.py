@@ -1,5 +1,6 @@
 """A job queue in the SQL database you already have."""
 
+from queue_db.actions import Action
 from queue_db.db import QueueDB
 from queue_db.errors import (
     ArgumentError,
@@ -57,6 +58,7 @@ from queue_db.strategies import Adaptive, Optimistic, Pessimistic, SkipLocked, S
 __version__ = "0.1.0"
 
 __all__ = [
+    "Action",
     "Adaptive",
     "ArgumentError",
     "Batch",

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import URL, Connection, Engine
 
 from queue_db import arguments, backoff, codecs
+from queue_db.actions import KEPT as ACTIONS_KEPT
+from queue_db.actions import Actions
 from queue_db.codecs import Codec, JSONCodec, decoded_or_text
 from queue_db.core import Core
 from queue_db.database import migrate
@@ -24,7 +26,7 @@ from queue_db.removal import Removal, removal_for
 from queue_db.routes import Routes, Topic
 from queue_db.routes.router import Router
 from queue_db.schedules import Schedules
-from queue_db.store import Store, callbacks, controls, history, insights, settle, sweep, windows, worker_registry
+from queue_db.store import Store, actions, callbacks, controls, history, insights, settle, sweep, windows, worker_registry
 from queue_db.store.feeds import spans
 from queue_db.store.schema import FEED_LENGTH, KIND_LENGTH, QUEUE_LENGTH, TOPIC_LENGTH, WORKER_LENGTH, tables
 from queue_db.strategies import Strategy, strategy_for
@@ -121,6 +123,7 @@ class QueueDB:
         self.streams = Streams(self.core)
         self.schedules = Schedules(self.core)
         self.tokens = Tokens(self.core)
+        self.actions = Actions(self.core)
         self._feeds: dict[str, Feed] = {}
         self.feeds = Feeds(self.core, self._feeds)
         self._router = Router(self.core, self.feed)
@@ -369,13 +372,14 @@ class QueueDB:
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 
-        Workers call it once a minute.
+        Entries of the action log go after 90 days. Workers call it once a minute.
         """
         age = arguments.seconds("errors_older_than", errors_older_than)
         return (
             _in_batches(lambda: self.core.write(history.prune_finished, limit=sweep.BATCH))
             + _in_batches(lambda: self.core.write(history.prune_errors, age=age, limit=sweep.BATCH))
             + _in_batches(lambda: self.core.write(windows.prune, limit=sweep.BATCH))
+            + _in_batches(lambda: self.core.write(actions.prune, age=round(ACTIONS_KEPT * 1e6), limit=sweep.BATCH))
         )
 
     def sweep(self, limit: int | None = None) -> int:

@@ -15,6 +15,7 @@ except ImportError:
         "(or async-mysql, async-mariadb, async-sqlite)"
     ) from None
 
+from queue_db.aio.actions import AsyncActions
 from queue_db.aio.cursors import AsyncCursor, AsyncSharedCursor, AsyncSpan
 from queue_db.aio.db import AsyncQueueDB
 from queue_db.aio.dead import AsyncDeadJobs
@@ -28,6 +29,7 @@ from queue_db.aio.streams import AsyncStreams
 from queue_db.aio.tokens import AsyncTokens
 
 __all__ = [
+    "AsyncActions",
     "AsyncCursor",
     "AsyncDeadJobs",
     "AsyncFeed",

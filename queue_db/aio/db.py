@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import StaticPool
 
 from queue_db import backoff
+from queue_db.aio.actions import AsyncActions
 from queue_db.aio.database import AsyncDatabase
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
@@ -161,6 +162,11 @@ class AsyncQueueDB:
     def schedules(self) -> AsyncSchedules:
         """Jobs enqueued by cron lines or at intervals."""
         return AsyncSchedules(self._db.schedules)
+
+    @property
+    def actions(self) -> AsyncActions:
+        """The log of what people and programs with tokens changed."""
+        return AsyncActions(self._db.actions)
 
     @property
     def feeds(self) -> AsyncFeeds:
@@ -319,7 +325,7 @@ class AsyncQueueDB:
     async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 
-        Workers call it once a minute.
+        Entries of the action log go after 90 days. Workers call it once a minute.
         """
         return await run(self._db.prune, errors_older_than=errors_older_than)
 

@@ -8,6 +8,7 @@ import typer
 
 from queue_db import __version__
 from queue_db.cli import (
+    actions,
     alive,
     claims,
     compare,
@@ -67,7 +68,7 @@ def queue_db(
 
 
 for _module in (
-    *(migrate, doctor, maintenance, compare, tokens),
+    *(migrate, doctor, maintenance, actions, compare, tokens),
     *(enqueue, inspection, removal, dead, finished),
     *(control, schedules, feeds, cursors, claims, routes, streams),
     *(work, top, alive),

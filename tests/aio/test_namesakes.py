@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from queue_db import ConfigurationError, LeasedJob, Queue, QueueDB
+from queue_db.actions import Actions
 from queue_db.aio import (
+    AsyncActions,
     AsyncCursor,
     AsyncDeadJobs,
     AsyncFeed,
@@ -43,6 +45,7 @@ PAIRS: dict[type, type] = {
     LeasedJob: AsyncLeasedJob,
     DeadJobs: AsyncDeadJobs,
     Schedules: AsyncSchedules,
+    Actions: AsyncActions,
     Streams: AsyncStreams,
     Tokens: AsyncTokens,
     Feed: AsyncFeed,
@@ -62,6 +65,7 @@ SECTIONS: dict[type, str] = {
     LeasedJob: "LeasedJob`",
     DeadJobs: "db.dead`",
     Schedules: "db.schedules`",
+    Actions: "db.actions`",
     Streams: "db.streams`",
     Tokens: "db.tokens`",
     Feed: "db.feed(name)`",
@@ -109,6 +113,7 @@ WITHOUT = {
 #: What is there for asyncio alone, or is an attribute of the other.
 MORE = {
     "AsyncQueueDB.open": "the other one is opened when it is made",
+    "AsyncQueueDB.actions": "an attribute",
     "AsyncQueueDB.dead": "an attribute",
     "AsyncQueueDB.schedules": "an attribute",
     "AsyncQueueDB.streams": "an attribute",

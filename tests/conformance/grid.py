@@ -29,6 +29,7 @@ class Axes(Enum):
 #: A class of the suite, or a module with tests of its own → what its tests depend on.
 DEPENDS: dict[str, Axes] = {
     # Neither a strategy nor a removal takes part.
+    "TestActions": Axes.DATABASE,
     "TestCursors": Axes.DATABASE,
     "TestDebounce": Axes.DATABASE,
     "TestEnqueue": Axes.DATABASE,

@@ -22,6 +22,7 @@ differ from the defaults. Each test uses its own queue names and deletes its job
 """
 
 from queue_db.testing.suite import asserts  # noqa: F401 - first: it changes the import of the others
+from queue_db.testing.suite.actions import TestActions
 from queue_db.testing.suite.batches import TestBatches
 from queue_db.testing.suite.claiming import TestClaim, TestOrder
 from queue_db.testing.suite.costs import TestStatements
@@ -63,6 +64,7 @@ __all__ = [
     "Notes",
     "OpenDB",
     "Statements",
+    "TestActions",
     "TestBatches",
     "TestCancel",
     "TestClaim",

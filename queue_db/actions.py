@@ -1,0 +1,105 @@
+"""``db.actions``: the log of what people and programs with tokens changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Row
+
+from queue_db import arguments
+from queue_db.core import Core
+from queue_db.errors import ArgumentError
+from queue_db.model import from_micros
+from queue_db.store import actions
+from queue_db.store.schema import DONE_ACTION_LENGTH, TARGET_LENGTH, TOKEN_NAME_LENGTH
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
+#: Actions are kept for this many seconds.
+KEPT = 90 * 86_400.0
+
+#: Longest detail of an action, characters of JSON.
+MAX_DETAIL = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An entry of the action log."""
+
+    id: int
+    at: datetime
+    who: str  #: a user, or the name of a token
+    action: str  #: such as ``purge``
+    target: str  #: such as the name of a queue or the id of a job
+    number: int | None  #: of how many jobs or other things; None: it has no number
+    detail: Mapping[str, Any] | None
+
+
+class Actions:
+    """The action log of one database: who changed what, how much and when. Workers delete entries after 90 days."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def add(
+        self,
+        who: str,
+        action: str,
+        target: str,
+        number: int | None = None,
+        detail: Mapping[str, Any] | None = None,
+        *,
+        using: Connection | Session | None = None,
+    ) -> None:
+        """Write down an action that was done.
+
+        :param who: a user, or the name of a token; at most 100 characters.
+        :param action: such as ``purge``; at most 40 characters.
+        :param target: such as the name of a queue or the id of a job; cut to 250 characters.
+        :param number: of how many jobs or other things.
+        :param detail: more, as JSON; at most 10,000 characters. No passwords and no payloads.
+        :param using: a connection or session with a transaction: the entry is there if it commits.
+        """
+        values = {
+            "who": arguments.name("who", who, TOKEN_NAME_LENGTH),
+            "action": arguments.name("action", action, DONE_ACTION_LENGTH),
+            "target": arguments.text("target", target, TARGET_LENGTH) or "",
+            "number": None if number is None else arguments.whole("number", number, 0, 2**63 - 1),
+            "detail": _encoded(detail),
+        }
+        if using is None:
+            self._core.write(actions.add, values)
+            return
+        with self._core.joined(using, "actions.add") as connection:
+            actions.add(connection, self._core.store, values)
+
+    def list(self, *, limit: int = 100, after: int | None = None) -> list[Action]:
+        """The actions, newest first. ``after``: the id of the last one of the previous page."""
+        arguments.whole("limit", limit, 1)
+        below = None if after is None else arguments.whole("after", after, 0, 2**63 - 1)
+        return [_action(row) for row in self._core.read(actions.page, below=below, limit=limit)]
+
+
+def _action(row: Row[Any]) -> Action:
+    detail = None if row.detail is None else json.loads(row.detail)
+    return Action(row.id, from_micros(row.at), row.who, row.action, row.target, row.number, detail)
+
+
+def _encoded(detail: Mapping[str, Any] | None) -> str | None:
+    if detail is None:
+        return None
+    if not isinstance(detail, Mapping) or not all(isinstance(key, str) for key in detail):
+        raise ArgumentError(f"detail={arguments.shown(detail)}: must be a mapping with string keys")
+    try:
+        text = json.dumps(dict(detail), allow_nan=False)  # only ASCII, which every database can store
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"detail={arguments.shown(detail)}: cannot be written as JSON: {error}") from None
+    if len(text) > MAX_DETAIL:
+        raise ArgumentError(f"detail has {len(text):,} characters of JSON; {MAX_DETAIL:,} is the limit")
+    return text

@@ -1,0 +1,44 @@
+"""``db.actions``: the log of what people and programs with tokens changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from queue_db.actions import Action, Actions
+from queue_db.aio.running import joined, run
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+
+class AsyncActions:
+    """The action log of one database: who changed what, how much and when. Workers delete entries after 90 days."""
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+
+    async def add(
+        self,
+        who: str,
+        action: str,
+        target: str,
+        number: int | None = None,
+        detail: Mapping[str, Any] | None = None,
+        *,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> None:
+        """Write down an action that was done.
+
+        :param who: a user, or the name of a token; at most 100 characters.
+        :param action: such as ``purge``; at most 40 characters.
+        :param target: such as the name of a queue or the id of a job; cut to 250 characters.
+        :param number: of how many jobs or other things.
+        :param detail: more, as JSON; at most 10,000 characters. No passwords and no payloads.
+        :param using: a connection or session with a transaction: the entry is there if it commits.
+        """
+        await run(self._actions.add, who, action, target, number, detail, using=joined(using))
+
+    async def list(self, *, limit: int = 100, after: int | None = None) -> list[Action]:
+        """The actions, newest first. ``after``: the id of the last one of the previous page."""
+        return await run(self._actions.list, limit=limit, after=after)

@@ -1,0 +1,58 @@
+"""``queue-db actions``: the log of what people and programs with tokens changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from queue_db.actions import Action
+from queue_db.cli import output, panels
+from queue_db.cli.commands import command
+from queue_db.cli.options import CommonOptions
+
+app = typer.Typer(rich_help_panel=panels.SETUP)
+
+
+@command(app, "actions", "queue-db actions", "queue-db actions --limit 1000 --json | jq 'select(.who == \"ann\")'")
+def actions(
+    *,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N actions.")] = 100,
+    after: Annotated[int | None, typer.Option(min=0, metavar="ID", help="Only those before the action with this ID.")] = None,
+    common: CommonOptions,
+) -> None:
+    """List what people and programs with tokens changed, newest first. Workers delete entries after 90 days."""
+    with common.open() as db:
+        found = db.actions.list(limit=limit, after=after)
+    if common.as_json:
+        for one in found:
+            output.record(_record(one))
+        return
+    output.table(
+        ("id", "at", "who", "action", "target", "number", "detail"),
+        [
+            (
+                one.id,
+                one.at.isoformat(" ", "seconds"),
+                one.who,
+                one.action,
+                one.target,
+                one.number,
+                None if one.detail is None else output.brief(json.dumps(one.detail)),
+            )
+            for one in found
+        ],
+    )
+
+
+def _record(one: Action) -> dict[str, object]:
+    return {
+        "id": one.id,
+        "at": output.moment(one.at),
+        "who": one.who,
+        "action": one.action,
+        "target": one.target,
+        "number": one.number,
+        "detail": one.detail,
+    }
