@@ -365,9 +365,14 @@ class QueueDB:
         """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
         arguments.whole("batch_id", batch_id, 0, 2**63 - 1)
         row = self.core.read(callbacks.find, batch_id)
-        if row is None:
-            return None
-        return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
+        return None if row is None else _batch(row)
+
+    def batches(self, *, limit: int = 100, after: Batch | None = None) -> list[Batch]:
+        """The batches with jobs that have not left, newest first. ``after``: the last one of the previous page."""
+        arguments.whole("limit", limit, 1)
+        if after is not None and not isinstance(after, Batch):
+            raise ArgumentError(f"after={arguments.shown(after)}: must be the last one of the previous page")
+        return [_batch(row) for row in self.core.read(callbacks.page, below=None if after is None else after.id, limit=limit)]
 
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
@@ -400,6 +405,10 @@ class QueueDB:
                 self._swept_everywhere = True
                 break
         return swept
+
+
+def _batch(row: Any) -> Batch:
+    return Batch(row.id, row.queue, row.size, row.pending, row.dead, row.cancelled, from_micros(row.created_at))
 
 
 def _in_batches(delete: Callable[[], int]) -> int:

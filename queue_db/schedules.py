@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,7 @@ from queue_db import arguments
 from queue_db.codecs import decoded_or_text
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, ConfigurationError
-from queue_db.model import NewJob, from_micros
+from queue_db.model import NewJob, from_micros, to_micros
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, enqueue
 from queue_db.store import schedules as stored
@@ -49,6 +50,18 @@ class Schedule:
     last_at: datetime | None
     priority: int
     max_attempts: int
+
+    def upcoming(self, count: int = 5) -> list[datetime]:
+        """The times of its next occurrences: ``next_at`` and those after it. They are computed from the rule; nothing is read.
+
+        :raises ConfigurationError: the rule cannot be parsed here.
+        """
+        times = [self.next_at][: arguments.whole("count", count, 0)]
+        with suppress(ArgumentError):  # a cron line may have no further occurrence
+            rule = rule_of(self.rule, self.zone)
+            while 0 < len(times) < count:
+                times.append(from_micros(rule.after(to_micros(times[-1]))))
+        return times
 
 
 class Schedules:
@@ -143,6 +156,21 @@ class Schedules:
         """
         self._change(name, {"paused": 0})
 
+    def run_now(self, name: str) -> int:
+        """Enqueue the job of a schedule now, paused or not, and return its id; the next occurrence stays when it is.
+
+        The job's header ``occurrence`` has the present time.
+
+        :raises ArgumentError: there is no such schedule.
+        """
+        arguments.name("name", name, SCHEDULE_LENGTH)
+        ran = self._core.write(_run_now, name, self._core.notifications)
+        if ran is None:
+            raise ArgumentError(f"there is no schedule {name!r}")
+        job_id, queue = ran
+        self._core.notifications.wake(queue)
+        return job_id
+
     def remove(self, name: str) -> bool:
         """Delete the schedule; False if there is none."""
         arguments.name("name", name, SCHEDULE_LENGTH)
@@ -199,6 +227,18 @@ def _tick(
         enqueue.insert_jobs(connection, store, [_job(row, occurrence) for occurrence in occurrences], OnDuplicate.RAISE)
         notifications.notify(connection, row.queue)
     return len(occurrences)
+
+
+def _run_now(connection: Connection, store: Store, name: str, notifications: Notifications) -> tuple[int, str] | None:
+    """Enqueue the job of a schedule; its id and its queue, or None if there is no such schedule."""
+    store.dialect.begin(connection)
+    row = stored.one(connection, store, name)
+    if row is None:
+        return None
+    (job_id,) = enqueue.insert_jobs(connection, store, [_job(row, store.read_clock(connection))], OnDuplicate.RAISE)
+    assert job_id is not None  # noqa: S101 - only a duplicate has none, and it has no unique key
+    notifications.notify(connection, row.queue)
+    return job_id, row.queue
 
 
 def _rule(cron: str | None, every: float | None, zone: str) -> Rule:

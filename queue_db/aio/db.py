@@ -322,6 +322,10 @@ class AsyncQueueDB:
         """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
         return await run(self._db.batch, batch_id)
 
+    async def batches(self, *, limit: int = 100, after: Batch | None = None) -> list[Batch]:
+        """The batches with jobs that have not left, newest first. ``after``: the last one of the previous page."""
+        return await run(self._db.batches, limit=limit, after=after)
+
     async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.
 

@@ -80,6 +80,15 @@ class AsyncSchedules:
         """
         await run(self._schedules.resume, name)
 
+    async def run_now(self, name: str) -> int:
+        """Enqueue the job of a schedule now, paused or not, and return its id; the next occurrence stays when it is.
+
+        The job's header ``occurrence`` has the present time.
+
+        :raises ArgumentError: there is no such schedule.
+        """
+        return await run(self._schedules.run_now, name)
+
     async def remove(self, name: str) -> bool:
         """Delete the schedule; False if there is none."""
         return await run(self._schedules.remove, name)

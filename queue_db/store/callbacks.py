@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -62,6 +62,13 @@ def find(connection: Connection, store: Store, callback: int) -> Row[Any] | None
     """The row of a callback with jobs that have not left."""
     table = store.tables.callbacks
     return connection.execute(select(table).where(table.c.id == callback)).first()
+
+
+def page(connection: Connection, store: Store, *, below: int | None, limit: int) -> Sequence[Row[Any]]:
+    """Callbacks with jobs that have not left, newest first."""
+    table = store.tables.callbacks
+    chosen = select(table).order_by(table.c.id.desc()).limit(limit)
+    return connection.execute(chosen if below is None else chosen.where(table.c.id < below)).all()
 
 
 def _over(connection: Connection, store: Store, callbacks: list[int]) -> list[NewJob]:

@@ -130,6 +130,30 @@ def test_an_occurrence_that_was_missed_by_more_than_a_minute_is_left_out_by_none
     assert ours.schedules.list()[0].last_at == last
 
 
+def test_run_now_enqueues_its_job_besides_the_occurrences(ours, clock):
+    ours.schedules.set("hourly", "q", "k", {"a": 1}, cron="0 * * * *", priority=3, max_attempts=2)
+    ours.schedules.pause("hourly")
+    (before,) = ours.schedules.list()
+    job = ours.queue("q").get(ours.schedules.run_now("hourly"))
+    assert (job.kind, job.payload, job.priority, job.max_attempts) == ("k", {"a": 1}, 3, 2)
+    assert job.headers == {"schedule": "hourly", "occurrence": datetime.fromtimestamp(clock() / 1e6, UTC).isoformat()}
+    assert ours.schedules.list() == [before]
+    with pytest.raises(ArgumentError, match="there is no schedule 'none'"):
+        ours.schedules.run_now("none")
+
+
+@SQLITE
+def test_upcoming_occurrences(ours):
+    ours.schedules.set("hourly", "q", "k", cron="30 * * * *", first_at=datetime(2026, 3, 1, 12, 30, tzinfo=UTC))
+    ours.schedules.set("quick", "q", "k", every=90, first_at=datetime(2026, 3, 1, 12, tzinfo=UTC))
+    hourly, quick = ours.schedules.list()
+    assert [f"{one:%H:%M}" for one in hourly.upcoming(3)] == ["12:30", "13:30", "14:30"]
+    assert [f"{one:%H:%M:%S}" for one in quick.upcoming()] == ["12:00:00", "12:01:30", "12:03:00", "12:04:30", "12:06:00"]
+    assert quick.upcoming(0) == []
+    with pytest.raises(ArgumentError, match="count=-1"):
+        quick.upcoming(-1)
+
+
 def test_all_goes_on_where_one_transaction_ended(ours, clock, monkeypatch):
     monkeypatch.setattr("queue_db.schedules.AT_ONCE", 4)
     ours.schedules.set("often", "q", "k", every=1, catch_up="all")

@@ -45,6 +45,16 @@ class TestBatches:
         assert callback.batch is None
         assert callback.complete()
 
+    def test_batches_are_listed_newest_first(self, queue: Queue) -> None:
+        first, second, third = (queue.enqueue_batch([("mail", 1)] * jobs, ("report", None))[0] for jobs in (1, 2, 3))
+        ours = [batch for batch in queue.db.batches(limit=1000) if batch.queue == queue.name]
+        assert [(batch.id, batch.jobs) for batch in ours] == [(third, 3), (second, 2), (first, 1)]
+        (next_one, *_) = queue.db.batches(limit=1, after=ours[0])
+        assert next_one.id < third
+        assert queue.db.batches(limit=1000, after=ours[1])[0].id < second
+        assert queue.purge() == 6
+        assert not [batch for batch in queue.db.batches(limit=1000) if batch.queue == queue.name]
+
     @pytest.mark.parametrize("way", LEAVING)
     def test_the_callback_has_the_counts_of_outcomes(self, queue: Queue, way: str) -> None:
         leave, dead, cancelled = LEAVING[way]
