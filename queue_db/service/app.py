@@ -6,8 +6,9 @@ from fastapi import FastAPI
 
 from queue_db import __version__
 from queue_db.db import QueueDB
-from queue_db.service import errors
+from queue_db.service import errors, login
 from queue_db.service.api import API
+from queue_db.service.guard import Guard
 from queue_db.service.pages import PAGES
 from queue_db.service.paths import Paths
 from queue_db.service.requests import Service
@@ -29,11 +30,13 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
         summary="A job queue in a SQL database",
     )
-    app.state.service = Service(db, settings or Settings())
+    made = app.state.service = Service(db, settings or Settings())
     errors.install(app)
     for router in API:
         app.include_router(router, prefix="/api/v1")
     for pages in PAGES:
         app.include_router(pages)
+    app.include_router(login.router)
     app.add_middleware(Paths, router=app.router)
+    app.add_middleware(Guard, service=made)
     return app

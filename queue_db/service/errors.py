@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
+import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,74 +13,133 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from queue_db import errors
-from queue_db.service.identity import ForbiddenError
-from queue_db.service.session import CrossSiteError
+from queue_db.database.masking import mask, secrets_in
+from queue_db.db import QueueDB
+from queue_db.service.identity import ForbiddenError, UnauthorizedError
+from queue_db.service.login import to_login
+from queue_db.service.session import CrossSiteError, LoginNeededError
 
 log = logging.getLogger("queue_db.service")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How an error is answered. ``detail``: the error's own text is shown."""
+    """How an error is answered. ``detail``: the error's own text is shown; ``more``: these attributes of it, too."""
 
     status: int
     title: str
     detail: bool = True
+    more: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
+
+_AGAIN = (("Retry-After", "1"),)
+_MIGRATE = "The tables are missing or of another version: run queue-db migrate"
 
 #: By class; the nearest class of an error's own line counts.
 KINDS: dict[type[Exception], Kind] = {
     errors.JobNotFoundError: Kind(404, "There is no such job"),
+    errors.UnknownKindError: Kind(422, "There is no handler for this kind"),
     errors.DuplicateJobError: Kind(409, "The unique key is taken"),
+    errors.StagingError: Kind(409, "What was staged is not complete"),
     errors.LeaseLostError: Kind(412, "The lease is lost"),
     errors.PayloadError: Kind(422, "The payload cannot be stored"),
     errors.ArgumentError: Kind(422, "An argument is outside its range"),
     errors.UnsupportedError: Kind(501, "The database cannot do this"),
-    errors.TransientStorageError: Kind(503, "The database does not answer", detail=False),
-    errors.StorageError: Kind(503, "The database refuses this", detail=False),
+    errors.SchemaOutOfDateError: Kind(503, _MIGRATE, detail=False, headers=_AGAIN),
+    errors.ConfigurationError: Kind(503, "The service is not set up for this; its log has the reason", detail=False),
+    errors.EnqueueError: Kind(409, "The job was not enqueued"),
+    errors.HandlerProcessError: Kind(409, "The process of a handler has ended"),
+    errors.TrimmedError: Kind(410, "Messages after this position were trimmed", more=("skipped", "first")),
+    errors.PositionError: Kind(422, "This is not a position of the feed"),
+    errors.CursorHeldError: Kind(409, "Another process holds the cursor"),
+    errors.UnknownClaimError: Kind(404, "There is no such claim"),
+    errors.ClaimExpiredError: Kind(410, "The claim has ended"),
+    errors.MessageNotClaimedError: Kind(412, "The message is not under this claim"),
+    errors.MessageClaimedError: Kind(409, "The message is claimed"),
+    errors.ClaimError: Kind(409, "The claim does not allow this"),
+    errors.FeedError: Kind(409, "The feed cannot do this"),
+    errors.RouteError: Kind(404, "There is no such route or definition"),
+    errors.StreamFencedError: Kind(409, "Another reader has taken the stream over"),
+    errors.CheckpointMismatchError: Kind(409, "The checkpoint is of another history"),
+    errors.StreamError: Kind(409, "The stream cannot go on"),
+    errors.TransientStorageError: Kind(503, "The database does not answer", detail=False, headers=_AGAIN),
+    errors.PermanentStorageError: Kind(503, "The database refuses this; the service's log has the reason", detail=False),
+    errors.StorageError: Kind(503, "The database refuses this; the service's log has the reason", detail=False),
     errors.QueueDBError: Kind(409, "This cannot be done now"),
+    UnauthorizedError: Kind(401, "A valid token is needed", detail=False, headers=(("WWW-Authenticate", "Bearer"),)),
     ForbiddenError: Kind(403, "The token does not allow this"),
     CrossSiteError: Kind(403, "The form is too old, or of another site: load the page again", detail=False),
+    LoginNeededError: Kind(401, "Log in first", detail=False),
 }
 
 
-def problem(status: int, title: str, detail: str | None = None, **more: Any) -> JSONResponse:
-    """A problem as a response."""
-    content = {"type": "about:blank", "status": status, "title": title, **({"detail": detail} if detail else {}), **more}
-    headers = {"Retry-After": "1"} if status == 503 else None
+def problem(
+    status: int, title: str, detail: str | None = None, *, headers: Mapping[str, str] | None = None, name: str = "", **more: Any
+) -> JSONResponse:
+    """A problem as a response. ``name``: of its sort, for programs."""
+    kind = f"urn:queue-db:problem:{name}" if name else "about:blank"
+    content = {"type": kind, "status": status, "title": title, **({"detail": detail} if detail else {}), **more}
     return JSONResponse(content, status, headers, media_type="application/problem+json")
 
 
-def answer(error: Exception) -> JSONResponse:
-    """The response to an error."""
-    kind = next((KINDS[base] for base in type(error).__mro__ if base in KINDS), None)
-    if kind is None:
-        log.error("a request failed", exc_info=error)
-        return problem(500, "This is a bug in queue_db; the service's log has it")
-    return problem(kind.status, kind.title, str(error) if kind.detail else None)
+def answer(error: Exception, db: QueueDB | None = None) -> Response:
+    """The response to an error. ``db``: whose passwords no log may have."""
+    found = next((base for base in type(error).__mro__ if base in KINDS), None)
+    if found is None:
+        report(error, db)
+        return problem(500, "This is a bug in queue_db; the service's log has it", name="bug")
+    kind = KINDS[found]
+    if kind.status >= 500:
+        log.warning("%s: %s", type(error).__name__, mask(str(error), _secrets(db)))
+    more = {name: getattr(error, name) for name in kind.more}
+    if isinstance(error, errors.StorageError):
+        more["outcome_unknown"] = error.outcome_unknown
+    return problem(
+        kind.status, kind.title, str(error) if kind.detail else None, headers=dict(kind.headers), name=_name(found), **more
+    )
+
+
+def report(error: Exception, db: QueueDB | None) -> None:
+    """Log a bug with its trace, without passwords."""
+    trace = "".join(traceback.format_exception(error))
+    log.error("a request failed: %s", mask(trace, _secrets(db)))
+
+
+def _secrets(db: QueueDB | None) -> list[str]:
+    return [] if db is None else secrets_in(db.database.engine.url)
+
+
+def _name(cls: type[Exception]) -> str:
+    """``JobNotFoundError`` → ``job-not-found``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower().replace("queue-db", "conflict")
 
 
 def install(app: FastAPI) -> None:
     """Let the application answer errors so."""
 
-    async def on_error(_request: Request, error: Exception) -> JSONResponse:
-        return answer(error)
+    async def on_error(request: Request, error: Exception) -> Response:
+        return answer(error, request.app.state.service.db)
 
-    async def on_http(_request: Request, error: Exception) -> JSONResponse:
+    async def on_login(request: Request, error: Exception) -> Response:
+        return to_login(request)
+
+    async def on_http(request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
-            return answer(error)
-        return problem(error.status_code, str(error.detail))
+            return await on_error(request, error)
+        return problem(error.status_code, str(error.detail), headers=error.headers)
 
-    async def on_invalid(_request: Request, error: Exception) -> JSONResponse:
+    async def on_invalid(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestValidationError):
-            return answer(error)
+            return await on_error(request, error)
         places = [{"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in error.errors()]
-        return problem(422, "The request is not valid", errors=places)
+        return problem(422, "The request is not valid", name="invalid-request", errors=places)
 
     for kind in KINDS:
         app.add_exception_handler(kind, on_error)
-    app.add_exception_handler(Exception, on_error)
+    app.add_exception_handler(LoginNeededError, on_login)
     app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(RequestValidationError, on_invalid)

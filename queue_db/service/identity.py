@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Self
 
-from queue_db.tokens import SCOPES
+from queue_db.tokens import SCOPES, Token
+
+
+class UnauthorizedError(Exception):
+    """No token, or one that is unknown, expired or revoked."""
 
 
 class ForbiddenError(Exception):
@@ -20,10 +25,25 @@ class Identity:
     scopes: frozenset[str]
     #: Glob patterns of the queues, feeds and topics that the scopes are for.
     patterns: tuple[str, ...]
+    #: Nothing can be changed here, whatever the token allows.
+    read_only: bool = False
+
+    @classmethod
+    def of(cls, token: Token) -> Self:
+        """The owner of this token."""
+        return cls(token.name, frozenset(token.scopes), token.queues)
+
+    def reading(self) -> Self:
+        """The same one, who may only look."""
+        return replace(self, scopes=self.scopes & {"read"}, read_only=True)
 
     def allows(self, scope: str, queue: str | None = None) -> bool:
         """Whether the token has this scope, for this queue, or for any if None."""
         return scope in self.scopes and (queue is None or any(fnmatchcase(queue, pattern) for pattern in self.patterns))
+
+    def allows_all(self, scope: str) -> bool:
+        """Whether the token has this scope for every queue: for what belongs to no single one."""
+        return scope in self.scopes and "*" in self.patterns
 
     def check(self, scope: str, queue: str | None = None) -> None:
         """Raise unless :meth:`allows`.
@@ -31,7 +51,20 @@ class Identity:
         :raises ForbiddenError: with the scope and the queue.
         """
         if not self.allows(scope, queue):
-            raise ForbiddenError(f"this token lacks the scope {scope!r}" + (f" for {queue!r}" if queue is not None else ""))
+            raise ForbiddenError(self._refusal(scope, "" if queue is None else f" for {queue!r}"))
+
+    def check_all(self, scope: str) -> None:
+        """Raise unless :meth:`allows_all`.
+
+        :raises ForbiddenError: with the scope.
+        """
+        if not self.allows_all(scope):
+            raise ForbiddenError(self._refusal(scope, " for all queues"))
+
+    def _refusal(self, scope: str, where: str) -> str:
+        if self.read_only and scope != "read":
+            return "this service is read-only"
+        return f"this token lacks the scope {scope!r}{where}"
 
 
 #: Everybody, where the service is open.

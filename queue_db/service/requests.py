@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from queue_db.db import QueueDB
+from queue_db.errors import StorageError
 from queue_db.service import session
-from queue_db.service.identity import ANYBODY, Identity
-from queue_db.service.session import Session
+from queue_db.service.identity import ANYBODY, Identity, UnauthorizedError
+from queue_db.service.session import LoginNeededError, Session
 from queue_db.service.settings import Settings
 
 log = logging.getLogger("queue_db.service")
+
+#: Methods that change nothing.
+LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,32 @@ Db = Annotated[QueueDB, Depends(_db)]
 
 
 def identity(request: Request) -> Identity:
-    """Who asks: the owner of the token in the ``Authorization`` header, or of the session in the cookie."""
-    return ANYBODY
+    """Who asks: the owner of the token in the ``Authorization`` header, or of the session in the cookie, which may only look.
+
+    :raises UnauthorizedError: the service is closed, and nobody has this token.
+    """
+    service = of(request)
+    return _as_allowed(service, _found(request, service) if service.settings.closed else ANYBODY)
+
+
+def _found(request: Request, service: Service) -> Identity:
+    given = request.headers.get("authorization")
+    if given is not None:
+        scheme, _, secret = given.partition(" ")
+        token = service.db.tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+        if token is None:
+            raise UnauthorizedError
+        return Identity.of(token)
+    key = session.key_of(request)
+    # A cookie comes with every request of the browser, so it must not be enough for a change.
+    found = session.find(service.db, key) if key and request.method in LOOKING and session.is_own(request.headers) else None
+    if found is None:
+        raise UnauthorizedError
+    return found.who
+
+
+def _as_allowed(service: Service, who: Identity) -> Identity:
+    return who.reading() if service.settings.read_only else who
 
 
 def needs(scope: str) -> Any:
@@ -69,15 +97,26 @@ Manager = Annotated[Identity, needs("manage")]
 
 
 def session_of(request: Request) -> Session:
-    """The session of a person. A page gets the token of its forms from ``request.state.session.csrf``."""
-    found = Session(ANYBODY, of(request).csrf, named=False)
+    """The session of a person. A page gets the token of its forms from ``request.state.session.csrf``.
+
+    :raises LoginNeededError: there is none.
+    """
+    service = of(request)
+    if service.settings.closed:
+        key = session.key_of(request)
+        found = session.find(service.db, key) if key else None
+        if found is None:
+            raise LoginNeededError
+    else:
+        found = Session(ANYBODY, service.csrf, named=False)
+    found = replace(found, who=_as_allowed(service, found.who))
     request.state.session = found
     return found
 
 
 async def person(request: Request, found: Annotated[Session, Depends(session_of)]) -> Identity:
     """Who looks at a page; without a session they are sent to the login. A POST must come from a form of theirs."""
-    if request.method not in {"GET", "HEAD"}:
+    if request.method not in LOOKING:
         await session.check(request, found)
     return found.who
 
@@ -103,4 +142,9 @@ def record(
     :param target: what was changed: ``queue mail``, ``job 17``.
     :param number: how many jobs or rows.
     """
-    log.info("%s: %s %s%s", who.name, action, target, "" if number is None else f" ({number})")
+    service = to if isinstance(to, Service) else of(to)
+    try:
+        service.db.actions.add(who.name, action, target, number, detail)
+    except StorageError as error:
+        # It has happened, and an error would say that it has not.
+        log.error("not in the log of actions: %s: %s %s: %s", who.name, action, target, error)  # noqa: TRY400

@@ -13,9 +13,13 @@ class Settings:
     closed: bool = True
     #: Nothing can be changed, whatever a token allows.
     read_only: bool = False
-    #: Names that the ``Host`` header may have, without port; loopback names are always allowed.
+    #: Names that the ``Host`` header may have, without port; loopback names are always allowed. ``*``: every name.
     hosts: tuple[str, ...] = ()
     #: Keys of payloads whose values the dashboard and the lists of jobs do not show.
     masked: tuple[str, ...] = ("password", "passwd", "secret", "token", "api_key", "authorization")
     #: Largest body of a request, bytes.
     max_body: int = 8 * 1024 * 1024
+    #: Largest headers of a request, bytes.
+    max_headers: int = 16 * 1024
+    #: A request must have arrived within this many seconds.
+    arrival: float = 30.0

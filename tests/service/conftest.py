@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from queue_db import QueueDB
 from queue_db.service import Settings, service
@@ -18,7 +20,14 @@ from tests.patience import PATIENCE
 @contextmanager
 def serving(db: QueueDB, settings: Settings) -> Iterator[str]:
     """Run a server on a free loopback port; its URL."""
-    running = server(service(db, settings), port=0)
+    with serving_app(service(db, settings)) as url:
+        yield url
+
+
+@contextmanager
+def serving_app(app: FastAPI, **options: Any) -> Iterator[str]:
+    """Run a server for this application on a free loopback port; its URL."""
+    running = server(app, port=0, **options)
     thread = threading.Thread(target=running.run, name="service")
     thread.start()
     try:

@@ -1,0 +1,124 @@
+"""What every request passes first: limits of size and time, the names of the host, other sites; and what every response carries."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_address
+
+from fastapi import HTTPException
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from queue_db.service import errors, session
+from queue_db.service.requests import LOOKING, Service
+
+#: On every response.
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """The outermost part of the application: nothing passes that is too large, too slow, or for another name or site."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app = app
+        self.service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await errors.problem(*refusal)(scope, receive, sending)
+            return
+        try:
+            await self.app(scope, _Body(receive, self.service.settings.max_body, self.service.settings.arrival).receive, sending)
+        except Exception as error:
+            if started:
+                errors.report(error, self.service.db)
+                raise
+            await errors.answer(error, self.service.db)(scope, receive, sending)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Status and title of the answer to a request that goes no further."""
+        settings = self.service.settings
+        headers = Headers(scope=scope)
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > settings.max_headers:
+            return 431, f"The headers are larger than {settings.max_headers:,} bytes"
+        if not _is_allowed(headers.get("host", ""), settings.hosts):
+            return 421, "This service does not answer to this host name: its owner allows it with --allow-host"
+        if scope["method"] not in LOOKING and not session.is_own(headers):
+            return 403, "A page of another site must not do this"
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length[:20]) > settings.max_body:
+            return 413, f"The body is larger than {settings.max_body:,} bytes"
+        return None
+
+
+def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
+    """Whether the service answers to this ``Host``. Other names may lead here too, by somebody else's DNS."""
+    if "*" in allowed:
+        return True
+    name = host.lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    if name == "localhost" or name in {one.lower() for one in allowed}:
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class _Body:
+    """The body of a request, up to a size and a time."""
+
+    def __init__(self, receive: Receive, largest: int, arrival: float) -> None:
+        self._receive = receive
+        self._largest = largest
+        self._ends = asyncio.get_running_loop().time() + arrival
+        self._complete = False
+        self._size = 0
+
+    async def receive(self) -> Message:
+        """The next part.
+
+        :raises HTTPException: it is too large, or has not arrived in time.
+        """
+        if self._complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._ends):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, "The request has not arrived in time") from None
+        if message["type"] != "http.request":
+            self._complete = True
+            return message
+        self._size += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._size > self._largest:
+            raise HTTPException(413, f"The body is larger than {self._largest:,} bytes")
+        return message
