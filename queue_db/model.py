@@ -131,6 +131,14 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class JobPage:
+    """A page of :meth:`Queue.jobs`."""
+
+    jobs: list[Job]
+    after: str | None  #: where the next page begins; None: this is the last one
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
     """One priority of a queue and where its claims start: no due job lies below ``floor`` (microseconds)."""
 

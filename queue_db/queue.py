@@ -20,7 +20,7 @@ from queue_db.core import Core
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.leased_job import LeasedJob
-from queue_db.model import Controls, DeathReason, Job, NewJob, ProgressReport, QueueStats, RetainedResult, State, Verdict
+from queue_db.model import Controls, DeathReason, Job, JobPage, NewJob, ProgressReport, QueueStats, RetainedResult, State, Verdict
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, dependents, groups, insights, sweep
 from queue_db.store.callbacks import Departure
@@ -29,6 +29,7 @@ from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop, Won
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.find_job import find_job, job_from_row
+from queue_db.verbs.list_jobs import list_jobs
 from queue_db.verbs.settle import Settle
 
 if TYPE_CHECKING:
@@ -305,6 +306,30 @@ class Queue:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         rows = self.core.read(insights.next_due, self.name, limit)
         return [job_from_row(row, State.AVAILABLE, self.core.codec) for row in rows]
+
+    def jobs(
+        self,
+        state: str,
+        *,
+        kind: str | None = None,
+        group: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> JobPage:
+        """A page of the jobs in one state: ``available``, ``scheduled``, ``blocked``, ``running`` or ``dead``.
+
+        In the order of claims (priority, due time, id); with ``group`` by id; dead ones longest dead first. A running job is due
+        when its lease ends. One page reads at most 1,000 entries of an index, however many jobs there are: with ``kind`` or
+        ``group``, and of scheduled and running jobs, it may have fewer jobs than ``limit``, even none, although more follow. Jobs
+        that change between two pages may be left out or come twice.
+
+        :param kind: only jobs of this kind.
+        :param group: only jobs of this group.
+        :param after: ``after`` of the page before; its text may change with the version of the package.
+        :param limit: most jobs of the page, 1 to 1,000.
+        :raises ArgumentError: there is no such state, or ``after`` is not of a page of this state and group.
+        """
+        return list_jobs(self.core, self.name, state, kind=kind, group=group, after=after, limit=limit)
 
     def stats(self) -> QueueStats:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue."""

@@ -15,6 +15,7 @@ from queue_db.model import (
     Controls,
     DeathReason,
     Job,
+    JobPage,
     QueueStats,
     RetainedResult,
     Verdict,
@@ -222,6 +223,30 @@ class AsyncQueue:
     async def peek(self, limit: int = 10) -> list[Job]:
         """The due jobs, in claim order, without claiming them."""
         return await run(self._queue.peek, limit)
+
+    async def jobs(
+        self,
+        state: str,
+        *,
+        kind: str | None = None,
+        group: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> JobPage:
+        """A page of the jobs in one state: ``available``, ``scheduled``, ``blocked``, ``running`` or ``dead``.
+
+        In the order of claims (priority, due time, id); with ``group`` by id; dead ones longest dead first. A running job is due
+        when its lease ends. One page reads at most 1,000 entries of an index, however many jobs there are: with ``kind`` or
+        ``group``, and of scheduled and running jobs, it may have fewer jobs than ``limit``, even none, although more follow. Jobs
+        that change between two pages may be left out or come twice.
+
+        :param kind: only jobs of this kind.
+        :param group: only jobs of this group.
+        :param after: ``after`` of the page before; its text may change with the version of the package.
+        :param limit: most jobs of the page, 1 to 1,000.
+        :raises ArgumentError: there is no such state, or ``after`` is not of a page of this state and group.
+        """
+        return await run(self._queue.jobs, state, kind=kind, group=group, after=after, limit=limit)
 
     async def stats(self) -> QueueStats:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue."""

@@ -223,6 +223,10 @@ class MySQL(Dialect):
         # With few keyed jobs the planner prefers the index of the keys: it would lock the whole queue, and then sort it.
         return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
 
+    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
+        # The same, for a queue with few keyed jobs.
+        return super().by_group(rows, jobs, key, above).with_hint(jobs, f"FORCE INDEX ({jobs.name}_group)")
+
     def delete_held(self, connection: Connection, jobs: Table, held: Table, which: ColumnElement[bool]) -> None:
         # As in by_id: a small table would be read from end to end, and wait for what others have locked. SQLAlchemy has no place
         # for the hint in this form of DELETE.

@@ -40,6 +40,7 @@ DEPENDS: dict[str, Axes] = {
     "TestForward": Axes.DATABASE,
     "TestClaimsThatEnd": Axes.DATABASE,
     "TestHiddenMessages": Axes.DATABASE,
+    "TestJobs": Axes.DATABASE,
     "TestMailboxes": Axes.DATABASE,
     "TestRetentionWithClaims": Axes.DATABASE,
     "TestTimesOfTheFeed": Axes.DATABASE,

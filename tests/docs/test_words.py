@@ -47,6 +47,7 @@ NO_ENTRY = {
     "JobError": "attempt",
     "Pessimistic": "strategy",
     "SkipLocked": "strategy",
+    "JobPage": "its docstring: a page of jobs",
     "QueueStats": "its docstring: counts by state",
     "Capability": "dialect",
     "Handler": "handler",

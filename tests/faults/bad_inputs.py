@@ -211,6 +211,7 @@ def _counts() -> Iterator[Case]:
         "claim": lambda world, value: world.queue.claim(value),
         "pop": lambda world, value: world.queue.pop(value),
         "peek": lambda world, value: world.queue.peek(value),
+        "jobs' limit": lambda world, value: world.queue.jobs("available", limit=value),
         "max_attempts": lambda world, value: world.queue.enqueue("k", max_attempts=value),
         "get": lambda world, value: world.queue.get(value),
         "cancel": lambda world, value: world.db.cancel(value),

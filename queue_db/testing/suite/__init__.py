@@ -46,6 +46,7 @@ from queue_db.testing.suite.fixtures import (
 from queue_db.testing.suite.forwarding import TestForward
 from queue_db.testing.suite.groups import TestGroups, TestGroupsAndKeys
 from queue_db.testing.suite.leases import TestExtend, TestLease, TestVanishedWorkers, TestVersions
+from queue_db.testing.suite.listing import TestJobs
 from queue_db.testing.suite.mailboxes import Group, TestMailboxes, group
 from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestMessageClaims, claimable
 from queue_db.testing.suite.message_times import TestHiddenMessages, TestRetentionWithClaims, TestTimesOfTheFeed
@@ -86,6 +87,7 @@ __all__ = [
     "TestGroups",
     "TestGroupsAndKeys",
     "TestHiddenMessages",
+    "TestJobs",
     "TestLease",
     "TestLoops",
     "TestMailboxes",

@@ -1,0 +1,98 @@
+"""A page of jobs reads as much of many jobs as of few, wherever it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import text
+
+from queue_db import JobPage, QueueDB
+from queue_db.dialects.clock import now_us
+from queue_db.store.listing import SCANNED
+from queue_db.store.schema import BLOCKED
+from tests.plans import planner
+from tests.plans.conftest import Crowd
+from tests.plans.filling import numbers
+from tests.plans.touched import Touched, watch
+
+MANY = 20_000
+LIMIT = 50
+
+#: The most that a page may touch: rows on servers (an entry and its row count twice), steps of the virtual machine on SQLite.
+MOST = {"postgresql": 3 * LIMIT, "mysql": 5 * LIMIT, "mariadb": 5 * LIMIT, "sqlite": 200 * LIMIT}
+MOST_SCANNED = {"postgresql": 2 * SCANNED, "mysql": 3 * SCANNED, "mariadb": 3 * SCANNED, "sqlite": 100 * SCANNED}
+
+
+def fill(db: QueueDB, columns: str, values: str) -> None:
+    """Many jobs of the queue ``many`` with the same time, as a bulk load makes them; ``values`` over the number ``n``."""
+    made = numbers(db.database.engine.dialect.name, MANY)
+    with db.database.engine.begin() as connection:
+        connection.execute(
+            text(
+                f"INSERT INTO {db.store.tables.jobs} (queue, payload, {columns}) SELECT 'many', 'null', {values} FROM ({made}) made"
+            )
+        )
+
+
+@pytest.fixture(scope="module", params=planner.STATES)
+def crowd(make_table: Callable[[], Crowd], request: pytest.FixtureRequest) -> Crowd:
+    """Due ones, all of one time; blocked ones of one group; and dead ones, all of one time."""
+    crowd = make_table()
+    with crowd.open() as db:
+        if request.param == "analysed while empty":
+            planner.analyse(db, db.store.tables.jobs, db.store.tables.dead)
+        clock = now_us().compile(dialect=db.database.engine.dialect)
+        fill(db, "available_at", f"{clock} - 1000000")
+        fill(db, "group_key, available_at", f"'g', {BLOCKED}")
+        fill(db, "available_at, claim_token, worker", f"{clock} + 3600000000, 'token', 'worker'")
+        jobs, dead = db.store.tables.jobs, db.store.tables.dead
+        same = "id, queue, kind, payload, priority, version, attempts, max_attempts, created_at"
+        with db.database.engine.begin() as connection:
+            connection.execute(text(f"INSERT INTO {dead} ({same}, died_at) SELECT {same}, 17 FROM {jobs} WHERE group_key = 'g'"))
+        if request.param == "analysed":
+            planner.analyse(db, jobs, dead)
+    return crowd
+
+
+def look(db: QueueDB, state: str, **more: str) -> tuple[JobPage, Touched]:
+    """The second page, and what it touches."""
+    queue = db.queue("many")
+    after = queue.jobs(state, limit=1000, **more).after  # type: ignore[arg-type]
+    assert after is not None
+    pages: list[JobPage] = []
+
+    def read() -> None:
+        pages.append(queue.jobs(state, after=after, limit=LIMIT, **more))  # type: ignore[arg-type]
+
+    tables = db.store.tables
+    touched = watch(db, read, tables.dead if state == "dead" else tables.jobs)
+    return pages[-1], touched
+
+
+@pytest.mark.parametrize("state", ["available", "blocked", "dead"])
+def test_a_page_reads_its_jobs_and_no_others(crowd: Crowd, kind: str, state: str) -> None:
+    with crowd.open() as db:
+        page, touched = look(db, state)
+    assert (len(page.jobs), page.after is None) == (LIMIT, False)
+    assert not touched.bad, touched.plans
+    assert touched.rows <= MOST[kind], touched.plans
+
+
+@pytest.mark.parametrize("state", ["available", "blocked", "dead", "running", "scheduled"])
+def test_a_kind_that_is_not_there_is_sought_among_a_thousand(crowd: Crowd, kind: str, state: str) -> None:
+    with crowd.open() as db:
+        page, touched = look(db, state, kind="rare")
+    assert (page.jobs, page.after is None) == ([], False)
+    assert not touched.bad, touched.plans
+    assert touched.rows <= MOST_SCANNED[kind], touched.plans
+
+
+@pytest.mark.parametrize("state", ["blocked", "running"])
+def test_a_page_of_a_group_reads_no_other_job(crowd: Crowd, kind: str, state: str) -> None:
+    with crowd.open() as db:
+        page, touched = look(db, state, group="g")
+    assert (len(page.jobs), page.after is None) == (LIMIT if state == "blocked" else 0, False)
+    assert not touched.bad, touched.plans
+    assert touched.rows <= MOST_SCANNED[kind], touched.plans
+    assert any("group" in index for index in touched.indexes), touched.plans
