@@ -29,6 +29,11 @@ class AsyncCursor:
         return self._sync.position
 
     @property
+    def hold(self) -> int:
+        """The number of this hold; no other one of the cursor has it. :meth:`Feed.resume <queue_db.Feed.resume>` goes on by it."""
+        return self._sync.hold
+
+    @property
     def skipped(self) -> int:
         """Messages that were trimmed before this cursor read them (``on_trimmed="skip"``)."""
         return self._sync.skipped

@@ -200,6 +200,14 @@ class AsyncFeed:
         options: dict[str, Any] = {"start": start, "lease": lease, "take_over": take_over, "on_trimmed": on_trimmed}
         return AsyncCursor(await run(self._sync.cursor, name, **options))
 
+    async def resume(self, name: str, hold: int, *, lease: float = 30.0, on_trimmed: str = "raise") -> AsyncCursor:
+        """The open cursor that has this ``cursor.hold``, in any process: what it reads next follows what was acknowledged.
+
+        :param lease: seconds without a read or acknowledgement after which another process may open it.
+        :raises LeaseLostError: another process has opened the cursor, or it was closed, moved or deleted.
+        """
+        return AsyncCursor(await run(self._sync.resume, name, hold, lease=lease, on_trimmed=on_trimmed))
+
     async def forward(
         self,
         cursor: str,

@@ -38,7 +38,16 @@ class Cursor:
     """
 
     def __init__(
-        self, feed: Feed, of: FeedRow, name: str, start: int, lease: int, *, take_over: bool, on_trimmed: str = "raise"
+        self,
+        feed: Feed,
+        of: FeedRow,
+        name: str,
+        start: int,
+        lease: int,
+        *,
+        take_over: bool,
+        on_trimmed: str = "raise",
+        hold: int | None = None,
     ) -> None:
         self.feed = feed
         self.name = name
@@ -50,8 +59,14 @@ class Cursor:
         self._feed_id = of.id
         self._lease = lease
         self._on_trimmed = on_trimmed
-        holder = self._core.worker
-        row, taken = self._core.write(cursors.take, of.id, name, holder=holder, lease=lease, start=start, force=take_over)
+        if hold is None:
+            holder = self._core.worker
+            row, taken = self._core.write(cursors.take, of.id, name, holder=holder, lease=lease, start=start, force=take_over)
+        else:
+            found = self._core.read(cursors.find, of.id, name)
+            if found is None or found.version != hold or found.holder is None:
+                raise self._lost()
+            row, taken = found, True
         if row.handed is not None:
             raise FeedError(f"cursor {name!r} of feed {feed.name!r} is shared: open it with feed.shared, or name another")
         if not taken:
@@ -59,7 +74,7 @@ class Cursor:
                 f"cursor {name!r} of feed {feed.name!r} is held by {row.holder}, until {from_micros(row.until).isoformat()} unless "
                 "it goes on reading: give each process a cursor of its own, or pass take_over=True (--take-over)"
             )
-        self._version = row.version
+        self._version: int = row.version
         # An acknowledgement was LOST: the messages that were read are those of the next holder.
         self._replaced = False
         self._acked = row.acked
@@ -72,6 +87,11 @@ class Cursor:
     def position(self) -> str:
         """The position after the last message that was acknowledged here."""
         return self._text(self._acked)
+
+    @property
+    def hold(self) -> int:
+        """The number of this hold; no other one of the cursor has it. :meth:`Feed.resume <queue_db.Feed.resume>` goes on by it."""
+        return self._version
 
     def read(self, limit: int = 100) -> list[Message]:
         """The next messages, up to ``limit``, whether or not the earlier ones are acknowledged; empty: there are none yet.

@@ -13,6 +13,7 @@ from dataclasses import fields
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
@@ -64,7 +65,12 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
     registry.register(_Database(worker.db, list(worker.shares.queues) if depth else []))
 
 
-class _Database:
+def collector(db: QueueDB, queues: Iterable[str]) -> Collector:
+    """What a registry collects of a database object without a worker: its counters, and the depth and age of these queues."""
+    return _Database(db, queues)
+
+
+class _Database(Collector):
     """The counters of the database object, and the depth and age of the queues."""
 
     def __init__(self, db: QueueDB, queues: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from queue_db import __version__
 from queue_db.db import QueueDB
 from queue_db.service import errors, login
-from queue_db.service.api import API
+from queue_db.service.api import API, HEALTH
 from queue_db.service.guard import Guard
 from queue_db.service.pages import PAGES
 from queue_db.service.paths import Paths
@@ -34,6 +34,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     for router in API:
         app.include_router(router, prefix="/api/v1")
+    app.include_router(HEALTH)
     for pages in PAGES:
         app.include_router(pages)
     app.include_router(login.router)

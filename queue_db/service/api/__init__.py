@@ -1,8 +1,18 @@
 """The REST API, a module for each subject."""
 
-from queue_db.service.api import queues
+from queue_db.service.api import cursors, feeds, health, message_claims, messages, queues, routes
 
 #: The routers, in the order of the documentation.
-API = (queues.router,)
+API = (
+    queues.router,
+    feeds.router,
+    messages.router,
+    message_claims.router,
+    cursors.router,
+    routes.router,
+)
 
-__all__ = ["API"]
+#: Those that stand beside the API, without a prefix.
+HEALTH = health.router
+
+__all__ = ["API", "HEALTH"]

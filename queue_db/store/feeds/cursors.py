@@ -41,6 +41,11 @@ def take(
     return connection.execute(select(cursors).where(_is(store, feed, name))).one(), True
 
 
+def find(connection: Connection, store: Store, feed: int, name: str) -> Row[Any] | None:
+    """The row of a cursor; None: there is no such cursor."""
+    return connection.execute(select(store.tables.feeds.cursors).where(_is(store, feed, name))).one_or_none()
+
+
 def acknowledge(connection: Connection, store: Store, feed: int, name: str, version: int, seq: int, lease: int) -> bool:
     """Move the cursor to ``seq``, never back, and extend the hold; False: another holder has opened it, or it is gone."""
     cursors = store.tables.feeds.cursors

@@ -1,0 +1,176 @@
+"""Cursors of feeds: open, acknowledge, close, move. Read with ``GET /feeds/{feed}/messages?after=…``.
+
+``PUT`` opens a cursor; its ETag is the hold. The others send it back as ``If-Match``; 412: another process has opened the cursor.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from queue_db.feeds import Feed
+from queue_db.feeds.cursor import Cursor
+from queue_db.feeds.message import CursorInfo
+from queue_db.service.feed_shapes import Body, Lease, PositionText, feed_of
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, Manager, Reader, WorkerClient, record
+
+router = APIRouter(tags=["feeds"])
+
+_TAG = re.compile(r'"([0-9]{1,18})"', re.ASCII)
+
+Hold = Annotated[str | None, Header(alias="If-Match", max_length=100, description='The hold: the ETag of the open cursor, `"7"`.')]
+Start = Annotated[str, Query(min_length=1, max_length=60, description="Where a new cursor begins: `start`, `end` or a position.")]
+
+
+class CursorView(BaseModel):
+    """A cursor."""
+
+    feed: str
+    name: str
+    position: str = Field(description="After the last message that was acknowledged.")
+    behind: int
+    trimmed: int = Field(description="Of the messages behind, those that are trimmed already.")
+    holder: str | None
+    seen_at: datetime
+    created_at: datetime
+    shared: bool
+    spans: int
+
+
+class CursorList(BaseModel):
+    """The cursors of a feed by name."""
+
+    cursors: list[CursorView]
+
+
+class OpenCursor(BaseModel):
+    """An open cursor."""
+
+    feed: str
+    name: str
+    position: str = Field(description="Read on after it.")
+    hold: str = Field(description="Names this hold, as the ETag does.")
+
+
+class Acknowledgement(Body):
+    """What is done."""
+
+    upto: PositionText
+
+
+class Seek(Body):
+    """Where to go."""
+
+    position: Annotated[str, Field(min_length=1, max_length=60, description="`start`, `end` or a position.")]
+
+
+@router.get("/feeds/{feed}/cursors")
+def list_cursors(feed: Name, db: Db, who: Reader) -> CursorList:
+    """List the cursors of a feed."""
+    who.check("read", feed)
+    return CursorList(cursors=[_view(one) for one in feed_of(db, feed).cursors()])
+
+
+@router.put("/feeds/{feed}/cursors/{cursor}")
+def open_cursor(
+    feed: Name,
+    cursor: Name,
+    response: Response,
+    db: Db,
+    who: WorkerClient,
+    start: Start = "start",
+    lease: Lease = 30.0,
+    take_over: Annotated[bool, Query(description="Open it although another process holds it.")] = False,
+) -> OpenCursor:
+    """Open a cursor: nobody else can until `lease` seconds pass without an acknowledgement. 409: another process holds it."""
+    who.check("work", feed)
+    return _open(feed_of(db, feed).cursor(cursor, start=start, lease=lease, take_over=take_over), response)
+
+
+@router.post("/feeds/{feed}/cursors/{cursor}/ack")
+def acknowledge(
+    feed: Name,
+    cursor: Name,
+    done: Acknowledgement,
+    response: Response,
+    db: Db,
+    who: WorkerClient,
+    if_match: Hold = None,
+    lease: Lease = 30.0,
+) -> OpenCursor:
+    """Acknowledge all messages up to a position, and hold the cursor for another `lease` seconds."""
+    who.check("work", feed)
+    opened = feed_of(db, feed).resume(cursor, _hold(if_match), lease=lease)
+    opened.ack(done.upto).require()
+    return _open(opened, response)
+
+
+@router.post("/feeds/{feed}/cursors/{cursor}/close", status_code=204)
+def close_cursor(feed: Name, cursor: Name, db: Db, who: WorkerClient, if_match: Hold = None) -> Response:
+    """End the hold; the position stays."""
+    who.check("work", feed)
+    feed_of(db, feed).resume(cursor, _hold(if_match)).close()
+    return Response(status_code=204)
+
+
+@router.post("/feeds/{feed}/cursors/{cursor}/seek")
+def seek(feed: Name, cursor: Name, to: Seek, request: Request, db: Db, who: Manager) -> CursorView:
+    """Move a cursor, forwards or back; who holds it loses it."""
+    who.check("manage", feed)
+    found = feed_of(db, feed)
+    _find(found, cursor)
+    found.seek(cursor, to.position)
+    record(request, who, "seek", f"cursor {cursor} of feed {feed}", detail={"position": to.position})
+    return _find(found, cursor)
+
+
+@router.get("/feeds/{feed}/cursors/{cursor}")
+def get_cursor(feed: Name, cursor: Name, db: Db, who: Reader) -> CursorView:
+    """Get one cursor."""
+    who.check("read", feed)
+    return _find(feed_of(db, feed), cursor)
+
+
+@router.delete("/feeds/{feed}/cursors/{cursor}", status_code=204)
+def delete_cursor(feed: Name, cursor: Name, request: Request, db: Db, who: Manager) -> Response:
+    """Delete a cursor, so that retention does not wait for it."""
+    who.check("manage", feed)
+    if not feed_of(db, feed).remove_cursor(cursor):
+        raise _missing(cursor)
+    record(request, who, "delete", f"cursor {cursor} of feed {feed}")
+    return Response(status_code=204)
+
+
+def _hold(if_match: str | None) -> int:
+    if if_match is None:
+        raise HTTPException(428, "If-Match is missing: send the ETag of the open cursor")
+    found = _TAG.fullmatch(if_match.strip())
+    if found is None:
+        raise HTTPException(412, 'If-Match must be the ETag of the open cursor: "<hold>"')
+    return int(found[1])
+
+
+def _open(cursor: Cursor, response: Response) -> OpenCursor:
+    response.headers["ETag"] = f'"{cursor.hold}"'
+    return OpenCursor(feed=cursor.feed.name, name=cursor.name, position=cursor.position, hold=str(cursor.hold))
+
+
+def _find(feed: Feed, name: str) -> CursorView:
+    for one in feed.cursors():
+        if one.name == name:
+            return _view(one)
+    raise _missing(name)
+
+
+def _missing(name: str) -> HTTPException:
+    return HTTPException(404, f"There is no cursor {name!r}")
+
+
+def _view(info: CursorInfo) -> CursorView:
+    return CursorView(**{name: getattr(info, name) for name in CursorView.model_fields})

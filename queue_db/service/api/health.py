@@ -1,0 +1,53 @@
+"""Whether the process lives, whether the database answers, and metrics. The first two need no token: they tell nothing else."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+
+from queue_db.errors import QueueDBError, SchemaOutOfDateError
+from queue_db.instrumentation.prometheus import collector
+from queue_db.service.requests import Db, Reader, of
+
+log = logging.getLogger("queue_db.service")
+
+router = APIRouter(tags=["health"])
+
+
+class Health(BaseModel):
+    """Whether it works."""
+
+    status: str
+
+
+@router.get("/healthz")
+async def healthy() -> Health:
+    """Answer while the process lives; the database is not asked."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not ready."}})
+def ready(db: Db) -> Health | JSONResponse:
+    """Whether the database answers and has the tables of this version."""
+    try:
+        db.check()
+    except SchemaOutOfDateError:
+        return JSONResponse({"status": "the tables do not fit: run queue-db migrate"}, 503)
+    except QueueDBError as error:
+        log.debug("not ready: %s", error)
+        return JSONResponse({"status": "the database does not answer"}, 503, {"Retry-After": "1"})
+    return Health(status="ok")
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+def metrics(request: Request, db: Db, who: Reader) -> Response:
+    """Metrics for Prometheus: the counters of this process, and the depth and age of the queues that the token may read."""
+    queues = [name for name in db.queues() if who.allows("read", name)]
+    registry = CollectorRegistry()
+    registry.register(collector(of(request).db, queues))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

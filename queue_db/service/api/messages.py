@@ -1,0 +1,158 @@
+"""Messages of feeds, as Zaqar's: publish, read on from a position, get and delete by id, pop.
+
+A feed that does not exist is created by its first message, without claims; ``PUT /feeds/{feed}`` makes one with claims.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from queue_db.feeds import Feed, Message
+from queue_db.feeds.claims import MOST_CLAIMED
+from queue_db.service.arrivals import arrivals_of
+from queue_db.service.feed_shapes import (
+    ClientId,
+    Ids,
+    MessageLimit,
+    MessagesPage,
+    MessageView,
+    NewMessages,
+    PositionText,
+    Wait,
+    feed_of,
+    message_view,
+)
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, Enqueuer, Reader, WorkerClient
+
+router = APIRouter(tags=["feeds"])
+
+Claim = Annotated[str | None, Query(min_length=1, max_length=36, description="The claim that has the messages.")]
+
+
+class Published(BaseModel):
+    """The ids of the messages that were published."""
+
+    ids: list[str | None] = Field(description="In the order of the request. Null: the message gets its number right after this.")
+
+
+class Deleted(BaseModel):
+    """What was deleted."""
+
+    deleted: int
+    messages: list[MessageView] = Field(default=[], description="With `pop`: the messages.")
+
+
+@router.post("/feeds/{feed}/messages", status_code=201)
+def publish_messages(feed: Name, messages: NewMessages, db: Db, who: Enqueuer, client_id: ClientId = None) -> Published:
+    """Publish messages, all or none, in their order."""
+    who.check("enqueue", feed)
+    listed = [(one.kind, one.payload, one.options()) for one in messages.messages]
+    return Published(ids=db.feed(feed).publish_many(listed, client=client_id))
+
+
+@router.get("/feeds/{feed}/messages")
+async def read_messages(
+    request: Request,
+    feed: Name,
+    db: Db,
+    who: Reader,
+    after: PositionText | None = None,
+    limit: MessageLimit = 10,
+    kinds: Annotated[list[str] | None, Query(max_length=100, description="Only messages of these kinds; repeat it.")] = None,
+    *,
+    echo: Annotated[bool, Query(description="False: without the messages that this `Client-ID` has published.")] = True,
+    hidden: Annotated[bool, Query(description="False: without those that are claimed, delayed or expired now.")] = True,
+    on_trimmed: Annotated[
+        Literal["raise", "skip"], Query(description="What to do where messages were trimmed: 410, or skip.")
+    ] = "raise",
+    wait: Wait = 0.0,
+    ids: Ids = None,
+    client_id: ClientId = None,
+) -> MessagesPage:
+    """Read the messages after a position, or, with `ids`, those that are still there.
+
+    A response without messages may have a new `after`: read on from there while `behind` is not 0.
+    """
+    who.check("read", feed)
+    found = await run_in_threadpool(feed_of, db, feed)
+    if ids is not None:
+        messages = await run_in_threadpool(lambda: [message_view(one) for one in found.get(ids)])
+        return MessagesPage(messages=messages, after=None, behind=0, skipped=0)
+
+    def page() -> MessagesPage:
+        one = found.read(after, limit, kinds=kinds, client=client_id, echo=echo, hidden=hidden, on_trimmed=on_trimmed)
+        messages = [message_view(message) for message in one.messages]
+        return MessagesPage(messages=messages, after=one.position, behind=one.behind, skipped=one.skipped)
+
+    got = await run_in_threadpool(page)
+    if got.messages or not wait:
+        return got
+    until, skipped = time.monotonic() + wait, got.skipped
+    with arrivals_of(request).waiter(feed) as waiter:
+        while not got.messages and not await request.is_disconnected():
+            # What the filter left out is not looked at again.
+            after = waiter.position = got.after
+            if not got.behind and not await waiter.wait(until - time.monotonic()):
+                break
+            got = await run_in_threadpool(page)
+            skipped += got.skipped
+            if time.monotonic() >= until:
+                break
+    return got.model_copy(update={"skipped": skipped})
+
+
+@router.delete("/feeds/{feed}/messages")
+def delete_messages(
+    feed: Name,
+    db: Db,
+    who: WorkerClient,
+    ids: Ids = None,
+    claim: Claim = None,
+    pop: Annotated[int | None, Query(ge=1, le=MOST_CLAIMED, description="Delete and return up to this many free messages.")] = None,
+) -> Deleted:
+    """Delete messages for all readers, all or none: those with `ids`; all that are left of `claim`; or the first `pop` free ones.
+
+    Without a claim messages that are gone are passed over, and those that are claimed are refused. A popped message is lost if its
+    response does not arrive.
+    """
+    who.check("work", feed)
+    found = feed_of(db, feed)
+    if pop is not None and (ids is not None or claim is not None):
+        raise HTTPException(422, "Give pop, or ids and claim")
+    if pop is not None:
+        popped = found.pop(pop)
+        return Deleted(deleted=len(popped), messages=[message_view(one) for one in popped])
+    if ids is not None:
+        return Deleted(deleted=found.delete(ids, claim=claim))
+    if claim is None:
+        raise HTTPException(422, "Name the messages with ids, claim or pop; POST …/purge deletes all")
+    return Deleted(deleted=found.find_claim(claim).delete())
+
+
+@router.get("/feeds/{feed}/messages/{message}")
+def get_message(feed: Name, message: Name, db: Db, who: Reader) -> MessageView:
+    """Get one message by its id."""
+    who.check("read", feed)
+    return message_view(_one(feed_of(db, feed), message))
+
+
+@router.delete("/feeds/{feed}/messages/{message}", status_code=204)
+def delete_message(feed: Name, message: Name, db: Db, who: WorkerClient, claim: Claim = None) -> Response:
+    """Delete one message; a claimed one needs its `claim`. Without a claim one that is gone counts as deleted."""
+    who.check("work", feed)
+    feed_of(db, feed).delete(message, claim=claim)
+    return Response(status_code=204)
+
+
+def _one(feed: Feed, message: str) -> Message:
+    found = feed.get(message)
+    if not found:
+        raise HTTPException(404, "There is no such message")
+    return found[0]

@@ -1,0 +1,246 @@
+"""Routes, their subscriptions to topics, and topics. A route that is set to an HTTP address is a webhook."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from queue_db.db import QueueDB
+from queue_db.routes import RouteInfo
+from queue_db.service.feed_shapes import Body, ClientId, NewMessages
+from queue_db.service.identity import Identity
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, Enqueuer, Manager, Reader, record
+from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, PATTERN_LENGTH, TOPIC_LENGTH
+
+router = APIRouter(tags=["routes"])
+
+Form = Literal["exact", "glob", "amqp", "headers"]
+Pattern = Annotated[str, Query(min_length=1, max_length=PATTERN_LENGTH, description="A pattern of topics, or of headers.")]
+
+
+class Subscription(BaseModel):
+    """Topics whose messages a route gets."""
+
+    pattern: str
+    form: str
+
+
+class RouteView(BaseModel):
+    """A route: a name for a definition, with its subscriptions."""
+
+    name: str
+    definition: str = Field(description="SHA-256 of what it does.")
+    action: str
+    target: str
+    kind: str | None
+    group: bool | str
+    version: str = Field(description="Grows each time that the route is pointed at a definition.")
+    paused: bool
+    subscriptions: list[Subscription]
+    messages: str | None = Field(description="Counted by the action `count`.")
+    changed_at: datetime
+
+
+class RouteList(BaseModel):
+    """The routes by name."""
+
+    routes: list[RouteView]
+
+
+class RouteAction(Body):
+    """What a route does with a message."""
+
+    action: Literal["feed", "enqueue", "forward", "count", "drop"]
+    target: Annotated[str, Field(max_length=TOPIC_LENGTH, description="The feed, queue, topic or counter.")] = ""
+    kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, description="Of the jobs (`enqueue`).")] | None = None
+    group: bool | Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] = False
+
+
+class Definition(Body):
+    """A definition that is stored."""
+
+    definition: Annotated[str, Field(pattern="^[0-9a-f]{6,64}$", description="Its SHA-256, or the first digits.")]
+
+
+class NewSubscription(Body):
+    """Topics whose messages a route shall get."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=PATTERN_LENGTH)]
+    form: Form = "glob"
+
+
+class StepView(BaseModel):
+    """A route on the way of a message."""
+
+    hops: int
+    topic: str
+    route: str
+    patterns: list[str]
+    definition: str
+    version: str
+    action: str
+    target: str
+    kind: str | None
+    cut: str = Field(description="Why it does nothing: `loop`, `hops`, `paused`, `again`. Empty: it acts.")
+
+
+class Way(BaseModel):
+    """What a publish to a topic would do."""
+
+    topic: str
+    steps: list[StepView]
+
+
+class Headers(Body):
+    """Headers of a message."""
+
+    headers: dict[str, Any] | None = None
+
+
+class Acted(BaseModel):
+    """What a publish has done."""
+
+    acted: int = Field(description="Number of routes that acted, over all messages; 0: no route has them.")
+
+
+@router.get("/routes")
+def list_routes(db: Db, who: Reader) -> RouteList:
+    """List the routes."""
+    return RouteList(routes=[_view(one) for one in db.routes.list() if who.allows("read", one.name)])
+
+
+@router.get("/routes/{route}")
+def get_route(route: Name, db: Db, who: Reader) -> RouteView:
+    """Get one route."""
+    who.check("read", route)
+    return _find(db, route)
+
+
+@router.put("/routes/{route}")
+def set_route(route: Name, does: RouteAction, request: Request, db: Db, who: Manager) -> RouteView:
+    """Create a route, or let it do something else from now on."""
+    who.check("manage", route)
+    _may_reach(who, does)
+    arguments: dict[str, Any] = {does.action: True if does.action == "drop" else does.target}
+    if does.action == "enqueue":
+        arguments = {"enqueue": does.target if does.kind is None else (does.target, does.kind), "group": does.group}
+    elif does.kind is not None or does.group is not False:
+        raise HTTPException(422, "kind and group are for the action enqueue")
+    db.routes.set(route, **arguments)
+    record(request, who, "set", f"route {route}", detail=does.model_dump(exclude_none=True))
+    return _find(db, route)
+
+
+@router.post("/routes/{route}/point")
+def point_route(route: Name, at: Definition, request: Request, db: Db, who: Manager) -> RouteView:
+    """Point a route at a definition that it or another route had before."""
+    who.check("manage", route)
+    db.routes.point(route, at.definition)
+    record(request, who, "point", f"route {route}", detail={"definition": at.definition})
+    return _find(db, route)
+
+
+@router.post("/routes/{route}/pause")
+def pause_route(route: Name, request: Request, db: Db, who: Manager) -> RouteView:
+    """Let a route do nothing; messages that are published meanwhile are not kept for it."""
+    who.check("manage", route)
+    db.routes.pause(route)
+    record(request, who, "pause", f"route {route}")
+    return _find(db, route)
+
+
+@router.post("/routes/{route}/resume")
+def resume_route(route: Name, request: Request, db: Db, who: Manager) -> RouteView:
+    """End a pause."""
+    who.check("manage", route)
+    db.routes.resume(route)
+    record(request, who, "resume", f"route {route}")
+    return _find(db, route)
+
+
+@router.delete("/routes/{route}", status_code=204)
+def delete_route(route: Name, request: Request, db: Db, who: Manager) -> Response:
+    """Delete a route with its subscriptions."""
+    who.check("manage", route)
+    if not db.routes.remove(route):
+        raise HTTPException(404, f"There is no route {route!r}")
+    record(request, who, "delete", f"route {route}")
+    return Response(status_code=204)
+
+
+@router.get("/routes/{route}/subscriptions")
+def list_subscriptions(route: Name, db: Db, who: Reader) -> list[Subscription]:
+    """List the subscriptions of a route."""
+    who.check("read", route)
+    return _find(db, route).subscriptions
+
+
+@router.post("/routes/{route}/subscriptions", status_code=201)
+def subscribe(route: Name, to: NewSubscription, request: Request, db: Db, who: Manager) -> RouteView:
+    """Lead the messages of matching topics to a route. One that it has already is not added again."""
+    who.check("manage", route)
+    db.routes.subscribe(to.pattern, route, to.form)
+    record(request, who, "subscribe", f"route {route}", detail=to.model_dump())
+    return _find(db, route)
+
+
+@router.delete("/routes/{route}/subscriptions", status_code=204)
+def unsubscribe(route: Name, pattern: Pattern, request: Request, db: Db, who: Manager, form: Form = "glob") -> Response:
+    """Take a subscription back."""
+    who.check("manage", route)
+    if not db.routes.unsubscribe(pattern, route, form):
+        raise HTTPException(404, "There is no such subscription")
+    record(request, who, "unsubscribe", f"route {route}", detail={"pattern": pattern, "form": form})
+    return Response(status_code=204)
+
+
+@router.post("/topics/{topic}/messages", status_code=201)
+def publish_to_topic(topic: Name, messages: NewMessages, db: Db, who: Enqueuer, client_id: ClientId = None) -> Acted:
+    """Publish messages to a topic, all or none: routes decide where they go."""
+    who.check("enqueue", topic)
+    listed = [(one.kind, one.payload, one.options()) for one in messages.messages]
+    return Acted(acted=db.topic(topic).publish_many(listed, client=client_id))
+
+
+@router.post("/topics/{topic}/test")
+def test_topic(topic: Name, message: Headers, db: Db, who: Reader) -> Way:
+    """Show what a publish to a topic would do now; nothing is done."""
+    who.check("read", topic)
+    way = db.routes.test(topic, headers=message.headers)
+    steps = [
+        StepView(
+            **{name: getattr(one, name) for name in StepView.model_fields if name not in {"patterns", "version"}},
+            patterns=list(one.patterns),
+            version=str(one.version),
+        )
+        for one in way.steps
+    ]
+    return Way(topic=way.topic, steps=steps)
+
+
+def _may_reach(who: Identity, does: RouteAction) -> None:
+    """A token for some queues must not lead messages to others."""
+    if does.action != "drop":
+        who.check("manage", does.target)
+
+
+def _find(db: QueueDB, name: str) -> RouteView:
+    for one in db.routes.list():
+        if one.name == name:
+            return _view(one)
+    raise HTTPException(404, f"There is no route {name!r}")
+
+
+def _view(info: RouteInfo) -> RouteView:
+    plain = ("name", "definition", "action", "target", "kind", "group", "paused", "changed_at")
+    return RouteView(
+        **{name: getattr(info, name) for name in plain},
+        version=str(info.version),
+        messages=None if info.messages is None else str(info.messages),
+        subscriptions=[Subscription(form=form, pattern=pattern) for form, pattern in info.patterns],
+    )
