@@ -371,6 +371,25 @@ class TestCursors:
         assert feed.cursors()[0].holder == "rival", "a lost holder does not end the hold of another"
         assert theirs.ack(message) is Verdict.APPLIED
 
+    def test_an_open_cursor_is_resumed_by_its_hold(self, feed: Feed, rival: QueueDB) -> None:
+        feed.publish_many([("n", number) for number in range(3)])
+        opened = feed.cursor("billing")
+        assert opened.ack(opened.read(1)[0])
+        elsewhere = rival.feed(feed.name)
+        resumed = elsewhere.resume("billing", opened.hold)
+        assert resumed.position == opened.position
+        assert [message.payload for message in resumed.read(1)] == [1]
+        assert resumed.ack(feed.end())
+        assert feed.cursors()[0].behind == 0
+        opened.close()
+        for hold in (opened.hold, opened.hold + 1, 0):
+            with pytest.raises(LeaseLostError):
+                elsewhere.resume("billing", hold)
+        with pytest.raises(LeaseLostError):
+            elsewhere.resume("another", opened.hold)
+        with pytest.raises(ArgumentError, match="hold"):
+            feed.resume("billing", -1)
+
     @pytest.mark.parametrize("joined", [False, True], ids=["alone", "in a transaction"])
     def test_a_lost_acknowledgement_ends_the_messages_that_were_read(
         self, feed: Feed, rival: QueueDB, notes: Notes, joined: bool
