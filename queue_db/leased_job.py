@@ -174,11 +174,12 @@ class LeasedJob(JobData):
         "source",
         "token",
         "version",
+        "worker",
     )
 
     version: int
 
-    def __init__(self, row: ClaimedRow, source: Settler, codec: Codec, token: str) -> None:
+    def __init__(self, row: ClaimedRow, source: Settler, codec: Codec, token: str, worker: str | None = None) -> None:
         super().__init__(row, source.name)
         #: The queue object that it was claimed from.
         self.source = source
@@ -186,7 +187,10 @@ class LeasedJob(JobData):
         self._payload: tuple[Any] | None = None
         self._lost: threading.Event | None = None
         self._report_to: Callable[[LeasedJob, ProgressReport], Verdict] | None = None
+        #: Random for each claim: with it, the id and the version :meth:`Queue.handle` makes such an object anew, elsewhere.
         self.token = token
+        #: The name that the claim gave; None: that of this process.
+        self.worker = worker
         #: The fencing token; goes up when the lease is extended.
         self.version = row.version
         #: End of the lease by the database's clock, microseconds since 1970.

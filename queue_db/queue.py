@@ -18,17 +18,18 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.database import ATTEMPTS
-from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.errors import ArgumentError, JobNotFoundError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Controls, DeathReason, Job, JobPage, NewJob, ProgressReport, QueueStats, RetainedResult, State, Verdict
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, dependents, groups, insights, sweep
 from queue_db.store.callbacks import Departure
-from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, WORKER_LENGTH
 from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop, Won
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.find_job import find_job, job_from_row
+from queue_db.verbs.find_leased import find_leased, given_lease
 from queue_db.verbs.list_jobs import list_jobs
 from queue_db.verbs.settle import Settle
 
@@ -163,17 +164,38 @@ class Queue:
 
     # --- claim ------------------------------------------------------------------------------------------------------
 
-    def claim(self, limit: int = 1, lease: float = 60.0, *, delete: bool = False) -> list[LeasedJob]:
+    def claim(self, limit: int = 1, lease: float = 60.0, *, delete: bool = False, worker: str | None = None) -> list[LeasedJob]:
         """Lease up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
 
         The list may be shorter than ``limit``, or empty. A claim that lost every candidate to other workers tries a few times with
         short random pauses; then it returns an empty list and counts as ``contended``.
 
         :param delete: delete them from the table, as :meth:`pop` does: nothing is left to settle, every verb returns LOST.
+        :param worker: the name that the jobs show, for a program that claims for others; default: ``db.worker``.
         """
         micros = arguments.seconds("lease", lease, zero=False)
-        codec = self.core.codec
-        return [LeasedJob(row, self, codec, token) for row, token in self._claims.claim(limit, micros, delete=delete)]
+        if worker is not None:
+            arguments.name("worker", worker, WORKER_LENGTH)
+        codec, won = self.core.codec, self._claims.claim(limit, micros, delete=delete, worker=worker)
+        return [LeasedJob(row, self, codec, token, worker) for row, token in won]
+
+    def handle(self, job_id: int, version: int, token: str) -> LeasedJob:
+        """The object of a claim, made anew: for settling where the object that :meth:`claim` returned is not at hand.
+
+        For example in another process, or in a server whose clients keep ``job.id``, ``job.version`` and ``job.token``. The version
+        alone could be guessed; the token cannot.
+
+        :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
+        """
+        (job,) = self.handles([(job_id, version, token)])
+        if job is None:
+            raise LeaseLostError(job_id, version)
+        return job
+
+    def handles(self, leases: Iterable[tuple[int, int, str]]) -> list[LeasedJob | None]:
+        """:meth:`handle` for many leases ``(id, version, token)``, in one read; None where the lease is lost."""
+        wanted = [given_lease(lease) for lease in arguments.members("leases", leases, "leases: (id, version, token)")]
+        return find_leased(self.core, self, wanted)
 
     def claim_unless(self, due: Iterable[str], limit: int, lease: float, *, delete: bool = False) -> list[LeasedJob]:
         """:meth:`claim`, but nothing while a job is due in one of the queues ``due``; checked in the same statement.

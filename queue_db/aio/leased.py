@@ -26,7 +26,7 @@ class AsyncLeasedJob(JobData):
     lease is a normal outcome: stop, another worker has the job.
     """
 
-    __slots__ = ("leased", "source")
+    __slots__ = ("leased", "source", "token", "worker")
 
     def __init__(self, leased: LeasedJob, source: AsyncQueue) -> None:
         super().__init__(leased.snapshot_row(), leased.queue)
@@ -34,6 +34,10 @@ class AsyncLeasedJob(JobData):
         self.source = source
         #: The same job, for synchronous code in a greenlet.
         self.leased = leased
+        #: Random for each claim: with it, the id and the version :meth:`AsyncQueue.handle` makes such an object anew, elsewhere.
+        self.token = leased.token
+        #: The name that the claim gave; None: that of this process.
+        self.worker = leased.worker
         # Verbs of one job in two tasks, a heartbeat's extend and the handler's complete, take turns as threads do.
         leased.lock = Turn()
 

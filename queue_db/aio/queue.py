@@ -122,15 +122,32 @@ class AsyncQueue:
         """
         return await run(self._queue.enqueue_batch, jobs, then, on_duplicate=on_duplicate, using=joined(using))
 
-    async def claim(self, limit: int = 1, lease: float = 60.0, *, delete: bool = False) -> list[AsyncLeasedJob]:
+    async def claim(
+        self, limit: int = 1, lease: float = 60.0, *, delete: bool = False, worker: str | None = None
+    ) -> list[AsyncLeasedJob]:
         """Lease up to ``limit`` due jobs for ``lease`` seconds, lowest priority number first, then longest due.
 
         The list may be shorter than ``limit``, or empty. A claim that lost every candidate to other workers tries a few times with
         short random pauses; then it returns an empty list and counts as ``contended``.
 
         :param delete: delete them from the table, as :meth:`pop` does: nothing is left to settle, every verb returns LOST.
+        :param worker: the name that the jobs show, for a program that claims for others; default: ``db.worker``.
         """
-        return [AsyncLeasedJob(job, self) for job in await run(self._queue.claim, limit, lease, delete=delete)]
+        return [AsyncLeasedJob(job, self) for job in await run(self._queue.claim, limit, lease, delete=delete, worker=worker)]
+
+    async def handle(self, job_id: int, version: int, token: str) -> AsyncLeasedJob:
+        """The object of a claim, made anew: for settling where the object that :meth:`claim` returned is not at hand.
+
+        For example in another process, or in a server whose clients keep ``job.id``, ``job.version`` and ``job.token``. The version
+        alone could be guessed; the token cannot.
+
+        :raises LeaseLostError: the job is gone, or has another version or token: another worker may have it.
+        """
+        return AsyncLeasedJob(await run(self._queue.handle, job_id, version, token), self)
+
+    async def handles(self, leases: Iterable[tuple[int, int, str]]) -> list[AsyncLeasedJob | None]:
+        """:meth:`handle` for many leases ``(id, version, token)``, in one read; None where the lease is lost."""
+        return [None if job is None else AsyncLeasedJob(job, self) for job in await run(self._queue.handles, leases)]
 
     async def pop(self, limit: int = 1) -> list[Job]:
         """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.

@@ -15,7 +15,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, Select, T
 
 from queue_db.dialects.clock import moment
 from queue_db.dialects.statements import Pairs
-from queue_db.model import Capability
+from queue_db.model import Capability, ClaimedRow
 from queue_db.store.base import Store, each, next_version
 from queue_db.store.schema import MARKED
 
@@ -153,6 +153,21 @@ def tokens(connection: Connection, store: Store, ids: Sequence[int]) -> dict[int
     for start in range(0, len(ids), AT_ONCE):
         query = select(jobs.c.id, jobs.c.claim_token).where(jobs.c.id.in_(ids[start : start + AT_ONCE]))
         found.update((row.id, row.claim_token) for row in connection.execute(store.dialect.by_id(query, jobs)))
+    return found
+
+
+def leased(connection: Connection, store: Store, queue: str, ids: Sequence[int]) -> dict[int, tuple[ClaimedRow, str, str | None]]:
+    """The rows of the jobs of ``queue`` that have a claim token, with it and the worker's name, by id."""
+    jobs = store.tables.jobs
+    columns = [jobs.c[name] for name in ClaimedRow._fields]
+    found: dict[int, tuple[ClaimedRow, str, str | None]] = {}
+    for start in range(0, len(ids), AT_ONCE):
+        query = select(*columns, jobs.c.queue, jobs.c.claim_token, jobs.c.worker)
+        query = query.where(jobs.c.id.in_(ids[start : start + AT_ONCE]), jobs.c.claim_token.is_not(None))
+        for *row, of_queue, token, worker in connection.execute(store.dialect.by_id(query, jobs)):
+            if of_queue == queue:
+                claimed = ClaimedRow(*row)
+                found[claimed.id] = claimed, token, worker
     return found
 
 

@@ -46,6 +46,7 @@ class _Rounds:
     marks: LowWaterMarks
     delete: bool
     unless_due: Sequence[str]
+    worker: str
     #: The next round starts from the beginning of the queue.
     rescan: bool
     #: The next round is one short statement that may be inconclusive.
@@ -78,16 +79,28 @@ class ClaimLoop:
         # Tokens of claims whose answer may have been lost, and the jobs that were received: the others are leased, but in no hands.
         self._unanswered: list[tuple[str, set[int]]] = []
 
-    def claim(self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = ()) -> list[Won]:
+    def claim(
+        self, limit: int, lease: int, *, delete: bool = False, unless_due: Iterable[str] = (), worker: str | None = None
+    ) -> list[Won]:
         """Take up to ``limit`` due jobs for ``lease`` microseconds, or with ``delete`` out of the table.
 
         :param unless_due: take nothing while a job is due in one of these queues.
+        :param worker: the name that the jobs show; None: that of this process.
         :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
         """
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         marks = self._core.marks[self._queue]
         rescan = marks.rescan_due()
-        rounds = _Rounds(limit, lease, marks, delete, tuple(unless_due), rescan=rescan, fast_path=self._winning and not rescan)
+        rounds = _Rounds(
+            limit,
+            lease,
+            marks,
+            delete,
+            tuple(unless_due),
+            worker or self._core.worker,
+            rescan=rescan,
+            fast_path=self._winning and not rescan,
+        )
         try:
             for _ in range(_MOST_ROUNDS):
                 claim, buried = self._round(rounds)
@@ -164,7 +177,7 @@ class ClaimLoop:
             queue=self._queue,
             limit=rounds.open,
             lease=rounds.lease,
-            worker=self._core.worker,
+            worker=rounds.worker,
             token=secrets.token_hex(16),
             ranges=rounds.marks.ranges(rescan=rounds.rescan),
             now=store.clock() if store.clock else None,

@@ -283,7 +283,10 @@ class Settle:
         return self._settle(jobs, defer, change, lambda job_id: Departure.DEAD if job_id in over else None, death=death)
 
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
-        return {"job_id": job.id, **failure_row(error, worker=self._core.worker, version=job.version, attempt=job.attempts)}
+        return {
+            "job_id": job.id,
+            **failure_row(error, worker=job.worker or self._core.worker, version=job.version, attempt=job.attempts),
+        }
 
     def _finished(self, job: LeasedJob, retained: RetainedResult) -> dict[str, Any]:
         return {
@@ -292,7 +295,7 @@ class Settle:
             "kind": job.kind,
             "payload": job.payload_text,
             "attempts": job.attempts,
-            "worker": self._core.worker,
+            "worker": job.worker or self._core.worker,
             "result": retained.result,
             "created_at": to_micros(job.created_at),
             "lasts": retained.lasts,

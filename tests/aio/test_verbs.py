@@ -22,7 +22,7 @@ from queue_db import (
     Verdict,
 )
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
-from queue_db.errors import ArgumentError, StreamError
+from queue_db.errors import ArgumentError, LeaseLostError, StreamError
 from queue_db.model import RetainedResult
 from queue_db.testing import SettableClock
 from tests.aio.conftest import OpenAsync
@@ -133,6 +133,27 @@ async def test_the_queues_of_a_database(adb: AsyncQueueDB, mail: AsyncQueue, nam
     assert [job.kind for job in await mail.pop(5)] == ["k"]
     assert await mail.purge() == 1
     assert adb.counters.claimed >= 1
+
+
+async def test_a_handle_settles_elsewhere(mail: AsyncQueue, open_async: OpenAsync, name: str) -> None:
+    await mail.enqueue_many([("k", 1), ("k", 2)])
+    one, two = await mail.claim(2, worker="node-17")
+    assert (one.worker, (await mail.get(one.id)).worker) == ("node-17", "node-17")
+    other = (await open_async()).queue(name)
+    assert await (await other.handle(one.id, one.version, one.token)).complete()
+    lost, held = await other.handles([(one.id, one.version, one.token), (two.id, two.version, two.token)])
+    assert lost is None
+    assert held is not None
+    assert await held.complete()
+    with pytest.raises(LeaseLostError):
+        await other.handle(two.id, two.version, two.token)
+
+
+async def test_pages_of_jobs(mail: AsyncQueue) -> None:
+    await mail.enqueue_many([("k", number) for number in range(3)])
+    first = await mail.jobs("available", limit=2)
+    second = await mail.jobs("available", after=first.after, limit=2)
+    assert ([job.payload for job in [*first.jobs, *second.jobs]], second.after) == ([0, 1, 2], None)
 
 
 async def test_what_is_remembered(adb: AsyncQueueDB, mail: AsyncQueue, open_async: OpenAsync, name: str) -> None:

@@ -39,6 +39,7 @@ DEPENDS: dict[str, Axes] = {
     "TestFeeds": Axes.DATABASE,
     "TestForward": Axes.DATABASE,
     "TestClaimsThatEnd": Axes.DATABASE,
+    "TestHandles": Axes.DATABASE,
     "TestHiddenMessages": Axes.DATABASE,
     "TestJobs": Axes.DATABASE,
     "TestMailboxes": Axes.DATABASE,

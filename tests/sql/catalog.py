@@ -459,6 +459,11 @@ def _settles() -> list[Scenario]:
             begins=True,
         ),
         Scenario(
+            "handle",
+            "Queue.handle, Queue.handles",
+            lambda connection, store: settle.leased(connection, store, "default", [1, 2]),
+        ),
+        Scenario(
             "confirm",
             "the reply to a COMMIT was lost: whether the change shows",
             lambda connection, store: settle.confirm(connection, store, [(1, 3, "token"), (2, 3, "token")], settle.Change.GONE),

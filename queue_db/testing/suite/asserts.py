@@ -14,6 +14,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.transactions",
     "queue_db.testing.suite.dead",
     "queue_db.testing.suite.groups",
+    "queue_db.testing.suite.handles",
     "queue_db.testing.suite.listing",
     "queue_db.testing.suite.feeds",
     "queue_db.testing.suite.forwarding",

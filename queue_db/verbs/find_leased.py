@@ -1,0 +1,56 @@
+"""Leased jobs by what their claimants keep of them: id, version and token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from secrets import compare_digest
+from typing import NamedTuple
+
+from queue_db import arguments
+from queue_db.core import Core
+from queue_db.errors import ArgumentError
+from queue_db.leased_job import LeasedJob, Settler
+from queue_db.store import settle
+
+_HIGHEST = 2**63 - 1
+
+
+class GivenLease(NamedTuple):
+    """What identifies a lease."""
+
+    id: int
+    version: int
+    token: str
+
+
+def given_lease(lease: object) -> GivenLease:
+    """A lease as a caller gives it, checked.
+
+    :raises ArgumentError: it is no ``(id, version, token)``.
+    """
+    if not isinstance(lease, tuple | list) or len(lease) != len(GivenLease._fields):
+        raise ArgumentError(f"lease={arguments.shown(lease)}: must be (id, version, token)")
+    job_id, version, token = lease
+    arguments.whole("job_id", job_id, 0, _HIGHEST)
+    arguments.whole("version", version, 0, _HIGHEST)
+    if not isinstance(token, str):
+        raise ArgumentError(f"token={arguments.shown(token)}: must be a string")
+    return GivenLease(job_id, version, token)
+
+
+def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> list[LeasedJob | None]:
+    """The leased job of each of ``leases``, by position; None: the lease is lost."""
+    if not leases:
+        return []
+    found = core.read(settle.leased, source.name, sorted({lease.id for lease in leases}))
+    jobs: list[LeasedJob | None] = []
+    for lease in leases:
+        row, token, worker = found.get(lease.id, (None, "", None))
+        held = row is not None and row.version == lease.version and _same(lease.token, token)
+        jobs.append(LeasedJob(row, source, core.codec, token, worker) if row is not None and held else None)
+    return jobs
+
+
+def _same(given: str, stored: str) -> bool:
+    # As bytes: the comparison refuses texts with other characters.
+    return compare_digest(given.encode("utf-8", "surrogatepass"), stored.encode())
