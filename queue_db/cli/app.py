@@ -25,6 +25,7 @@ from queue_db.cli import (
     removal,
     routes,
     schedules,
+    serve,
     streams,
     tokens,
     top,
@@ -68,7 +69,7 @@ def queue_db(
 
 
 for _module in (
-    *(migrate, doctor, maintenance, actions, compare, tokens),
+    *(migrate, doctor, maintenance, actions, compare, serve, tokens),
     *(enqueue, inspection, removal, dead, finished),
     *(control, schedules, feeds, cursors, claims, routes, streams),
     *(work, top, alive),

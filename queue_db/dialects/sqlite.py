@@ -123,6 +123,12 @@ class SQLite(ReturningDialect):
         # Without its folder none is made.
         return f"the file {file}" if file.parent.is_dir() and not file.exists() else None
 
+    def is_new(self, url: URL) -> bool:
+        if self.missing(url):
+            return True
+        file = Path(url.database or "")
+        return file.is_file() and file.stat().st_size == 0
+
     def from_anywhere(self, url: URL) -> URL:
         if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
             return url

@@ -55,7 +55,7 @@ class Guard:
             await errors.problem(*refusal)(scope, receive, sending)
             return
         try:
-            await self.app(scope, _Body(receive, self.service.settings.max_body, self.service.settings.arrival).receive, sending)
+            await self.app(scope, _Body(receive, self.service).receive, sending)
         except Exception as error:
             if started:
                 errors.report(error, self.service.db)
@@ -95,10 +95,11 @@ def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
 class _Body:
     """The body of a request, up to a size and a time."""
 
-    def __init__(self, receive: Receive, largest: int, arrival: float) -> None:
+    def __init__(self, receive: Receive, service: Service) -> None:
         self._receive = receive
-        self._largest = largest
-        self._ends = asyncio.get_running_loop().time() + arrival
+        self._ending = service.ending
+        self._largest = service.settings.max_body
+        self._ends = asyncio.get_running_loop().time() + service.settings.arrival
         self._complete = False
         self._size = 0
 
@@ -108,7 +109,8 @@ class _Body:
         :raises HTTPException: it is too large, or has not arrived in time.
         """
         if self._complete:
-            return await self._receive()
+            # For what asks whether its client is still there, a server that ends is a client that has left.
+            return {"type": "http.disconnect"} if self._ending.is_set() else await self._receive()
         try:
             async with asyncio.timeout_at(self._ends):
                 message = await self._receive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -31,6 +32,8 @@ class Service:
     settings: Settings
     #: The token of forms where nobody logs in.
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    #: Set when the server ends: a request that waits for something is to be answered.
+    ending: threading.Event = field(default_factory=threading.Event, repr=False)
 
 
 def of(request: Request) -> Service:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -61,7 +66,37 @@ class PatientProtocol(H11Protocol):
             self.transport.abort()
 
 
-def server(app: FastAPI, host: str = "127.0.0.1", port: int = 8321, *, most_connections: int = MOST_CONNECTIONS) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """A web server that ends at SIGINT and SIGTERM when its requests are answered, and returns from ``run()``."""
+
+    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._service = app.state.service
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was ended by Ctrl-C."""
+        return signal.SIGINT in self._captured_signals
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Requests that wait for something end now.
+        self._service.ending.set()
+        await super().shutdown(sockets)
+
+
+def server(app: FastAPI, host: str = "127.0.0.1", port: int = 8321, *, most_connections: int = MOST_CONNECTIONS) -> Server:
     """A server for the application; ``run()`` serves until SIGINT or SIGTERM.
 
     :param port: 0: a free one.
@@ -69,7 +104,8 @@ def server(app: FastAPI, host: str = "127.0.0.1", port: int = 8321, *, most_conn
     """
     settings = app.state.service.settings
     protocol: Any = partial(PatientProtocol, arrival=settings.arrival)
-    return uvicorn.Server(
+    return Server(
+        app,
         uvicorn.Config(
             app,
             host=host,
@@ -84,5 +120,5 @@ def server(app: FastAPI, host: str = "127.0.0.1", port: int = 8321, *, most_conn
             limit_concurrency=most_connections,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
-        )
+        ),
     )

@@ -1,0 +1,217 @@
+"""``queue-db serve``: the REST API and the dashboard, on a port."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from queue_db.cli import output, panels, rights, statuses
+from queue_db.cli.commands import command
+from queue_db.cli.logs import log_to_stderr
+from queue_db.cli.options import CommonOptions
+from queue_db.cli.work_options import LogOptions
+from queue_db.database.database import parse_url
+from queue_db.db import QueueDB
+from queue_db.dialects import dialect_for
+from queue_db.errors import ConfigurationError
+from queue_db.tokens import SCOPES
+
+if TYPE_CHECKING:
+    from queue_db.service import Settings
+
+#: The name of the token that the first start makes.
+FIRST_TOKEN = "first"  # noqa: S105 - a name
+
+# File descriptors beside the connections of clients.
+_OTHER_FILES = 200
+
+app = typer.Typer(rich_help_panel=panels.SETUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressOptions:
+    """Where the service listens, and by which names."""
+
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on. Default: only this machine can connect.")
+    ] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port to listen on; 0: a free one.")] = 8321
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            show_default=False,
+            help="A host name, without port, by which clients call the service; may be repeated. Loopback names are always "
+            "allowed; requests for other names are refused.",
+        ),
+    ] = None
+    open_to_all: Annotated[
+        bool, typer.Option("--open", help="No tokens and no login: each user and program of this machine may do everything.")
+    ] = False
+
+    def hosts(self) -> tuple[str, ...]:
+        """The names that clients may use.
+
+        :raises ConfigurationError: the service would be open to a network, or no client could name it.
+        """
+        names = tuple(self.allow_host or ())
+        if _is_loopback(self.host):
+            return names
+        if self.open_to_all:
+            raise ConfigurationError(
+                f"--open lets everyone in who can connect to {self.host}: use it without --host, or leave it out"
+            )
+        if self.host in {"0.0.0.0", "::", ""}:  # noqa: S104 - it is compared
+            if not names:
+                raise ConfigurationError(f"--host {self.host} has no name: give --allow-host with each name that clients use")
+            return names
+        return (*names, self.host)
+
+
+@command(
+    app,
+    "serve",
+    "queue-db serve --url sqlite:///queue.db",
+    "queue-db serve --read-only --port 8322",
+    "queue-db serve --host 0.0.0.0 --allow-host queue.example.com",
+)
+def serve(
+    *,
+    address: AddressOptions,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing, whatever a token allows.")] = False,
+    mask: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mask",
+            metavar="KEY",
+            show_default=False,
+            help="Show no values of this key of payloads; may be repeated. Values of password, secret, token and a few more are "
+            "never shown.",
+        ),
+    ] = None,
+    log: LogOptions,
+    common: CommonOptions,
+) -> None:
+    """Serve the dashboard and the REST API of a database until stopped.
+
+    First start: the tables are created where the SQLite file is new; other databases need "queue-db migrate". If there is no token
+    yet, one with all scopes is made and printed on standard error, once. Open the printed URL and log in with it.
+
+    Tokens: "queue-db tokens create NAME --scope read" makes more, for people and programs. Programs send a token in the header
+    "Authorization: Bearer SECRET"; the description of the API is at /api/v1/openapi.json.
+
+    Network: by default only this machine can connect. For others, give --host and --allow-host, and put a proxy with HTTPS in
+    front: without it, others in the network can read tokens and cookies.
+
+    Read-only: with --read-only, and where the database user has no right to change jobs, or the server is a standby.
+
+    Signals: SIGTERM and Ctrl-C stop the service when the running requests are answered, after at most 10 s. The exit status is 130
+    after Ctrl-C and 0 after SIGTERM.
+    """
+    try:
+        from queue_db.service import Settings, service
+        from queue_db.service.server import MOST_CONNECTIONS, server
+    except ImportError as error:
+        raise ConfigurationError(
+            f'the service needs {error.name}, which is not installed: pip install "queue-db[service]"'
+        ) from None
+    hosts = address.hosts()
+    url = parse_url(common.required_url())
+    new = dialect_for(url.get_backend_name()).is_new(url)
+    with log_to_stderr(common.url, log.log_format, verbose=log.verbose), common.open(create=True) as db:
+        for quiet in ("uvicorn", "alembic"):
+            logging.getLogger(quiet).setLevel(logging.WARNING)
+        _prepare(db, new=new)
+        if not read_only and not rights.may_write(db):
+            read_only = True
+            output.note("the database takes no changes from this user or server: the service is read-only")
+        settings = Settings(
+            closed=not address.open_to_all,
+            read_only=read_only,
+            hosts=hosts,
+            masked=(*Settings().masked, *(mask or ())),
+        )
+        _raise_file_limit(MOST_CONNECTIONS + _OTHER_FILES)
+        with _listening(address) as listening:
+            place = _url(listening)
+            _note_access(db, settings, address.host)
+            common.print({"url": place, "read_only": read_only, "open": address.open_to_all}, f"dashboard: {place}")
+            sys.stdout.flush()
+            running = server(service(db, settings), most_connections=MOST_CONNECTIONS)
+            running.run(sockets=[listening])
+    if running.interrupted:
+        raise typer.Exit(statuses.INTERRUPTED)
+
+
+def _prepare(db: QueueDB, *, new: bool) -> None:
+    """Create the tables in a new file; other databases are migrated by hand.
+
+    :raises SchemaOutOfDateError: the tables are missing or of another version.
+    """
+    if new:
+        db.migrate()
+        output.note("a new file: the tables are created")
+    db.check()
+
+
+def _note_access(db: QueueDB, settings: Settings, host: str) -> None:
+    """Print who gets in; make the first token."""
+    if not _is_loopback(host):
+        output.note(f"the service listens on {host}: put a proxy with HTTPS in front of it, tokens are readable without")
+    if not settings.closed:
+        output.note("the service is open: each user and program of this machine may do everything")
+    elif not db.tokens.list():
+        if settings.read_only and not rights.may_write(db):
+            output.note("there is no token: make one as a user who may write: queue-db tokens create NAME --scope read")
+            return
+        secret = db.tokens.create(FIRST_TOKEN, SCOPES)
+        output.note(f"log in with this token, which allows everything and is not shown again: {secret}")
+
+
+def _listening(address: AddressOptions) -> socket.socket:
+    """A socket on the address.
+
+    :raises ConfigurationError: another program has the port, or this machine does not have the address.
+    """
+    try:
+        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((address.host, address.port), family=family, backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigurationError(f"cannot listen on {address.host} port {address.port}: {reason}; choose another --port") from None
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - it is compared
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Let this process open as many files as it may have connections, as far as the system allows."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft not in (resource.RLIM_INFINITY, -1) and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (wanted if hard in (resource.RLIM_INFINITY, -1) else min(wanted, hard), hard)
+            )

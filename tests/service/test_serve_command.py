@@ -1,0 +1,164 @@
+"""``queue-db serve``, as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from queue_db import QueueDB
+from queue_db.cli.app import app
+from queue_db.tokens import SCOPES
+from tests.patience import PATIENCE
+
+
+class Served:
+    """A running service: what it has printed first, and how it ends."""
+
+    def __init__(self, url: str, *options: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "queue_db", "serve", "--port", "0", "--json", *options],
+            env={**os.environ, "QUEUE_DB_URL": url, "COLUMNS": "200"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self.end(signal.SIGTERM)
+        self.printed = json.loads(line)
+        self.url: str = self.printed["url"]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Exit status and standard error."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            _, err = self._process.communicate(timeout=PATIENCE)
+        finally:
+            self._process.kill()
+        return self._process.returncode, err
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Served]]:
+    with ExitStack() as stack:
+
+        def served(url: str, *options: str) -> Served:
+            found = Served(url, *options)
+            stack.callback(found.end)
+            return found
+
+        yield served
+
+
+def get(url: str, path: str, secret: str | None = None, **options: Any) -> httpx2.Response:
+    headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+    return httpx2.get(url + path, headers=headers, timeout=PATIENCE, **options)
+
+
+def test_an_empty_file_is_enough(start: Callable[..., Served], tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/queue.db"
+    first = start(url)
+    # It says who it is before it is asked, and serves at once.
+    page = get(first.url, "", follow_redirects=True)
+    assert page.url.path == "/login"
+    assert page.status_code == 200
+    assert get(first.url, "api/v1/queues").status_code == 401
+    status, err = first.end()
+    assert (status, "Traceback" in err) == (0, False)
+    (secret,) = re.findall(r"qdb_\S+", err)
+    assert "a new file" in err
+
+    second = start(url)
+    assert get(second.url, "api/v1/queues", secret).json()["queues"] == []
+    status, err = second.end(signal.SIGINT)
+    assert status == 130
+    assert "qdb_" not in err
+    assert "Traceback" not in err
+    with QueueDB(url) as db:
+        (token,) = db.tokens.list()
+    assert set(token.scopes) == set(SCOPES)
+
+
+def test_open_and_read_only(start: Callable[..., Served], tmp_path: Path) -> None:
+    served = start(f"sqlite:///{tmp_path}/queue.db", "--open", "--read-only")
+    assert (served.printed["open"], served.printed["read_only"]) == (True, True)
+    assert get(served.url, "api/v1/queues").status_code == 200
+    assert get(served.url, "api/v1/queues", follow_redirects=True).status_code == 200
+    _, err = served.end()
+    assert "the service is open" in err
+    assert "qdb_" not in err
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_a_database_that_takes_no_changes(start: Callable[..., Served], fresh_url: str) -> None:
+    """As a standby server: people can still log in and look."""
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        secret = db.tokens.create("ops", SCOPES)
+        served = start(f"{fresh_url}?options=-c%20default_transaction_read_only=on")
+        assert served.printed["read_only"] is True
+        assert get(served.url, "api/v1/queues", secret).status_code == 200
+        with httpx2.Client(base_url=served.url, timeout=PATIENCE) as person:
+            assert person.post("/login", data={"token": secret}).status_code == 303
+            assert person.get("/").status_code == 200
+            db.tokens.revoke("ops")
+            assert person.get("/").status_code == 303
+        _, err = served.end()
+    assert "read-only" in err
+    assert secret not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "says", "status"),
+    [
+        (("--host", "0.0.0.0"), "--allow-host", 2),  # noqa: S104 - it is refused
+        (("--host", "::"), "--allow-host", 2),
+        (("--host", "192.0.2.1", "--open"), "--open lets everyone in", 2),
+        (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1", 2),
+    ],
+)
+def test_what_would_be_dangerous_or_cannot_work_is_refused(
+    tmp_path: Path, options: tuple[str, ...], says: str, status: int
+) -> None:
+    assert says in refused(f"sqlite:///{tmp_path}/queue.db", *options, status=status)
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port}" in refused(f"sqlite:///{tmp_path}/queue.db", "--port", str(port), status=2)
+
+
+def test_a_database_that_is_away_is_named_without_its_password() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as unused:
+        port = unused.getsockname()[1]
+    err = refused(f"postgresql://user:hunter2@127.0.0.1:{port}/name", status=3)
+    assert f"user:***@127.0.0.1:{port}" in err
+    assert "hunter2" not in err
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_tables_of_a_server_are_made_by_hand(fresh_url: str) -> None:
+    assert "queue-db migrate" in refused(fresh_url, status=2)
+
+
+def refused(url: str, *options: str, status: int) -> str:
+    """Standard error of a service that does not start."""
+    done = CliRunner().invoke(app, ["serve", *options], env={"QUEUE_DB_URL": url, "COLUMNS": "200"})
+    assert done.exit_code == status, done.output
+    assert "Traceback" not in done.stderr
+    return done.stderr
