@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import traceback
@@ -19,7 +20,7 @@ from queue_db import errors
 from queue_db.database.masking import mask, secrets_in
 from queue_db.db import QueueDB
 from queue_db.service.identity import ForbiddenError, UnauthorizedError
-from queue_db.service.login import to_login
+from queue_db.service.login import problem_page, to_login
 from queue_db.service.session import CrossSiteError, LoginNeededError
 
 log = logging.getLogger("queue_db.service")
@@ -35,6 +36,9 @@ class Kind:
     more: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
 
+
+#: Headers of a problem that its page has too.
+_KEPT = frozenset({"retry-after", "www-authenticate", "allow"})
 
 _AGAIN = (("Retry-After", "1"),)
 _MIGRATE = "The tables are missing or of another version: run queue-db migrate"
@@ -118,11 +122,21 @@ def _name(cls: type[Exception]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower().replace("queue-db", "conflict")
 
 
+def _for(request: Request, response: Response) -> Response:
+    """The problem as a page, where a browser wants to show one."""
+    wanted = request.headers.get("accept", "")
+    if "text/html" not in wanted or "/api/" in request.url.path or not isinstance(response, JSONResponse):
+        return response
+    content = json.loads(bytes(response.body))
+    headers = {name: value for name, value in response.headers.items() if name in _KEPT}
+    return problem_page(request, response.status_code, content["title"], content.get("detail"), headers)
+
+
 def install(app: FastAPI) -> None:
     """Let the application answer errors so."""
 
     async def on_error(request: Request, error: Exception) -> Response:
-        return answer(error, request.app.state.service.db)
+        return _for(request, answer(error, request.app.state.service.db))
 
     async def on_login(request: Request, error: Exception) -> Response:
         return to_login(request)
@@ -130,13 +144,13 @@ def install(app: FastAPI) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             return await on_error(request, error)
-        return problem(error.status_code, str(error.detail), headers=error.headers)
+        return _for(request, problem(error.status_code, str(error.detail), headers=error.headers))
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestValidationError):
             return await on_error(request, error)
         places = [{"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in error.errors()]
-        return problem(422, "The request is not valid", name="invalid-request", errors=places)
+        return _for(request, problem(422, "The request is not valid", name="invalid-request", errors=places))
 
     for kind in KINDS:
         app.add_exception_handler(kind, on_error)

@@ -12,6 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from queue_db.service import errors, session
 from queue_db.service.requests import LOOKING, Service
 
+#: What asks for these knows no host name; the answers have no data.
+PROBES = frozenset({"/healthz", "/readyz"})
+
 #: On every response.
 HEADERS = {
     "Content-Security-Policy": (
@@ -68,7 +71,7 @@ class Guard:
         headers = Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > settings.max_headers:
             return 431, f"The headers are larger than {settings.max_headers:,} bytes"
-        if not _is_allowed(headers.get("host", ""), settings.hosts):
+        if not _is_allowed(headers.get("host", ""), settings.hosts) and _path(scope) not in PROBES:
             return 421, "This service does not answer to this host name: its owner allows it with --allow-host"
         if scope["method"] not in LOOKING and not session.is_own(headers):
             return 403, "A page of another site must not do this"
@@ -76,6 +79,11 @@ class Guard:
         if not length.isdecimal() or int(length[:20]) > settings.max_body:
             return 413, f"The body is larger than {settings.max_body:,} bytes"
         return None
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:

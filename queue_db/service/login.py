@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 import jinja2
@@ -45,6 +46,12 @@ def _wanted(request: Request, path: str) -> str:
 def _page(request: Request, wanted: str, problem: str = "", status: int = 200) -> HTMLResponse:
     text = _templates.get_template("login.html.jinja").render(root=root(request), wanted=_wanted(request, wanted), problem=problem)
     return HTMLResponse(text, status)
+
+
+def problem_page(request: Request, status: int, title: str, detail: str | None, headers: Mapping[str, str] | None) -> HTMLResponse:
+    """An error, for a person."""
+    text = _templates.get_template("problem.html.jinja").render(root=root(request), title=title, detail=detail)
+    return HTMLResponse(text, status, headers)
 
 
 @router.get("/login", name="login")

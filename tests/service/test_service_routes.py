@@ -1,0 +1,140 @@
+"""What must hold for every endpoint and page, computed over all of them: none forgets to ask who asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import httpx2
+import pytest
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+
+import queue_db
+from queue_db import QueueDB, errors
+from queue_db.service import Settings
+from queue_db.service import errors as answers
+from queue_db.service.api import API, HEALTH
+from queue_db.service.login import router as login
+from queue_db.service.pages import PAGES
+from queue_db.tokens import SCOPES
+
+#: Answers without a token; they have no data.
+PUBLIC = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/login"), ("POST", "/login"), ("GET", "/static/{version}/{file}")}
+
+
+def routes(routers: tuple[APIRouter, ...], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for router in routers:
+        for route in router.routes:
+            assert isinstance(route, APIRoute), "a route that is not an APIRoute asks nobody"
+            for method in sorted(route.methods):
+                if method != "HEAD":
+                    yield method, prefix + route.path
+
+
+ENDPOINTS = [*routes(API, "/api/v1"), *routes((HEALTH,))]
+ALL_PAGES = [*routes(PAGES), *routes((login,))]
+CHANGING = [(method, path) for method, path in ALL_PAGES if method != "GET" and (method, path) not in PUBLIC]
+
+
+def filled(path: str) -> str:
+    return re.sub(r"\{\w+(:\w+)?\}", "1", path)
+
+
+@pytest.fixture
+def closed(serve: Callable[[Settings], httpx2.Client]) -> httpx2.Client:
+    return serve(Settings())
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_no_endpoint_answers_without_a_token(closed: httpx2.Client) -> None:
+    assert len(ENDPOINTS) >= 10
+    for method, path in ENDPOINTS:
+        if (method, path) not in PUBLIC:
+            answer = closed.request(method, filled(path))
+            assert (answer.status_code, path) == (401, path)
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_no_page_is_shown_without_a_login(closed: httpx2.Client) -> None:
+    for method, path in ALL_PAGES:
+        if (method, path) not in PUBLIC:
+            answer = closed.request(method, filled(path))
+            assert (answer.status_code, path) == (303, path)
+            assert answer.headers["location"].startswith("/login")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_no_action_of_a_page_is_done_for_another_site(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    assert ("POST", "/logout") in CHANGING
+    assert closed.post("/login", data={"token": db.tokens.create(name, SCOPES)}).status_code == 303
+    for method, path in CHANGING:
+        for data, headers in (
+            ({}, {}),
+            ({"csrf": "wrong"}, {}),
+            ({"csrf": _csrf(db, closed)}, {"Origin": "https://evil.example"}),
+            ({"csrf": _csrf(db, closed)}, {"Sec-Fetch-Site": "cross-site"}),
+        ):
+            answer = closed.request(method, filled(path), data=data, headers=headers)
+            assert (answer.status_code, path) == (403, path)
+
+
+def _csrf(db: QueueDB, client: httpx2.Client) -> str:
+    (key,) = [value for name, value in client.cookies.items() if name.startswith("queue_db_session")]
+    session = db.tokens.session(key)
+    assert session
+    return session.csrf
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_token_without_a_scope_gets_nothing(db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client]) -> None:
+    """A token for another queue: nothing is changed, whatever it asks for."""
+    client = serve(Settings())
+    client.headers["Authorization"] = f"Bearer {db.tokens.create(name, ['read'], queues=[f'{name}-none'])}"
+    for method, path in ENDPOINTS:
+        if method != "GET":
+            answer = client.request(method, filled(path))
+            assert answer.status_code in {403, 422}, (method, path, answer.status_code)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_probes_need_no_host_name(closed: httpx2.Client) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert closed.get(path, headers={"Host": "10.1.2.3:8321"}).status_code == 200
+    assert closed.get("/metrics", headers={"Host": "10.1.2.3:8321"}).status_code == 421
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_browser_gets_errors_as_pages(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    assert closed.post("/login", data={"token": db.tokens.create(name, SCOPES)}).status_code == 303
+    browser = {"Accept": "text/html,*/*;q=0.8"}
+    answer = closed.get("/nowhere", headers=browser)
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "<h1>" in answer.text
+    assert closed.post("/logout", headers=browser).headers["content-type"] == "text/html; charset=utf-8"
+    assert closed.get("/api/v1/nowhere", headers=browser).headers["content-type"] == "application/problem+json"
+
+
+ERRORS = [one for one in vars(errors).values() if isinstance(one, type) and one.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_every_error_has_a_status_of_its_own(error: type[Exception]) -> None:
+    kind = answers.KINDS[error]
+    assert 400 <= kind.status < 600
+    assert kind.status != 500
+    made = error.__new__(error)
+    Exception.__init__(made, "SELECT secret FROM postgresql://user:hunter2@host/name")
+    vars(made).update(dict.fromkeys([*kind.more, "outcome_unknown"], 0))
+    answer = answers.answer(made)
+    assert (answer.status_code, answer.media_type) == (kind.status, "application/problem+json")
+    if kind.status >= 500:
+        assert kind.detail is False or issubclass(error, queue_db.UnsupportedError)
+        assert (b"SELECT" in answer.body) is kind.detail
+
+
+def test_what_is_no_error_of_the_library_is_a_bug() -> None:
+    answer = answers.answer(ValueError("postgresql://user:hunter2@host/name"))
+    assert answer.status_code == 500
+    assert b"hunter2" not in answer.body
