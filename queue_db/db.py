@@ -367,12 +367,12 @@ class QueueDB:
         row = self.core.read(callbacks.find, batch_id)
         return None if row is None else _batch(row)
 
-    def batches(self, *, limit: int = 100, after: Batch | None = None) -> list[Batch]:
-        """The batches with jobs that have not left, newest first. ``after``: the last one of the previous page."""
+    def batches(self, *, limit: int = 100, after: Batch | int | None = None) -> list[Batch]:
+        """The batches with jobs that have not left, newest first. ``after``: the last one of the previous page, or its id."""
         arguments.whole("limit", limit, 1)
-        if after is not None and not isinstance(after, Batch):
-            raise ArgumentError(f"after={arguments.shown(after)}: must be the last one of the previous page")
-        return [_batch(row) for row in self.core.read(callbacks.page, below=None if after is None else after.id, limit=limit)]
+        last = after.id if isinstance(after, Batch) else after
+        below = None if last is None else arguments.whole("after", last, 0, 2**63 - 1)
+        return [_batch(row) for row in self.core.read(callbacks.page, below=below, limit=limit)]
 
     def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:
         """Delete expired results and unique keys, and failed attempts older than ``errors_older_than`` seconds; return the count.

@@ -322,8 +322,8 @@ class AsyncQueueDB:
         """Progress of a batch of :meth:`Queue.enqueue_batch`; None: all its jobs have left, and its callback job was enqueued."""
         return await run(self._db.batch, batch_id)
 
-    async def batches(self, *, limit: int = 100, after: Batch | None = None) -> list[Batch]:
-        """The batches with jobs that have not left, newest first. ``after``: the last one of the previous page."""
+    async def batches(self, *, limit: int = 100, after: Batch | int | None = None) -> list[Batch]:
+        """The batches with jobs that have not left, newest first. ``after``: the last one of the previous page, or its id."""
         return await run(self._db.batches, limit=limit, after=after)
 
     async def prune(self, *, errors_older_than: float = ERRORS_KEPT) -> int:

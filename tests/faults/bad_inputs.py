@@ -226,6 +226,7 @@ def _counts() -> Iterator[Case]:
         "purge's limit": lambda world, value: world.db.dead.purge(limit=value),
         "purge's keep": lambda world, value: world.db.dead.purge(keep=value),
         "dead.list's limit": lambda world, value: world.db.dead.list(limit=value),
+        "batches' after": lambda world, value: world.db.batches(after=value),
         "batches' limit": lambda world, value: world.db.batches(limit=value),
         "finished_jobs' limit": lambda world, value: world.db.finished_jobs(limit=value),
         "sweep": lambda world, value: world.db.sweep(value),
@@ -323,10 +324,6 @@ _SINGLE: dict[str, tuple[Act, str]] = {
     "redrive of a queue": (lambda world: world.db.dead.redrive("mail"), "ids='mail': .*queue='mail'"),  # type: ignore[arg-type]
     "redrive of half an id": (lambda world: world.db.dead.redrive([1.5]), "id=1.5: must be a whole number"),  # type: ignore[list-item]
     "dead.list after a number": (lambda world: world.db.dead.list(after=5), "after=5: must be the last job of the previous page"),  # type: ignore[arg-type]
-    "batches after a number": (
-        lambda world: world.db.batches(after=5),  # type: ignore[arg-type]
-        "must be the last one of the previous page",
-    ),
     "finished_jobs after a number": (
         lambda world: world.db.finished_jobs(after=5),  # type: ignore[arg-type]
         "after=5: must be the last one of the previous page",

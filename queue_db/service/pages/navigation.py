@@ -35,6 +35,7 @@ MENU: tuple[tuple[str, tuple[Place, ...]], ...] = (
             Place("Schedules", "schedules", "s"),
             Place("Streams", "streams", "p"),
             Place("Feeds", "feeds", "e"),
+            Place("Routes", "routes", "u"),
         ),
     ),
     (

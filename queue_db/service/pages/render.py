@@ -27,6 +27,15 @@ DONE = {
     "paused": "Paused: workers claim nothing more from this queue.",
     "resumed": "Resumed: workers claim from this queue again.",
     "limited": "The limits are set; workers obey them within 1.5 s.",
+    "rescued": "The jobs of that worker are back in their queues. If it is alive after all, it has lost their leases.",
+    "ran": "Enqueued: a worker takes the job as soon as one is free.",
+    "schedule-paused": "Paused: nothing is enqueued by this schedule.",
+    "schedule-resumed": "Resumed: what was missed meanwhile is handled as the schedule says.",
+    "stream-released": "Released: the jobs that the stream held are back in their queue.",
+    "cursor-removed": "Removed: the feed keeps no messages for this cursor any more.",
+    "route-paused": "Paused: messages that are published now are not kept for this route.",
+    "route-resumed": "Resumed: the route works on messages that are published from now on.",
+    "revoked": "Revoked: nobody gets in with this token any more, and its sessions have ended.",
     "lost": "Nothing was changed: the job has changed meanwhile. This is how it is now.",
 }
 

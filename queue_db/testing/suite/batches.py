@@ -51,6 +51,7 @@ class TestBatches:
         assert [(batch.id, batch.jobs) for batch in ours] == [(third, 3), (second, 2), (first, 1)]
         (next_one, *_) = queue.db.batches(limit=1, after=ours[0])
         assert next_one.id < third
+        assert queue.db.batches(limit=1, after=third) == [next_one]
         assert queue.db.batches(limit=1000, after=ours[1])[0].id < second
         assert queue.purge() == 6
         assert not [batch for batch in queue.db.batches(limit=1000) if batch.queue == queue.name]

@@ -18,6 +18,13 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True, "color_scheme": "dark"},
 }
 
+#: What axe looks for: levels A and AA of the Web Content Accessibility Guidelines, and good practice.
+RULES = {
+    "resultTypes": ["violations"],
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    "preload": False,
+}
+
 #: A page that is left ends the requests of its live parts.
 _LEFT = "net::ERR_ABORTED"
 
@@ -63,7 +70,7 @@ class Watched:
 
 def barriers(page: Page) -> list[str]:
     """What axe finds on a page that is serious or critical."""
-    found = Axe().run(page).response["violations"]
+    found = Axe().run(page, options=RULES).response["violations"]
     return [
         f"{page.url}: {one['impact']}: {one['id']}: {one['help']}: {[node['html'][:160] for node in one['nodes'][:3]]}"
         for one in found

@@ -1,0 +1,74 @@
+"""Feeds with their cursors, and the routes that lead to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.exceptions import HTTPException
+
+from queue_db.feeds import CursorInfo
+from queue_db.service.pages.render import back, page
+from queue_db.service.requests import Db, Fields, Person, record
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/feeds", name="feeds", response_class=HTMLResponse)
+def show(request: Request, db: Db, who: Person) -> HTMLResponse:
+    """The feeds by name, each with its cursors."""
+    who.check("read")
+    cursors = defaultdict[str, list[CursorInfo]](list)
+    for cursor in db.feeds.cursors():
+        cursors[cursor.feed].append(cursor)
+    feeds = [one for one in db.feeds.list() if who.allows("read", one.name)]
+    return page(request, "feeds.html.jinja", who, here="feeds", feeds=[(one, cursors[one.name]) for one in feeds])
+
+
+@router.post("/feeds/cursors/remove", name="remove_cursor")
+def remove_cursor(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Delete a cursor, so that the feed keeps no messages for it."""
+    feed, name = fields.get("feed", ""), fields.get("name", "")
+    who.check("manage", feed)
+    if all(one.name != feed for one in db.feeds.list()):
+        raise HTTPException(404, "There is no such feed")
+    if db.feed(feed).remove_cursor(name):
+        record(request, who, "remove", f"cursor {name} of feed {feed}")
+    return back(request, "feeds", "cursor-removed")
+
+
+@router.get("/routes", name="routes", response_class=HTMLResponse)
+def show_routes(request: Request, db: Db, who: Person) -> HTMLResponse:
+    """The routes by name, with the topics that they are subscribed to."""
+    who.check("read")
+    routes = [one for one in db.routes.list() if who.allows("read", one.target)]
+    return page(request, "routes.html.jinja", who, here="routes", routes_=routes)
+
+
+def _chosen(db: Db, who: Person, fields: Fields) -> str:
+    """The name of the route of a form; who sent it may change it."""
+    name = fields.get("name", "")
+    route = next((one for one in db.routes.list() if one.name == name), None)
+    if route is None:
+        raise HTTPException(404, "There is no such route")
+    who.check("manage", route.target)
+    return name
+
+
+@router.post("/routes/pause", name="pause_route")
+def pause_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Let it do nothing."""
+    name = _chosen(db, who, fields)
+    db.routes.pause(name)
+    record(request, who, "pause", f"route {name}")
+    return back(request, "routes", "route-paused")
+
+
+@router.post("/routes/resume", name="resume_route")
+def resume_route(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Let it go on."""
+    name = _chosen(db, who, fields)
+    db.routes.resume(name)
+    record(request, who, "resume", f"route {name}")
+    return back(request, "routes", "route-resumed")

@@ -1,0 +1,33 @@
+"""Queues that Spark reads as streams, and the jobs that these hold."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.exceptions import HTTPException
+
+from queue_db.service.pages.render import back, page
+from queue_db.service.requests import Db, Fields, Person, record
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/streams", name="streams", response_class=HTMLResponse)
+def show(request: Request, db: Db, who: Person) -> HTMLResponse:
+    """The streams by name."""
+    who.check("read")
+    streams = [one for one in db.streams.list() if who.allows("read", one.queue)]
+    return page(request, "streams.html.jinja", who, here="streams", streams=streams)
+
+
+@router.post("/streams/release", name="release_stream")
+def release(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Return the jobs that a stream holds."""
+    name = fields.get("name", "")
+    stream = next((one for one in db.streams.list() if one.name == name), None)
+    if stream is None:
+        raise HTTPException(404, "There is no such stream")
+    who.check("manage", stream.queue)
+    released = db.streams.release(name)
+    record(request, who, "release", f"stream {name}", released)
+    return back(request, "streams", "stream-released")

@@ -1,0 +1,77 @@
+"""API tokens: list, make, revoke. A secret is shown once, in the answer to the form that made it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from queue_db.db import QueueDB
+from queue_db.errors import ArgumentError
+from queue_db.service.identity import Identity
+from queue_db.service.pages.render import back, page
+from queue_db.service.pages.rights import for_all
+from queue_db.service.requests import Db, Fields, Person, record
+from queue_db.tokens import SCOPES
+
+router = APIRouter(include_in_schema=False)
+
+_DAY = 86_400.0
+
+
+def manager(who: Person) -> Identity:
+    """Who may see and change tokens: they could make themselves one for every queue."""
+    for_all(who, "manage", required=True)
+    return who
+
+
+Owner = Annotated[Identity, Depends(manager)]
+
+
+def _shown(request: Request, db: QueueDB, who: Identity, status: int = 200, **more: str | None) -> HTMLResponse:
+    values = {"made": None, "secret": None, "wrong": None} | more
+    return page(
+        request,
+        "tokens.html.jinja",
+        who,
+        here="tokens",
+        status=status,
+        tokens=sorted(db.tokens.list(), key=lambda one: (not one.active, one.name)),
+        scopes=[scope for scope in SCOPES if who.allows(scope)],
+        **values,
+    )
+
+
+@router.get("/tokens", name="tokens", response_class=HTMLResponse)
+def show(request: Request, db: Db, who: Owner) -> HTMLResponse:
+    """The tokens, those that are in force first."""
+    return _shown(request, db, who)
+
+
+@router.post("/tokens", name="make_token", response_class=HTMLResponse)
+def make(request: Request, db: Db, who: Owner, fields: Fields) -> HTMLResponse:
+    """Make a token, with none but the scopes of whoever makes it, and show its secret, this once."""
+    name = fields.get("name", "").strip()
+    wanted = [scope for scope in SCOPES if fields.get(f"scope-{scope}")]
+    for scope in wanted:
+        who.check(scope)
+    try:
+        days = float(fields["days"]) if fields.get("days", "").strip() else None
+        patterns = fields.get("queues", "").split() or ["*"]
+        secret = db.tokens.create(name, wanted, queues=patterns, expires_in=None if days is None else days * _DAY)
+    except ArgumentError as error:
+        return _shown(request, db, who, 422, wrong=str(error))
+    except ValueError:
+        return _shown(request, db, who, 422, wrong="the number of days is not a number")
+    record(request, who, "create", f"token {name}", None, {"scopes": wanted, "queues": patterns})
+    return _shown(request, db, who, made=name, secret=secret)
+
+
+@router.post("/tokens/revoke", name="revoke_token")
+def revoke(request: Request, db: Db, who: Owner, fields: Fields) -> RedirectResponse:
+    """Revoke a token."""
+    name = fields.get("name", "")
+    if db.tokens.revoke(name):
+        record(request, who, "revoke", f"token {name}")
+    return back(request, "tokens", "revoked")

@@ -1,0 +1,101 @@
+"""Pages of workers, schedules, groups, tokens and the log: what they show, and to whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import httpx2
+import pytest
+
+from queue_db import QueueDB
+from queue_db.service import Settings
+from queue_db.store import worker_registry
+
+pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+
+Serve = Callable[[Settings], httpx2.Client]
+
+
+def logged_in(db: QueueDB, client: httpx2.Client, name: str, *scopes: str, queues: tuple[str, ...] = ("*",)) -> httpx2.Client:
+    secret = db.tokens.create(name, scopes, queues=queues)
+    assert client.post("/login", data={"token": secret}).status_code == 303
+    return client
+
+
+def sent(client: httpx2.Client, page: str, path: str, **fields: str) -> httpx2.Response:
+    """A form of a page, sent."""
+    (csrf,) = set(re.findall(r'name="csrf" value="([^"]+)"', client.get(page).text))
+    return client.post(path, data={"csrf": csrf, **fields})
+
+
+def test_a_worker_is_shown_with_its_jobs(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    mine, other = queue.enqueue_many([("mail", 1), ("print", 2)])
+    queue.claim(1, worker=f"{name}-w")
+    queue.claim(1, worker=f"{name}-elsewhere")
+    values = {"host": "h", "pid": 1, "queues": f'{{"{name}": 4}}', "state": "working", "in_hand": 1, "stuck": 0, "counters": "{}"}
+    db.core.write(worker_registry.heartbeat, f"{name}-w#1", values)
+    text = client.get("/workers").text
+    registered, _, others = text.partition("not registered as workers")
+    assert f"mail {mine}" in registered
+    assert f"print {other}" not in registered
+    assert f"print {other}" in others
+    assert f"{name}-elsewhere" in others
+
+
+def test_a_group_is_shown_with_the_job_that_it_waits_for(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    head, *_ = db.queue(name).enqueue_many(("mail", number, {"group": "ann"}) for number in range(3))
+    text = client.get("/groups", params={"queue": name}).text
+    assert f"mail {head}" in text
+    assert re.search(r'<td class="n">2</td>', text)
+    assert "No job waits" in client.get("/groups", params={"queue": f"{name}-none"}).text
+
+
+def test_a_schedule_runs_now(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    db.schedules.set(name, name, "mail", every=3600)
+    assert sent(client, "/schedules", "/schedules/run", name=name).status_code == 303
+    assert [job.kind for job in db.queue(name).peek()] == ["mail"]
+    assert sent(client, "/schedules", "/schedules/run", name=f"{name}-none").status_code == 404
+    db.schedules.remove(name)
+
+
+def test_others_queues_are_neither_shown_nor_changed(db: QueueDB, name: str, serve: Serve) -> None:
+    db.schedules.set(name, name, "mail", every=3600)
+    client = logged_in(db, serve(Settings()), f"{name}-t", "read", "manage", queues=(f"{name}-mine*",))
+    assert name not in client.get("/schedules").text.replace(f"{name}-t", "")
+    for path in ("/schedules/run", "/schedules/pause", "/workers/rescue", "/tokens", "/tokens/revoke"):
+        assert sent(client, "/schedules", path, name=name).status_code == 403
+    assert client.get("/tokens").status_code == 403
+    assert client.get("/actions").status_code == 403
+    assert db.queue(name).peek() == []
+    assert [one.paused for one in db.schedules.list() if one.name == name] == [False]
+    db.schedules.remove(name)
+
+
+def test_nobody_gives_a_scope_that_they_lack(db: QueueDB, name: str, serve: Serve) -> None:
+    client = logged_in(db, serve(Settings()), f"{name}-t", "read", "manage")
+    given = {"name": f"{name}-new", "queues": "*", "scope-work": "1"}
+    assert sent(client, "/tokens", "/tokens", **given).status_code == 403
+    assert sent(client, "/tokens", "/tokens", name=f"{name}-new", queues="a b*", **{"scope-read": "1"}).status_code == 200
+    (made,) = [one for one in db.tokens.list() if one.name == f"{name}-new"]
+    assert (made.scopes, made.queues) == (("read",), ("a", "b*"))
+
+
+@pytest.mark.parametrize("fields", [{"name": ""}, {"days": "soon"}, {"days": "-1"}, {"days": "nan"}, {"scope-read": ""}])
+def test_a_wrong_entry_is_explained(client: httpx2.Client, name: str, fields: dict[str, str]) -> None:
+    answer = sent(client, "/tokens", "/tokens", **({"name": name, "scope-read": "1"} | fields))
+    assert answer.status_code == 422
+    assert "Nothing was made: " in answer.text
+
+
+def test_read_only_changes_nothing(db: QueueDB, name: str, serve: Serve) -> None:
+    db.schedules.set(name, name, "mail", every=3600)
+    client = serve(Settings(closed=False, read_only=True))
+    page = client.get("/schedules").text
+    assert name in page
+    assert "Run now" not in page
+    for path in ("/schedules/run", "/schedules/pause", "/workers/rescue", "/tokens", "/tokens/revoke", "/routes/pause"):
+        assert client.post(path, data={"name": name}).status_code == 403
+    assert db.queue(name).peek() == []
+    db.schedules.remove(name)

@@ -1,0 +1,117 @@
+"""A shop's database with something on each page of the dashboard: for its tests and for its pictures."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import update
+
+from queue_db import LeasedJob, QueueDB
+from queue_db.store import streams, worker_registry
+
+#: Names, kinds and payloads may be anything.
+ODD = "a/b <i>50%</i>"
+
+
+def fill(db: QueueDB) -> None:
+    """Fill an empty, migrated database."""
+    _jobs(db)
+    _failures(db)
+    _workers(db)
+    _schedules(db)
+    _streams(db)
+    _feeds(db)
+    db.tokens.create("mail service", ["enqueue", "work"], queues=["mail*"], expires_in=90 * 86_400)
+    db.tokens.create("grafana", ["read"])
+    db.actions.add("ann", "pause", "queue reports")
+
+
+def _jobs(db: QueueDB) -> None:
+    mail, thumbnails, reports = (db.queue(name) for name in ("mail", "thumbnails", "reports"))
+    mail.enqueue_many(("send", {"to": f"customer-{number}@example.com", "password": "hidden"}) for number in range(40))
+    mail.enqueue_many(("send", {"to": f"customer-{number}@example.com"}, {"delay": 3600}) for number in range(12))
+    thumbnails.enqueue_many(("scale", {"picture": number}, {"group": f"album-{number % 4}"}) for number in range(24))
+    reports.enqueue_batch([("monthly", {"page": page}) for page in range(12)], ("publish", {"month": "October"}))
+    reports.limit(concurrency=3, rate=10, per=60)
+    db.queue(ODD).enqueue("<b>kind</b>", {"html": "<script>document.title = 'no'</script>"})
+
+
+def _attempt(job: LeasedJob) -> None:
+    raise ConnectionRefusedError(f"mailbox of {job.payload['to']} is full")
+
+
+def _failures(db: QueueDB) -> None:
+    for _ in range(6):
+        db.queue("mail").enqueue("receipt", {"to": "bob@example.com"}, max_attempts=1, priority=-1)
+    for job in db.queue("mail").claim(6):
+        try:
+            _attempt(job)
+        except ConnectionRefusedError as error:
+            job.fail(error)
+    db.queue("mail").claim(1)[0].fail(TimeoutError("no answer from smtp.example.com"), retry_in=600)
+
+
+def _workers(db: QueueDB) -> None:
+    """A worker with jobs in hand, and one that has not been seen for a while."""
+    page, *_ = (*db.queue("reports").claim(2, lease=3600), *db.queue("thumbnails").claim(3, lease=3600))
+    page.progress(0.4, "page 4 of 10")
+    _register(db, f"{db.worker}#1", 5, {"mail": 8, "reports": 4, "thumbnails": 2})
+    _register(db, "web-2-4711#1", 2, {"mail": 8})
+    table = db.store.tables.workers
+    away = update(table).where(table.c.name == "web-2-4711#1").values(seen_at=table.c.seen_at - 240_000_000)
+    db.core.write(_execute, away)
+
+
+def _register(db: QueueDB, name: str, in_hand: int, queues: dict[str, int]) -> None:
+    values = {
+        "host": "web",
+        "pid": 4711,
+        "queues": json.dumps(queues),
+        "state": "working",
+        "in_hand": in_hand,
+        "stuck": 0,
+        "counters": json.dumps({"completed": 18_204, "failed": 7, "lost": 1}),
+    }
+    db.core.write(worker_registry.heartbeat, name, values)
+
+
+def _execute(connection: Any, _store: Any, statement: Any) -> None:
+    connection.execute(statement)
+
+
+def _schedules(db: QueueDB) -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    db.schedules.set("nightly report", "reports", "monthly", {"page": 0}, cron="0 3 * * *", zone="Europe/Berlin")
+    db.schedules.set("clean up", "mail", "clean", every=900, first_at=soon)
+    db.schedules.set("newsletter", "mail", "newsletter", cron="0 9 * * MON")
+    db.schedules.pause("newsletter")
+
+
+def _streams(db: QueueDB) -> None:
+    db.queue("clicks").enqueue_many(("click", {"page": number}) for number in range(200))
+    opened = partial(streams.open_stream, store=db.store, name="clicks to lake", queue="clicks", holder=db.worker, retention=10**9)
+    session = db.database.run(opened, name="open stream", repeatable=True)
+
+    def hold(connection: Any) -> None:
+        start = streams.initial(connection, db.store, session)
+        end = streams.allocate(connection, db.store, session, start, limit=120, ceiling=None, partitions=2)
+        streams.partition(connection, db.store, session, start, end, most=None)
+
+    db.database.run(hold, name="stream", write=True, repeatable=True)
+
+
+def _feeds(db: QueueDB) -> None:
+    orders = db.feed("orders")
+    orders.publish_many(("paid", {"order": number}) for number in range(60))
+    orders.publish("shipped", {"order": 1}, key="order-1")
+    for name, read in (("bookkeeping", 20), ("warehouse", 61)):
+        with orders.cursor(name) as cursor:
+            messages = cursor.read(read)
+            if messages:
+                cursor.ack(messages[-1])
+    db.routes.set("paid orders", enqueue=("mail", "receipt"))
+    db.routes.subscribe("orders.*.paid", "paid orders")
+    db.routes.set("all orders", count="orders")
+    db.routes.subscribe("orders.**", "all orders")
+    db.routes.pause("all orders")
