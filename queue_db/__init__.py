@@ -35,6 +35,7 @@ from queue_db.errors import (
 )
 from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
 from queue_db.leased_job import LeasedJob
+from queue_db.metrics import QueueMetrics
 from queue_db.model import (
     Batch,
     Capability,
@@ -100,6 +101,7 @@ __all__ = [
     "Queue",
     "QueueDB",
     "QueueDBError",
+    "QueueMetrics",
     "QueueStats",
     "Retry",
     "RouteError",

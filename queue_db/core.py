@@ -27,6 +27,7 @@ from queue_db.removal import Removal
 from queue_db.store import LowWaterMarks, Store
 from queue_db.store.schema import Tables
 from queue_db.strategies import Strategy
+from queue_db.tally import Tally
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -104,6 +105,8 @@ class Core:
         self.feed_notifications = FeedNotifications(self.store)
         #: Where the tasks of an event loop wait for the database's notifications.
         self.loop_listening = LoopListening(database.listen_on_loop)
+        #: What the verbs did here, by queue, until it is written down.
+        self.tally = Tally()
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker
         # Read at once, so that the first verb need not. A user without the right to read the version learns it from the first verb.

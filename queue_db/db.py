@@ -20,6 +20,7 @@ from queue_db.database.database import Database
 from queue_db.dead import DeadJobs
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.feeds import Feed, Feeds
+from queue_db.metrics import Metrics
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
@@ -124,6 +125,7 @@ class QueueDB:
         self.schedules = Schedules(self.core)
         self.tokens = Tokens(self.core)
         self.actions = Actions(self.core)
+        self.metrics = Metrics(self.core)
         self._feeds: dict[str, Feed] = {}
         self.feeds = Feeds(self.core, self._feeds)
         self._router = Router(self.core, self.feed)

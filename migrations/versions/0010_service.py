@@ -52,27 +52,15 @@ def upgrade() -> None:
     for column in (sa.Column("queue", sa.String(100)), sa.Column("kind", sa.String(100))):
         if lacks_column(f"{jobs}_errors", column.name, schema):
             op.add_column(f"{jobs}_errors", column, schema=schema)
-    numbers = (
-        "available",
-        "scheduled",
-        "blocked",
-        "running",
-        "dead",
-        "held",
-        "oldest",
-        "completed",
-        "failed",
-        "died",
-        "lost",
-        "missed",
-    )
+    depths = ("available", "scheduled", "blocked", "running", "dead", "held", "oldest")
+    counts = ("completed", "failed", "died", "lost", "missed")
     op.create_table(
         f"{jobs}_metrics",
         sa.Column("queue", sa.String(100), primary_key=True),
         sa.Column("width", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("duration", sa.BigInteger, nullable=False),
-        *(sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text("0")) for name in numbers),
+        *(sa.Column(name, sa.BigInteger) for name in depths),
+        *(sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text("0")) for name in counts),
         **made,
     )
     # DELETE FROM jobs_metrics WHERE width = ? AND at < ?

@@ -22,6 +22,7 @@ from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
 from queue_db.aio.leased import AsyncLeasedJob
 from queue_db.aio.message_claims import AsyncMessageClaim
+from queue_db.aio.metrics import AsyncMetrics
 from queue_db.aio.queue import AsyncQueue
 from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.schedules import AsyncSchedules
@@ -36,6 +37,7 @@ __all__ = [
     "AsyncFeeds",
     "AsyncLeasedJob",
     "AsyncMessageClaim",
+    "AsyncMetrics",
     "AsyncQueue",
     "AsyncQueueDB",
     "AsyncRoutes",

@@ -16,6 +16,7 @@ from queue_db.aio.actions import AsyncActions
 from queue_db.aio.database import AsyncDatabase
 from queue_db.aio.dead import AsyncDeadJobs
 from queue_db.aio.feeds import AsyncFeed, AsyncFeeds
+from queue_db.aio.metrics import AsyncMetrics
 from queue_db.aio.queue import AsyncQueue
 from queue_db.aio.routes import AsyncRoutes, AsyncTopic
 from queue_db.aio.running import opened, run
@@ -167,6 +168,11 @@ class AsyncQueueDB:
     def actions(self) -> AsyncActions:
         """The log of what people and programs with tokens changed."""
         return AsyncActions(self._db.actions)
+
+    @property
+    def metrics(self) -> AsyncMetrics:
+        """The numbers of each queue, now and over time."""
+        return AsyncMetrics(self._db.metrics)
 
     @property
     def feeds(self) -> AsyncFeeds:

@@ -21,6 +21,7 @@ from queue_db.cli import (
     finished,
     inspection,
     maintenance,
+    metrics,
     migrate,
     removal,
     routes,
@@ -72,7 +73,7 @@ for _module in (
     *(migrate, doctor, maintenance, actions, compare, serve, tokens),
     *(enqueue, inspection, removal, dead, finished),
     *(control, schedules, feeds, cursors, claims, routes, streams),
-    *(work, top, alive),
+    *(work, top, metrics, alive),
 ):
     app.add_typer(_module.app, rich_help_panel=_module.app.rich_help_panel)
 app.add_typer(routes.topics, rich_help_panel=routes.topics.rich_help_panel)

@@ -164,7 +164,7 @@ class ClaimLoop:
         rounds.fast_path = False
         exhausted = [row for row in answer.rows if row.exhausted]
         rounds.won.extend((row, request.token) for row in answer.rows if not row.exhausted)
-        self._count_round(answer, len(exhausted))
+        self._count_round(answer, len(exhausted), deleted=rounds.delete)
         if exhausted:
             # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
             # the next claim buries them.
@@ -217,6 +217,7 @@ class ClaimLoop:
             with self._core.database.counting as counters:
                 counters.candidates += lost
                 counters.missed += lost
+            self._core.tally.add(self._queue, missed=lost)
         return lost
 
     def _count(self, rounds: _Rounds) -> None:
@@ -226,13 +227,15 @@ class ClaimLoop:
                 counters.contended += rounds.missed > 0
                 counters.empty += not rounds.missed
 
-    def _count_round(self, claim: ClaimResult, exhausted: int) -> None:
+    def _count_round(self, claim: ClaimResult, exhausted: int, *, deleted: bool) -> None:
         with self._core.database.counting as counters:
             counters.attempts += 1
             counters.candidates += len(claim.rows) + claim.missed
             counters.missed += claim.missed
             counters.claimed += len(claim.rows) - exhausted
             counters.exhausted += exhausted
+        completed = len(claim.rows) - exhausted if deleted else 0
+        self._core.tally.add(self._queue, missed=claim.missed, completed=completed)
 
 
 def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> None:

@@ -43,6 +43,9 @@ _UNKNOWN_WAITS = (1.0, 60.0)
 
 _V = TypeVar("_V")
 
+# Verbs whose effects are counted by queue → as what; deaths and lost leases are counted of all.
+_COUNTED = {"complete": "completed", "fail": "failed"}
+
 # The wait of a job whose backoff raised.
 _DEFAULT_BACKOFF = backoff.exponential()
 
@@ -350,9 +353,15 @@ class Settle:
         with self._core.database.counting as counters:
             counters.applied += took_effect
             counters.lost += len(verdicts) - took_effect
+        died = 0
         if death is not None:
             changed = {id(job): job for job, verdict in zip(jobs, verdicts, strict=True) if verdict}
-            self._core.deaths.record(one for job in changed.values() if (one := death(job)) is not None)
+            deaths = [one for job in changed.values() if (one := death(job)) is not None]
+            died = len(deaths)
+            self._core.deaths.record(deaths)
+        if jobs:
+            counts = {_COUNTED[verb]: took_effect - died} if verb in _COUNTED else {}
+            self._core.tally.add(jobs[0].queue, died=died, lost=len(verdicts) - took_effect, **counts)
         return verdicts
 
     def _finishing(

@@ -28,6 +28,9 @@ SCHEDULE_EVERY = (1.0, 5.0)
 #: Seconds between two runs of pruning and of the repair of groups.
 PRUNE_EVERY = 60.0
 
+#: Seconds between two reports of what a process did.
+METRICS_EVERY = 10.0
+
 #: Seconds between two sweeps of a removal that marks completed jobs, and the most jobs that one deletes.
 SWEEP_EVERY = 5.0
 SWEEP_LIMIT = 10_000
@@ -74,6 +77,19 @@ def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity)
         return without if wait is None else min(wait, with_schedules)
 
     return tick
+
+
+def take_metrics(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
+    """Writes down what this process did, and counts the jobs of all queues if that is due and no other process does."""
+
+    def take() -> float:
+        try:
+            db.metrics.take()
+        except Exception as error:  # noqa: BLE001 - the next run writes the same
+            (outage or Activity()).failed_rarely("writing metrics", error)
+        return _spread(METRICS_EVERY)
+
+    return take
 
 
 def repair_groups(db: QueueDB, queues: Iterable[str], outage: Activity | None = None) -> PeriodicTask:

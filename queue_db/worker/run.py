@@ -9,10 +9,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
+from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.worker.acknowledger import Acknowledger
 from queue_db.worker.alone import Alone
@@ -24,6 +26,7 @@ from queue_db.worker.heartbeat import Heartbeat
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.lease_check import CHECK_EVERY
 from queue_db.worker.maintenance import (
+    METRICS_EVERY,
     PRUNE_EVERY,
     PeriodicTask,
     enqueue_scheduled,
@@ -32,6 +35,7 @@ from queue_db.worker.maintenance import (
     repair_groups,
     run_periodically,
     sweep_completed,
+    take_metrics,
     trim_feeds,
 )
 from queue_db.worker.outages import Activity, outages_of
@@ -139,6 +143,7 @@ class Run:
         if worker.options.schedules:
             self._periodic("scheduler", (0.0, enqueue_scheduled(worker.db, RETRY, self._activity())))
         self._periodic("cleanup", *self._cleanup())
+        self._periodic("metrics", (METRICS_EVERY * random.random(), take_metrics(worker.db, self._activity())))
         if any(one.watched for one in worker.handlers.all()):
             self._helpers.append(self._thread("timeouts", self._execution.watch_timeouts, self._ended))
             if self._feeds:
@@ -265,6 +270,8 @@ class Run:
             helper.join(1.0)
         for activity in self._activities:
             activity.ended()
+        with suppress(QueueDBError):
+            self._worker.db.metrics.flush()
         self._registration.deregister()
         self._worker.db.deaths.remove(self._results.died)
 

@@ -22,6 +22,7 @@ from queue_db.aio import (
     AsyncFeeds,
     AsyncLeasedJob,
     AsyncMessageClaim,
+    AsyncMetrics,
     AsyncQueue,
     AsyncQueueDB,
     AsyncRoutes,
@@ -34,6 +35,7 @@ from queue_db.aio import (
 )
 from queue_db.dead import DeadJobs
 from queue_db.feeds import Cursor, Feed, Feeds, MessageClaim, SharedCursor, Span
+from queue_db.metrics import Metrics
 from queue_db.routes import Routes, Topic
 from queue_db.schedules import Schedules
 from queue_db.streams import Streams
@@ -46,6 +48,7 @@ PAIRS: dict[type, type] = {
     DeadJobs: AsyncDeadJobs,
     Schedules: AsyncSchedules,
     Actions: AsyncActions,
+    Metrics: AsyncMetrics,
     Streams: AsyncStreams,
     Tokens: AsyncTokens,
     Feed: AsyncFeed,
@@ -66,6 +69,7 @@ SECTIONS: dict[type, str] = {
     DeadJobs: "db.dead`",
     Schedules: "db.schedules`",
     Actions: "db.actions`",
+    Metrics: "db.metrics`",
     Streams: "db.streams`",
     Tokens: "db.tokens`",
     Feed: "db.feed(name)`",
@@ -114,6 +118,7 @@ WITHOUT = {
 MORE = {
     "AsyncQueueDB.open": "the other one is opened when it is made",
     "AsyncQueueDB.actions": "an attribute",
+    "AsyncQueueDB.metrics": "an attribute",
     "AsyncQueueDB.dead": "an attribute",
     "AsyncQueueDB.schedules": "an attribute",
     "AsyncQueueDB.streams": "an attribute",

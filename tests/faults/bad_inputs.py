@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -231,6 +231,7 @@ def _counts() -> Iterator[Case]:
         "finished_jobs' limit": lambda world, value: world.db.finished_jobs(limit=value),
         "sweep": lambda world, value: world.db.sweep(value),
         "actions.add's number": lambda world, value: world.db.actions.add("ann", "purge", "mail", value),
+        "metrics' width": lambda world, value: world.db.metrics.history(since=datetime.now(UTC), width=value),
         "actions.list's limit": lambda world, value: world.db.actions.list(limit=value),
         "actions.list's after": lambda world, value: world.db.actions.list(after=value),
         "limit's concurrency": lambda world, value: world.queue.limit(concurrency=value),
@@ -257,6 +258,7 @@ def _counts() -> Iterator[Case]:
 
 def _times() -> Iterator[Case]:
     yield from _each("run_at", _TIMES, lambda world, value: world.queue.enqueue("k", run_at=value))
+    yield from _each("since", _TIMES, lambda world, value: world.db.metrics.history(since=value))
     first = {**_TIMES}
     yield from _each("first_at", first, lambda world, value: world.db.schedules.set("s", "q", "k", every=5, first_at=value))
 

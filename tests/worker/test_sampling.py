@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from queue_db import QueueDB, TransientStorageError
 from queue_db.instrumentation import prometheus
-from queue_db.instrumentation.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
+from queue_db.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
 from queue_db.testing import SettableClock, counted_statements
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
@@ -62,7 +62,7 @@ def test_of_all_that_find_it_due_one_takes_the_sample(opened):
 
         def take(db, together=together, took=took, version=version):
             together.wait(PATIENCE)
-            took.append(Sampling(db).take(version))
+            took.append(Sampling(db.core).take(version))
 
         threads = [threading.Thread(target=take, args=[db]) for db in dbs]
         for thread in threads:
@@ -70,7 +70,7 @@ def test_of_all_that_find_it_due_one_takes_the_sample(opened):
         for thread in threads:
             thread.join(PATIENCE)
         assert sorted(took) == [False, False, False, True]
-    assert Sampling(dbs[1]).depths().jobs["mail"]["available"] == 3
+    assert Sampling(dbs[1].core).depths().jobs["mail"]["available"] == 3
 
 
 @SQLITE
@@ -78,7 +78,7 @@ def test_of_all_that_find_it_due_one_takes_the_sample(opened):
 def test_a_sample_is_taken_at_most_one_percent_of_the_time(opened, clock, seconds, rest):
     one, other = opened(), opened()
     one.queue("mail").enqueue("n")
-    mine, theirs = Sampling(one, Timer(seconds)), Sampling(other, Timer(seconds))
+    mine, theirs = Sampling(one.core, Timer(seconds)), Sampling(other.core, Timer(seconds))
     with counted_statements(one.database.engine) as sent, counted_statements(other.database.engine) as sent_by_other:
         for _ in range(5):
             assert mine.depths().jobs == theirs.depths().jobs
@@ -108,82 +108,87 @@ def fails(error):
 def test_where_a_process_dies_with_its_sample_another_one_takes_it(opened, clock, monkeypatch, lasted, lease):
     """It has as long as counts take here, and not an hour."""
     one, other = opened(), opened()
-    assert Sampling(one, Timer(lasted)).take(None)
+    assert Sampling(one.core, Timer(lasted)).take(None)
     clock.advance(100 * lasted)
-    monkeypatch.setattr(one, "queues", fails(Killed()))
+    killed = Sampling(one.core)
+    monkeypatch.setattr(killed, "counted", fails(Killed()))
     with pytest.raises(Killed):
-        Sampling(one).take(1, lasted)
+        killed.take(1, lasted)
     clock.advance(lease - 1)
-    age = Sampling(other).depths().age
+    age = Sampling(other.core).depths().age
     assert age == pytest.approx(100 * lasted + lease - 1)
     clock.advance(1)
-    assert Sampling(other).depths().age == 0
+    assert Sampling(other.core).depths().age == 0
 
 
 @SQLITE
 def test_the_lease_follows_the_last_count(opened, clock, monkeypatch):
     one, other = opened(), opened()
-    assert Sampling(one, Timer(9.0)).take(None)
+    assert Sampling(one.core, Timer(9.0)).take(None)
     clock.advance(900)
     monkeypatch.setattr(threading, "excepthook", lambda about: None)
-    monkeypatch.setattr(one, "queues", fails(Killed()))
-    Sampling(one).depths()
+    killed = Sampling(one.core)
+    monkeypatch.setattr(killed, "counted", fails(Killed()))
+    killed.depths()
     clock.advance(89)
-    assert Sampling(other).depths().age == pytest.approx(989)
+    assert Sampling(other.core).depths().age == pytest.approx(989)
     clock.advance(1)
-    assert Sampling(other).depths().age == 0
+    assert Sampling(other.core).depths().age == 0
 
 
 @SQLITE
 def test_a_count_that_fails_costs_one_rest_and_is_logged_once(opened, clock, monkeypatch, caplog):
     """As when the server restarts below it: neither this process nor the others wait for the end of the lease."""
     one, other = opened(), opened()
-    assert Sampling(one).take(None)
+    assert Sampling(one.core).take(None)
     clock.advance(REST)
-    with monkeypatch.context() as broken, caplog.at_level("INFO", logger="queue_db.instrumentation.sampling"):
-        broken.setattr(one, "queues", fails(TransientStorageError("the server restarts", statement_name="stats")))
-        assert Sampling(one).depths().age == REST
+    with monkeypatch.context() as broken, caplog.at_level("INFO", logger="queue_db.sampling"):
+        failing = Sampling(one.core)
+        broken.setattr(failing, "counted", fails(TransientStorageError("the server restarts", statement_name="stats")))
+        assert failing.depths().age == REST
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "next count is due in about 10 s: the server restarts" in caplog.text
     clock.advance(REST - 0.001)
-    assert Sampling(other).depths().age == pytest.approx(2 * REST - 0.001)
+    assert Sampling(other.core).depths().age == pytest.approx(2 * REST - 0.001)
     clock.advance(0.001)
-    assert Sampling(other).depths().age == 0
+    assert Sampling(other.core).depths().age == 0
 
 
 @SQLITE
 def test_one_that_took_too_long_writes_nothing(opened):
     one, other = opened(), opened()
-    assert Sampling(one).take(None)
-    stats = one.queue("mail").stats
+    assert Sampling(one.core).take(None)
+    slow = Sampling(one.core)
+    counted = slow.counted
 
     def slowly():
-        assert Sampling(other).take(2)  # its time was over, and another one began
+        assert Sampling(other.core).take(2)  # its time was over, and another one began
         other.queue("mail").enqueue("n")
-        return stats()
+        return counted()
 
     one.queue("mail").enqueue("n")
-    one.queue("mail").stats = slowly
-    assert Sampling(one).take(1)
-    assert Sampling(other).depths().jobs["mail"]["available"] == 1
+    slow.counted = slowly
+    assert slow.take(1)
+    assert Sampling(other.core).depths().jobs["mail"]["available"] == 1
 
 
 def test_one_that_outlasts_its_lease_is_written_if_it_is_the_newest(opened, clock, monkeypatch):
     """Else there would be no counts at all where they take longer than the first lease."""
     one, other = opened(), opened()
     one.queue("mail").enqueue("n")
-    queues = one.queues
+    slow, killed = Sampling(one.core), Sampling(other.core)
+    counted = slow.counted
 
     def slowly():
         clock.advance(SHORTEST_LEASE)
-        monkeypatch.setattr(other, "queues", fails(Killed()))
+        monkeypatch.setattr(killed, "counted", fails(Killed()))
         with pytest.raises(Killed):
-            Sampling(other).take(1)
-        return queues()
+            killed.take(1)
+        return counted()
 
-    monkeypatch.setattr(one, "queues", slowly)
-    assert Sampling(one).take(None)
-    assert Sampling(one).depths().jobs["mail"]["available"] == 1
+    monkeypatch.setattr(slow, "counted", slowly)
+    assert slow.take(None)
+    assert Sampling(one.core).depths().jobs["mail"]["available"] == 1
 
 
 @SQLITE

@@ -50,7 +50,7 @@ from queue_db.store.schema.columns import (
     ZONE_LENGTH,
 )
 from queue_db.store.schema.feeds import FeedTables
-from queue_db.store.schema.service import METRICS, ServiceTables
+from queue_db.store.schema.service import COUNTS, DEPTHS, ServiceTables
 
 __all__ = [
     "APP_LENGTH",
@@ -58,9 +58,11 @@ __all__ = [
     "CLASS_LENGTH",
     "CLIENT_LENGTH",
     "COUNTER_LENGTH",
+    "COUNTS",
     "CURSOR_LENGTH",
     "DEFAULT_KIND",
     "DEFAULT_MAX_ATTEMPTS",
+    "DEPTHS",
     "DONE_ACTION_LENGTH",
     "FEED_LENGTH",
     "FEED_TOKEN_LENGTH",
@@ -68,7 +70,6 @@ __all__ = [
     "KEY_LENGTH",
     "KIND_LENGTH",
     "MARKED",
-    "METRICS",
     "NEVER",
     "NOTE_LENGTH",
     "PATTERN_LENGTH",

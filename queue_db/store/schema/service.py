@@ -19,22 +19,11 @@ from queue_db.store.schema.columns import (
     TOKEN_NAME_LENGTH,
 )
 
-#: The columns of ``metrics`` with numbers: jobs by state at the time ``at``, microseconds since the oldest due job was due, and
-#: what happened in the ``duration`` (microseconds) before.
-METRICS = (
-    "available",
-    "scheduled",
-    "blocked",
-    "running",
-    "dead",
-    "held",
-    "oldest",
-    "completed",
-    "failed",
-    "died",
-    "lost",
-    "missed",
-)
+#: The columns of ``metrics`` with jobs by state, and microseconds since the oldest due job was due; NULL: not counted in this time.
+DEPTHS = ("available", "scheduled", "blocked", "running", "dead", "held", "oldest")
+
+#: The columns of ``metrics`` with what happened in this time.
+COUNTS = ("completed", "failed", "died", "lost", "missed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +42,15 @@ def service_tables(name: str, metadata: MetaData) -> ServiceTables:
 
 
 def _metrics(name: str, metadata: MetaData) -> Table:
-    """Numbers of each queue over time, one row for each ``width`` seconds."""
+    """Numbers of each queue over time, one row for the ``width`` seconds from ``at``."""
     table = Table(
         f"{name}_metrics",
         metadata,
         Column("queue", String(QUEUE_LENGTH), primary_key=True),
         Column("width", Integer, primary_key=True, autoincrement=False),
         Column("at", BigInteger, primary_key=True, autoincrement=False),
-        Column("duration", BigInteger, nullable=False),
-        *(Column(column, BigInteger, nullable=False, server_default=text("0")) for column in METRICS),
+        *(Column(column, BigInteger) for column in DEPTHS),
+        *(Column(column, BigInteger, nullable=False, server_default=text("0")) for column in COUNTS),
         **MYSQL,
     )
     # DELETE FROM jobs_metrics WHERE width = ? AND at < ?

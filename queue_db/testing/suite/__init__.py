@@ -51,6 +51,7 @@ from queue_db.testing.suite.listing import TestJobs
 from queue_db.testing.suite.mailboxes import Group, TestMailboxes, group
 from queue_db.testing.suite.message_claims import TestClaimsThatEnd, TestMessageClaims, claimable
 from queue_db.testing.suite.message_times import TestHiddenMessages, TestRetentionWithClaims, TestTimesOfTheFeed
+from queue_db.testing.suite.metrics import TestMetrics
 from queue_db.testing.suite.patterns import TestPatterns
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
 from queue_db.testing.suite.routes import TestLoops, TestRoutes, TestTopics, routed
@@ -94,6 +95,7 @@ __all__ = [
     "TestLoops",
     "TestMailboxes",
     "TestMessageClaims",
+    "TestMetrics",
     "TestOrder",
     "TestOutcomes",
     "TestPatterns",

@@ -16,12 +16,12 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from queue_db.core import ONCE
-from queue_db.db import QueueDB
-from queue_db.errors import QueueDBError
-from queue_db.store import samples
+from queue_db.core import ONCE, Core
+from queue_db.errors import QueueDBError, StorageError
+from queue_db.model import QueueStats
+from queue_db.store import insights, metrics, samples
 
-log = logging.getLogger("queue_db.instrumentation.sampling")
+log = logging.getLogger("queue_db.sampling")
 
 #: Seconds between two samples at least; after a sample that took s seconds, s times ``REST_TIMES``.
 REST = 10.0
@@ -37,6 +37,13 @@ LONGEST_LEASE = 3600.0
 _PATIENCE = 1.0
 
 _NAME = "depth"
+
+# Most times of ten minutes summed after one count, and the rows deleted.
+_ROLLS = 6
+_PRUNED = 1000
+
+# For how long a queue without jobs is still listed, microseconds.
+_SEEN = 86_400_000_000
 
 #: The states that are counted.
 STATES = ("available", "scheduled", "blocked", "running", "dead")
@@ -60,9 +67,8 @@ class Sampling:
     :param timer: seconds, to measure how long a sample takes.
     """
 
-    def __init__(self, db: QueueDB, timer: Callable[[], float] = time.perf_counter) -> None:
-        self._db = db
-        self._core = db.core
+    def __init__(self, core: Core, timer: Callable[[], float] = time.perf_counter) -> None:
+        self._core = core
         self._timer = timer
         self._lock = threading.Lock()
         self._taking: threading.Thread | None = None
@@ -80,6 +86,23 @@ class Sampling:
             return None
         data = json.loads(row.data)
         return Depths(data["jobs"], data["oldest"], max(0.0, (row.now - row.taken_at) / 1_000_000))
+
+    def latest(self) -> tuple[int, int, dict[str, Any]] | None:
+        """When the latest sample was taken, the time, and the sample; None: there is none."""
+        row = self._latest()
+        if row is None or row.data is None:
+            return None
+        return row.taken_at, row.now, json.loads(row.data)
+
+    def take_if_due(self) -> bool:
+        """Take the next sample if it is due; False: it is not, or another process takes it.
+
+        :raises StorageError: the count failed.
+        """
+        row = self._latest()
+        if row is not None and row.next_at > row.now:
+            return False
+        return self.take(None if row is None else row.version, _lasted(row))
 
     def take(self, version: int | None, lasted: float = 0.0) -> bool:
         """Take the sample after ``version``; False: another process takes it.
@@ -102,19 +125,40 @@ class Sampling:
             raise
         return True
 
+    def counted(self) -> list[QueueStats]:
+        """Count the jobs of all queues; reads them all."""
+        return [self._core.read(insights.stats, name) for name in self._core.read(insights.queues)]
+
     def _count(self, version: int) -> None:
+        before = self._latest()
         began = self._timer()
-        stats = [self._db.queue(name).stats() for name in self._db.queues()]
-        took = self._timer() - began
-        data = json.dumps(
-            {
-                "jobs": {one.queue: {state: getattr(one, state) for state in STATES} for one in stats},
-                "oldest": {one.queue: one.oldest_available_age or 0.0 for one in stats},
-                "lasted": took,
-            }
-        )
+        stats = {one.queue: one for one in self.counted()}
+        data = _data(stats, None if before is None or before.data is None else json.loads(before.data), self._core.now())
+        self._record(data)
+        took = data["lasted"] = self._timer() - began
         rest = max(REST, REST_TIMES * took)
-        self._core.write(samples.finish, _NAME, version, data, round(took * 1e6), round(rest * 1e6))
+        self._core.write(samples.finish, _NAME, version, json.dumps(data), round(took * 1e6), round(rest * 1e6))
+
+    def _record(self, data: Mapping[str, Any]) -> None:
+        """Write the counts down for the history; sum and delete old rows."""
+        rows = {
+            name: {
+                **states,
+                "held": data["held"][name],
+                "oldest": round(data["oldest"][name] * 1e6) if states["available"] else None,
+            }
+            for name, states in data["jobs"].items()
+        }
+        try:
+            if rows:
+                self._core.put(metrics.set_depths, rows)
+            for _ in range(_ROLLS):
+                if not self._core.write(metrics.roll_up):
+                    break
+            for width in metrics.KEPT:
+                self._core.write(metrics.prune, width, max(_PRUNED, 2 * len(rows)))
+        except StorageError as error:
+            log.debug("could not write the history of the counts: %s", error)
 
     def _give_up(self, version: int, rest: float, error: Exception) -> None:
         """Let the next count begin after ``rest`` seconds, as after a count that succeeds, and not when the lease expires."""
@@ -134,8 +178,23 @@ class Sampling:
             return self._taking
 
     def _take(self, row: Row[Any] | None) -> None:
-        version = None if row is None else row.version
-        lasted = 0.0 if row is None or row.data is None else json.loads(row.data).get("lasted", 0.0)
         # Logged by _give_up; the next count begins when it is due.
         with suppress(QueueDBError):
-            self.take(version, lasted)
+            self.take(None if row is None else row.version, _lasted(row))
+
+
+def _lasted(row: Row[Any] | None) -> float:
+    """How long the count of a sample took, seconds; 0: unknown."""
+    return 0.0 if row is None or row.data is None else float(json.loads(row.data).get("lasted", 0.0))
+
+
+def _data(stats: Mapping[str, QueueStats], before: Mapping[str, Any] | None, now: int) -> dict[str, Any]:
+    """What is written of a sample. A queue that has become empty has zeros once; ``seen`` has it for a day."""
+    jobs = {name: {state: getattr(one, state) for state in STATES} for name, one in stats.items()}
+    oldest = {name: one.oldest_available_age or 0.0 for name, one in stats.items()}
+    held = {name: one.held for name, one in stats.items()}
+    seen = {name: at for name, at in ((before or {}).get("seen") or {}).items() if at > now - _SEEN}
+    for name, states in (before or {}).get("jobs", {}).items():
+        if name not in jobs and (any(states.values()) or (before or {}).get("held", {}).get(name)):
+            jobs[name], oldest[name], held[name] = dict.fromkeys(STATES, 0), 0.0, 0
+    return {"jobs": jobs, "oldest": oldest, "held": held, "seen": seen | dict.fromkeys(stats, now)}

@@ -1,0 +1,148 @@
+"""``db.metrics``: the numbers of each queue, now and over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Row
+from sqlalchemy.exc import IntegrityError
+
+from queue_db import arguments
+from queue_db.core import ONCE, Core
+from queue_db.errors import ArgumentError, StorageError
+from queue_db.model import from_micros
+from queue_db.sampling import STATES, Sampling
+from queue_db.store import metrics
+from queue_db.store.metrics import FINE
+from queue_db.store.schema import COUNTS, DEPTHS, QUEUE_LENGTH
+
+# The counts of ``latest`` are those of this many seconds.
+_RECENT = 60
+
+# Longest width of a row of the history, seconds.
+_WIDEST = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMetrics:
+    """Numbers of one queue: its jobs at one moment, and what happened in the ``duration``."""
+
+    queue: str
+    at: datetime
+    available: int
+    scheduled: int
+    blocked: int
+    running: int
+    dead: int
+    held: int  #: claimed by streams
+    oldest: float | None  #: seconds since the longest waiting due job became due; None: nothing is due
+    completed: int
+    failed: int  #: attempts that failed and are tried again
+    died: int  #: jobs that went to the dead table
+    lost: int  #: settles whose lease was lost
+    missed: int  #: candidates that claims lost to other workers
+    duration: float  #: seconds
+
+
+class Metrics:
+    """The numbers of each queue: the last day in steps of ten seconds, thirty days in steps of ten minutes.
+
+    Workers write them, and so does a service; a program that runs neither calls :meth:`take` every ten seconds. One process of all
+    counts the jobs, at most 1 % of the time: where a count takes s seconds, the next one comes 100 · s seconds later.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._sampling = Sampling(core)
+
+    def latest(self) -> list[QueueMetrics]:
+        """The newest numbers of each queue that had jobs within a day, by name; ``at`` is when the jobs were counted.
+
+        The counts are those of the last minute or little more, ``duration``. Reads one row, and the rows of a minute.
+        """
+        found = self._sampling.latest()
+        if found is None:
+            return []
+        taken_at, now, data = found
+        since, counts = self._core.read(metrics.recent, _RECENT)
+        names = {*data["jobs"], *data.get("seen", ()), *counts}
+        nothing = dict.fromkeys(STATES, 0)
+        return [
+            QueueMetrics(
+                queue=name,
+                at=from_micros(taken_at),
+                **data["jobs"].get(name, nothing),
+                held=data.get("held", {}).get(name, 0),
+                oldest=data["oldest"].get(name) if data["jobs"].get(name, nothing)["available"] else None,
+                **{count: int(getattr(counts[name], count)) if name in counts else 0 for count in COUNTS},
+                duration=max(0.0, (now - since) / 1_000_000),
+            )
+            for name in sorted(names)
+        ]
+
+    def history(self, queue: str | None = None, *, since: datetime, width: int = FINE) -> list[QueueMetrics]:
+        """The numbers of a queue, or of all, since then, by queue and time; ``at`` is the beginning of ``width`` seconds.
+
+        Where the jobs were not counted in this time, they are those of the row before. Jobs by state are means of the counts, and
+        ``oldest`` is the most. There is no row for a time in which a queue had no jobs and nothing happened.
+
+        :param width: a multiple of 10 seconds: for the last day; a multiple of 600: for the last 30 days.
+        """
+        if queue is not None:
+            arguments.name("queue", queue, QUEUE_LENGTH)
+        first = arguments.moment("since", since)
+        if first is None:
+            raise ArgumentError("since=None: must be a datetime with a time zone")
+        if arguments.whole("width", width, FINE, _WIDEST) % FINE:
+            raise ArgumentError(f"width={width}: must be a multiple of {FINE} seconds")
+        rows = self._core.read(metrics.history, queue=queue, since=max(first, 0), width=width)
+        return [one for _, some in groupby(rows, lambda row: str(row.queue)) for one in _filled(some, width)]
+
+    def take(self) -> bool:
+        """Write down what this process did since the last call, and count the jobs of all queues if that is due.
+
+        Call it every ten seconds. False: the count is not due, or another process counts.
+
+        :raises StorageError: the count failed; the next one begins after a rest.
+        """
+        self.flush()
+        return self._sampling.take_if_due()
+
+    def flush(self) -> None:
+        """Write down what this process did since the last call.
+
+        :raises StorageError: the next call writes it.
+        """
+        counts = self._core.tally.take()
+        if not counts:
+            return
+        try:
+            try:
+                self._core.run(ONCE, metrics.add, counts)
+            except StorageError as error:
+                if not isinstance(error.__cause__, IntegrityError):
+                    raise
+                self._core.run(ONCE, metrics.add, counts)  # another process has inserted the same row
+        except BaseException as error:
+            if not getattr(error, "outcome_unknown", False):
+                self._core.tally.put_back(counts)
+            raise
+
+
+def _filled(rows: Iterable[Row[Any]], width: int) -> Iterator[QueueMetrics]:
+    """The rows of one queue, those of one time as one; where nothing was counted, the depths of the row before."""
+    depths: dict[str, Any] = {**dict.fromkeys(DEPTHS, 0), "oldest": None}
+    for start, same in groupby(rows, lambda row: int(row.start)):
+        found = list(same)
+        parts = [metrics.numbers(row) for row in found]
+        for part in parts:
+            if part["available"] is not None:
+                depths = {name: part[name] for name in DEPTHS}
+        oldest = None if depths["oldest"] is None else depths["oldest"] / 1_000_000
+        counts = {name: sum(part[name] or 0 for part in parts) for name in COUNTS}
+        jobs = {**depths, "oldest": oldest}
+        yield QueueMetrics(queue=found[0].queue, at=from_micros(start), **jobs, **counts, duration=float(width))

@@ -1,0 +1,235 @@
+"""Numbers over time: written by workers, counted by one process at a time, summed and deleted in steps."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import func, select
+
+from queue_db import QueueDB
+from queue_db.store import metrics as store_metrics
+from queue_db.testing import SettableClock, counted_statements
+from tests.patience import PATIENCE
+from tests.worker.serving import serving
+
+SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
+DAY = 86_400
+
+
+@pytest.fixture
+def clock():
+    found = SettableClock()
+    found.advance(600 - (found.now().timestamp() % 600))  # at the beginning of ten minutes
+    return found
+
+
+@pytest.fixture
+def opened(fresh_url, clock):
+    """Handles on a database of one's own, as several processes have them."""
+    dbs = []
+
+    def open_it(**options):
+        dbs.append(QueueDB(fresh_url, **{"clock": clock, **options}))
+        return dbs[-1]
+
+    open_it().migrate()
+    yield open_it
+    for db in dbs:
+        db.close()
+
+
+def wait_until(condition):
+    patience = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < patience
+        time.sleep(0.02)
+
+
+def rows(db, width):
+    table = db.store.tables.service.metrics
+    return db.core.read(
+        lambda connection, store: connection.execute(select(func.count()).select_from(table).where(table.c.width == width)).scalar()
+    )
+
+
+def states(one):
+    return one.available, one.scheduled, one.running, one.dead
+
+
+def test_a_sample_has_the_jobs_by_state_and_the_sums_of_the_last_minute(opened, clock):
+    db = opened()
+    mail, other = db.queue("mail"), db.queue("other")
+    mail.enqueue_many([("k", number) for number in range(5)])
+    mail.enqueue("later", delay=1000)
+    other.enqueue("k")
+    clock.advance(7)
+    first, second, third = mail.claim(limit=3, lease=1000)
+    assert first.complete()
+    assert second.bury("no use")
+    assert db.metrics.take()
+    assert not db.metrics.take()
+    found = {one.queue: one for one in opened().metrics.latest()}
+    assert states(found["mail"]) == (2, 1, 1, 1)
+    assert (found["mail"].completed, found["mail"].died, found["mail"].at) == (1, 1, clock.now())
+    assert (found["other"].available, found["other"].oldest, found["other"].completed) == (1, 7.0, 0)
+    assert 60 <= found["mail"].duration <= 70
+    (row,) = db.metrics.history("mail", since=clock.now() - timedelta(seconds=10))
+    assert (states(row), row.completed) == ((2, 1, 1, 1), 1)
+    clock.advance(100)
+    assert third.complete()
+    assert db.metrics.take()
+    found = {one.queue: one for one in db.metrics.latest()}
+    assert (states(found["mail"]), found["mail"].completed) == ((2, 1, 0, 1), 1)
+
+
+@SQLITE
+def test_a_queue_that_becomes_empty_is_listed_for_a_day_with_zeros(opened, clock):
+    db = opened()
+    db.queue("mail").enqueue("k")
+    assert db.metrics.take()
+    (job,) = db.queue("mail").claim()
+    assert job.complete()
+    for _ in range(3):
+        clock.advance(10)
+        assert db.metrics.take()
+    assert [states(one) for one in db.metrics.latest()] == [(0, 0, 0, 0)]
+    history = db.metrics.history("mail", since=clock.now() - timedelta(seconds=60))
+    assert [one.available for one in history] == [1, 0]
+    clock.advance(DAY)
+    assert db.metrics.take()
+    assert db.metrics.latest() == []
+
+
+def test_ten_minutes_are_summed_when_they_are_over_and_old_rows_are_deleted(opened, clock):
+    db = opened()
+    queue, start = db.queue("mail"), clock.now()
+    for number in range(66):  # eleven minutes
+        queue.enqueue("k")
+        if number % 2:
+            (job,) = queue.claim()
+            assert job.complete()
+        assert db.metrics.take()
+        assert rows(db, 600) == 0
+        clock.advance(10)
+    assert db.metrics.take()
+    assert (rows(db, 10), rows(db, 600)) == (67, 1)
+    rolled, rest = db.metrics.history("mail", since=start, width=600)
+    assert (rolled.at, rolled.completed, rolled.duration) == (start, 30, 600.0)
+    fine = db.metrics.history("mail", since=start)
+    assert rolled.available == round(sum(one.available for one in fine[:60]) / 60)
+    assert rolled.oldest == max(one.oldest or 0 for one in fine[:60])
+    assert (rest.at, rest.completed) == (start + timedelta(seconds=600), 3)
+    assert rest.available == round(sum(one.available for one in fine[60:]) / 7)
+    clock.advance(DAY)
+    assert db.metrics.take()
+    assert rows(db, 10) == 1
+    assert rows(db, 600) == 2
+    clock.advance(30 * DAY)
+    assert db.metrics.take()
+    assert rows(db, 600) <= 1
+
+
+@SQLITE
+def test_old_rows_are_deleted_in_steps(opened, clock, monkeypatch):
+    monkeypatch.setattr("queue_db.sampling._PRUNED", 4)
+    db = opened()
+    db.queue("mail").enqueue("k")
+    for _ in range(20):
+        assert db.metrics.take()
+        clock.advance(10)
+    clock.advance(DAY)
+    left = []
+    for _ in range(7):
+        assert db.metrics.take()
+        left.append(rows(db, 10))
+        clock.advance(10)
+    assert left == [17, 14, 11, 8, 5, 6, 7]
+
+
+@SQLITE
+def test_where_jobs_were_not_counted_they_are_those_of_the_row_before(opened, clock):
+    db = opened()
+    queue = db.queue("mail")
+    queue.enqueue_many([("k", number) for number in range(3)])
+    assert db.metrics.take()
+    clock.advance(10)
+    for job in queue.claim(limit=2):
+        assert job.complete()
+    db.metrics.flush()
+    found = db.metrics.history("mail", since=clock.now() - timedelta(seconds=60))
+    assert [(one.available, one.completed) for one in found] == [(3, 0), (3, 2)]
+
+
+def test_reports_of_many_processes_at_once_all_count(opened):
+    dbs = [opened() for _ in range(4)]
+    queues = [f"q{number}" for number in range(5)]
+    together = threading.Barrier(len(dbs))
+    failed = []
+
+    def report(db):
+        for _ in range(3):
+            together.wait(PATIENCE)
+            for queue in queues:
+                db.core.tally.add(queue, completed=1, lost=2)
+            while True:
+                try:
+                    db.metrics.flush()
+                    break
+                except Exception as error:  # noqa: BLE001 - tried again, as the next call does
+                    failed.append(error)
+
+    threads = [threading.Thread(target=report, args=[db]) for db in dbs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    found = dbs[0].core.read(store_metrics.recent, 60)[1]
+    assert {name: (int(row.completed), int(row.lost)) for name, row in found.items()} == dict.fromkeys(queues, (12, 24)), failed
+
+
+def test_what_could_not_be_written_is_written_by_the_next_call(opened, clock, monkeypatch):
+    db = opened()
+    db.core.tally.add("mail", completed=3)
+    with monkeypatch.context() as broken:
+        broken.setattr(store_metrics, "_start", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            db.metrics.flush()
+    db.core.tally.add("mail", completed=1)
+    db.metrics.flush()
+    (found,) = db.metrics.history("mail", since=clock.now() - timedelta(seconds=10))
+    assert found.completed == 4
+
+
+def completed(db):
+    return sum(int(row.completed) for row in db.core.read(store_metrics.recent, DAY)[1].values())
+
+
+def test_a_worker_writes_them_without_a_service_and_what_it_did_last_at_its_end(opened, monkeypatch):
+    for module in ("run", "maintenance"):
+        monkeypatch.setattr(f"queue_db.worker.{module}.METRICS_EVERY", 0.05)
+    db = opened(clock=None)
+    queue, go = db.queue("mail"), threading.Event()
+    queue.enqueue_many([("k", number) for number in range(10)])
+    with serving(queue, lambda job: go.wait(PATIENCE)):
+        wait_until(db.metrics.latest)
+        assert completed(db) == 0
+        go.set()
+        wait_until(lambda: completed(db) == 10)
+    monkeypatch.setattr("queue_db.worker.run.METRICS_EVERY", 1e6)
+    # Another worker, which begins to count at zero.
+    queue.enqueue("k")
+    serving(queue, lambda job: None).run(until_empty=True)
+    assert completed(db) == 11
+
+
+@SQLITE
+def test_the_latest_numbers_read_no_jobs(opened):
+    db = opened()
+    db.queue("mail").enqueue("k")
+    assert db.metrics.take()
+    with counted_statements(db.database.engine) as sent:
+        assert len(db.metrics.latest()) == 1
+        db.metrics.history(since=db.metrics.latest()[0].at, width=600)
+    tables = {word.strip('"`') for one in sent for word in one.split() if word.strip('"`').startswith("jobs")}
+    assert {name.partition(".")[0] for name in tables} <= {"jobs_samples", "jobs_metrics"}
