@@ -257,7 +257,12 @@ THREADS = {
     "scheduler": ("scheduler", ["enqueues the jobs", "of schedules that are due", "", "1 connection, briefly"], YELLOW),
     "cleanup": (
         "cleanup",
-        ["deletes expired rows, repairs", "groups, releases the jobs of", "dead processes", "1 connection, briefly"],
+        [
+            "deletes expired rows, repairs",
+            "groups, releases the jobs of",
+            "dead processes, writes metrics",
+            "1 connection, briefly",
+        ],
         YELLOW,
     ),
     "timeouts": ("timeouts", ["fails jobs whose handler's", "timeout is over"], GREY),
@@ -316,7 +321,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_shares", "a worker's part of a limit", "claimers"),
         ("_workers", "a running worker", "each worker, every 5 s"),
         ("_schedules", "a schedule and its next slot", "schedules.set, pause …; schedulers"),
-        ("_samples", "counts for metrics", "one process of those with metrics"),
+        ("_samples", "the newest counts of all queues", "one worker, every 10 s"),
     ],
     "Spark": [
         ("_staged", "a chunk of a bulk load", "tasks of a write"),
@@ -342,7 +347,7 @@ TABLES: dict[str, list[tuple[str, str, str]]] = {
         ("_counts", "a part of a counter", "publish to a topic"),
     ],
     "Service": [
-        ("_metrics", "numbers of a queue over time", "one process, every 10 s"),
+        ("_metrics", "numbers of a queue over time", "each worker, every 10 s"),
         ("_actions", "a logged action", "the service and the command line"),
         ("_tokens", "an API token", "tokens.create, revoke; the service"),
         ("_sessions", "a person who is logged in", "the service"),

@@ -143,7 +143,6 @@ class Run:
         if worker.options.schedules:
             self._periodic("scheduler", (0.0, enqueue_scheduled(worker.db, RETRY, self._activity())))
         self._periodic("cleanup", *self._cleanup())
-        self._periodic("metrics", (METRICS_EVERY * random.random(), take_metrics(worker.db, self._activity())))
         if any(one.watched for one in worker.handlers.all()):
             self._helpers.append(self._thread("timeouts", self._execution.watch_timeouts, self._ended))
             if self._feeds:
@@ -168,6 +167,7 @@ class Run:
         tasks: list[tuple[float, PeriodicTask]] = [
             (0.0, rescue_dead(self._registration)),
             (PRUNE_EVERY * random.random(), prune_expired(db, self._activity())),
+            (METRICS_EVERY * random.random(), take_metrics(db, self._activity())),
             (PRUNE_EVERY * random.random(), trim_feeds(db, self._activity())),
             (PRUNE_EVERY * random.random(), repair_groups(db, queues, self._activity())),
         ]
