@@ -64,6 +64,7 @@ class AsyncRoutes:
         feed: str | None = None,
         enqueue: str | tuple[str, str] | None = None,
         forward: str | None = None,
+        webhook: str | None = None,
         count: str | None = None,
         drop: bool = False,
         group: bool | str = False,
@@ -73,11 +74,15 @@ class AsyncRoutes:
         :param feed: publish the message to this feed.
         :param enqueue: a queue, or (queue, kind): enqueue a job with the payload and headers of the message.
         :param forward: route the message as one of this topic.
+        :param webhook: an address, ``https://…``: send the message there, by a job of the queue ``webhooks``, for a worker with the
+            handler ``queue_db.service.webhooks.deliver``.
         :param count: add 1 to this counter.
         :param drop: do nothing.
         :param group: of the jobs, as in :meth:`Feed.forward <queue_db.Feed.forward>`.
         """
-        return await run(self._sync.define, feed=feed, enqueue=enqueue, forward=forward, count=count, drop=drop, group=group)
+        return await run(
+            self._sync.define, feed=feed, enqueue=enqueue, forward=forward, webhook=webhook, count=count, drop=drop, group=group
+        )
 
     async def set(
         self,
@@ -86,12 +91,15 @@ class AsyncRoutes:
         feed: str | None = None,
         enqueue: str | tuple[str, str] | None = None,
         forward: str | None = None,
+        webhook: str | None = None,
         count: str | None = None,
         drop: bool = False,
         group: bool | str = False,
     ) -> str:
         """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
-        return await run(self._sync.set, name, feed=feed, enqueue=enqueue, forward=forward, count=count, drop=drop, group=group)
+        return await run(
+            self._sync.set, name, feed=feed, enqueue=enqueue, forward=forward, webhook=webhook, count=count, drop=drop, group=group
+        )
 
     async def point(self, name: str, definition: str) -> None:
         """Point a route at a definition that is stored. From then on it does that for each message that is published.

@@ -66,6 +66,9 @@ class ActionOptions:
     forward: Annotated[
         str | None, typer.Option("--forward", help="Route the message as one of this topic.", show_default=False)
     ] = None
+    webhook: Annotated[
+        str | None, typer.Option("--webhook", metavar="URL", help="Send the message to this address.", show_default=False)
+    ] = None
     count: Annotated[str | None, typer.Option("--count", help="Add 1 to this counter.", show_default=False)] = None
     drop: Annotated[bool, typer.Option("--drop", help="Do nothing.")] = False
 
@@ -76,7 +79,10 @@ class ActionOptions:
         if self.group and self.enqueue is None:
             raise ArgumentError("--group makes groups of jobs: give it with --enqueue")
         enqueue = self.enqueue if self.enqueue is None or self.kind is None else (self.enqueue, self.kind)
-        return {"enqueue": enqueue, **{name: getattr(self, name) for name in ("feed", "group", "forward", "count", "drop")}}
+        return {
+            "enqueue": enqueue,
+            **{name: getattr(self, name) for name in ("feed", "group", "forward", "webhook", "count", "drop")},
+        }
 
 
 @command(app, "list", "queue-db routes list", "queue-db routes list --json | jq .patterns")
@@ -131,6 +137,7 @@ def definitions(*, common: CommonOptions) -> None:
     "set",
     "queue-db routes set archive --feed readings",
     "queue-db routes set check --enqueue alarms --kind check --group",
+    "queue-db routes set shop --webhook https://shop.example/orders",
     "queue-db routes set archive --drop",
 )
 def set_route(name: NameArgument, *, action: ActionOptions, common: CommonOptions) -> None:

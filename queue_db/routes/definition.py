@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from queue_db import arguments
 from queue_db.errors import ArgumentError
@@ -14,7 +15,10 @@ from queue_db.feeds.forwarding import JobTemplate
 from queue_db.store.routes import DefinitionRow
 from queue_db.store.schema import COUNTER_LENGTH, FEED_LENGTH, TOPIC_LENGTH
 
-ACTIONS = ("feed", "enqueue", "forward", "count", "drop")
+ACTIONS = ("feed", "enqueue", "forward", "webhook", "count", "drop")
+
+#: Where the jobs of the action ``webhook`` go, and their kind. ``queue_db.service.webhooks`` has the handler.
+WEBHOOKS, WEBHOOK = "webhooks", "webhook"
 
 _PAIR = 2
 
@@ -24,8 +28,8 @@ class Definition:
     """A definition as it is stored."""
 
     sha: str
-    action: str  #: ``feed``, ``enqueue``, ``forward``, ``count`` or ``drop``
-    target: str  #: the feed, queue, topic or counter; empty for ``drop``
+    action: str  #: ``feed``, ``enqueue``, ``forward``, ``webhook``, ``count`` or ``drop``
+    target: str  #: the feed, queue, topic, address or counter; empty for ``drop``
     kind: str | None  #: of the jobs; None: that of each message
     group: bool | str  #: of the jobs, see :meth:`Feed.forward <queue_db.Feed.forward>`
     created_at: datetime
@@ -36,6 +40,7 @@ def new(
     feed: str | None,
     enqueue: str | tuple[str, str] | None,
     forward: str | None,
+    webhook: str | None,
     count: str | None,
     drop: bool,
     group: bool | str,
@@ -46,7 +51,7 @@ def new(
     """
     if not isinstance(drop, bool):
         raise ArgumentError(f"drop={arguments.shown(drop)}: must be True or False")
-    given = {"feed": feed, "enqueue": enqueue, "forward": forward, "count": count, "drop": drop or None}
+    given = {"feed": feed, "enqueue": enqueue, "forward": forward, "webhook": webhook, "count": count, "drop": drop or None}
     chosen = [action for action, target in given.items() if target is not None]
     if len(chosen) != 1:
         raise ArgumentError(f"give one action of {', '.join(ACTIONS)}, not {' and '.join(chosen) or 'none'}")
@@ -61,6 +66,8 @@ def new(
         target, kind = template.queue, template.kind
     elif forward is not None:
         target = arguments.name("forward", forward, TOPIC_LENGTH)
+    elif webhook is not None:
+        target = address(webhook)
     elif count is not None:
         target = arguments.name("count", count, COUNTER_LENGTH)
     options = {"group": group} if group is not False else {}
@@ -82,6 +89,26 @@ def _template(enqueue: object, group: bool | str) -> JobTemplate:
     if isinstance(enqueue, tuple | list) and len(enqueue) == _PAIR and all(isinstance(part, str) for part in enqueue):
         return JobTemplate(enqueue[0], enqueue[1], group)
     raise ArgumentError(f"enqueue={arguments.shown(enqueue)}: must be a queue, or (queue, kind)")
+
+
+def address(url: object) -> str:
+    """Check the address of a webhook.
+
+    :raises ArgumentError: it is none.
+    """
+    text = arguments.name("webhook", url, TOPIC_LENGTH)
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in {"http", "https"} or not host or not text.isascii() or any(one.isspace() for one in text):
+        raise ArgumentError(f"webhook={arguments.shown(text)}: must be an address that begins with https:// or http://")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise ArgumentError(
+            "webhook=: the address must have no user, password or fragment: routes show it to everybody who reads them"
+        )
+    return text
 
 
 def _json(value: Any) -> str:

@@ -28,7 +28,7 @@ class Step:
     patterns: tuple[str, ...]  #: those that match
     definition: str  #: the SHA-256 of what it does
     version: int  #: of the route
-    action: str  #: ``feed``, ``enqueue``, ``forward``, ``count`` or ``drop``
+    action: str  #: ``feed``, ``enqueue``, ``forward``, ``webhook``, ``count`` or ``drop``
     target: str
     kind: str | None
     #: Why it does nothing: ``loop`` (it leads back to where the message has been), ``hops`` (the limit is reached), ``paused``,

@@ -68,6 +68,7 @@ class Routes:
         feed: str | None = None,
         enqueue: str | tuple[str, str] | None = None,
         forward: str | None = None,
+        webhook: str | None = None,
         count: str | None = None,
         drop: bool = False,
         group: bool | str = False,
@@ -77,11 +78,15 @@ class Routes:
         :param feed: publish the message to this feed.
         :param enqueue: a queue, or (queue, kind): enqueue a job with the payload and headers of the message.
         :param forward: route the message as one of this topic.
+        :param webhook: an address, ``https://…``: send the message there, by a job of the queue ``webhooks``, for a worker with the
+            handler ``queue_db.service.webhooks.deliver``.
         :param count: add 1 to this counter.
         :param drop: do nothing.
         :param group: of the jobs, as in :meth:`Feed.forward <queue_db.Feed.forward>`.
         """
-        return self._define(new(feed=feed, enqueue=enqueue, forward=forward, count=count, drop=drop, group=group))[0]
+        return self._define(new(feed=feed, enqueue=enqueue, forward=forward, webhook=webhook, count=count, drop=drop, group=group))[
+            0
+        ]
 
     def set(
         self,
@@ -90,13 +95,16 @@ class Routes:
         feed: str | None = None,
         enqueue: str | tuple[str, str] | None = None,
         forward: str | None = None,
+        webhook: str | None = None,
         count: str | None = None,
         drop: bool = False,
         group: bool | str = False,
     ) -> str:
         """:meth:`define`, and point the route at the definition; a new route is created. Return the definition's SHA-256."""
         arguments.name("route", name, ROUTE_LENGTH)
-        sha, definition = self._define(new(feed=feed, enqueue=enqueue, forward=forward, count=count, drop=drop, group=group))
+        sha, definition = self._define(
+            new(feed=feed, enqueue=enqueue, forward=forward, webhook=webhook, count=count, drop=drop, group=group)
+        )
         self._core.put(routes.point, name, definition, create=True)
         return sha
 

@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from queue_db.codecs import JSONCodec
 from queue_db.core import Core
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import Feed
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.settings import defaults, ordering_of
 from queue_db.model import NewJob
-from queue_db.routes.definition import group_of
+from queue_db.routes.definition import WEBHOOK, WEBHOOKS, group_of
 from queue_db.routes.patterns import HEADERS
 from queue_db.routes.plan import HOP_LIMIT, LOOP, Plan, Step, plan
 from queue_db.store import Store, enqueue, routes
@@ -34,6 +35,8 @@ from queue_db.store.routes import WalkRow
 from queue_db.verbs.new_jobs import CHUNK
 
 log = logging.getLogger("queue_db.routes")
+
+_ENCODER = JSONCodec()
 
 # Seconds between two log lines about the loops of one route.
 _LOGGED_EVERY = 60.0
@@ -173,7 +176,17 @@ def _plan(item: Item, walk: Sequence[WalkRow], headers: str | None) -> Plan:
 def _collect(effects: _Effects, step: Step, row: WalkRow, message: NewMessage) -> None:
     if step.action == "enqueue":
         effects.jobs.append(JobTemplate(row.target, row.kind, group_of(row.options)).job(message))
+    elif step.action == "webhook":
+        effects.jobs.append(_delivery(step, message))
     elif step.action == "feed":
         effects.feeds.setdefault(row.target, (row, []))[1].append(message)
     elif step.action == "count":
         effects.counts[row.target] += 1
+
+
+def _delivery(step: Step, message: NewMessage) -> NewJob:
+    """The job that sends a message to an address. Its header ``webhook`` says where to, and what else is sent."""
+    headers = json.loads(message.headers) if message.headers else {}
+    sent = {"url": step.target, "route": step.route, "topic": step.topic, "kind": message.kind, "key": message.message_key}
+    job = JobTemplate(WEBHOOKS, WEBHOOK).job(message)
+    return job._replace(headers=_ENCODER.encode({**headers, "webhook": sent}))

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from queue_db.db import QueueDB
 from queue_db.routes import RouteInfo
+from queue_db.routes.definition import WEBHOOKS
 from queue_db.service.feed_shapes import Body, ClientId, NewMessages
 from queue_db.service.identity import Identity
 from queue_db.service.paths import Name
@@ -55,8 +56,8 @@ class RouteList(BaseModel):
 class RouteAction(Body):
     """What a route does with a message."""
 
-    action: Literal["feed", "enqueue", "forward", "count", "drop"]
-    target: Annotated[str, Field(max_length=TOPIC_LENGTH, description="The feed, queue, topic or counter.")] = ""
+    action: Literal["feed", "enqueue", "forward", "webhook", "count", "drop"]
+    target: Annotated[str, Field(max_length=TOPIC_LENGTH, description="The feed, queue, topic, address or counter.")] = ""
     kind: Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, description="Of the jobs (`enqueue`).")] | None = None
     group: bool | Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] = False
 
@@ -226,7 +227,8 @@ def test_topic(topic: Name, message: Headers, db: Db, who: Reader) -> Way:
 def _may_reach(who: Identity, does: RouteAction) -> None:
     """A token for some queues must not lead messages to others."""
     if does.action != "drop":
-        who.check("manage", does.target)
+        target = WEBHOOKS if does.action == "webhook" else does.target
+        who.check("manage", target)
 
 
 def _find(db: QueueDB, name: str) -> RouteView:

@@ -161,6 +161,31 @@ class TestRoutes:
         assert (found.action, found.target, found.kind, found.group) == ("enqueue", routed, "kind", True)
         assert found.created_at == clock.now()
 
+    def test_a_webhook_is_a_job_with_an_address(self, db: QueueDB, routed: str) -> None:
+        url = f"https://shop.example/{routed}?of=orders"
+        db.routes.set(routed, webhook=url)
+        db.routes.subscribe(routed, routed)
+        assert db.topic(routed).publish("paid", {"order": 7}, key="order-7", headers={"shop": "north"}) == 1
+        (found,) = [job for job in db.queue("webhooks").jobs("available", limit=1000).jobs if job.headers["topic"] == routed]
+        try:
+            assert (found.kind, found.payload, found.headers["shop"]) == ("webhook", {"order": 7}, "north")
+            assert found.headers["webhook"] == {"url": url, "route": routed, "topic": routed, "kind": "paid", "key": "order-7"}
+        finally:
+            db.cancel(found.id)
+        bad = [
+            "ftp://a/b",
+            "https://",
+            "shop.example",
+            "https://user:word@shop.example",
+            "http://a b",
+            "http://[::1",
+            "http://a:b",
+            "",
+        ]
+        for one in bad:
+            with pytest.raises(ArgumentError, match="webhook"):
+                db.routes.set(routed, webhook=one)
+
     def test_a_paused_route_does_nothing(self, db: QueueDB, routed: str) -> None:
         db.routes.set(routed, feed=routed)
         db.routes.subscribe(routed, routed)

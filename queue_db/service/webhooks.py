@@ -1,0 +1,213 @@
+"""Webhooks: the handler that sends a message to the address of a route, signed as `Standard Webhooks <https://www.standardwebhooks.com>`_.
+
+``queue-db work webhooks --handler queue_db.service.webhooks:deliver`` runs it. The environment has its settings:
+``QUEUE_DB_WEBHOOK_SECRET`` signs what is sent, ``QUEUE_DB_WEBHOOK_ALLOW`` lists private networks that may be reached
+(``10.1.0.0/16 127.0.0.1``), ``QUEUE_DB_WEBHOOK_TIMEOUT`` is in seconds (10).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
+from urllib.parse import urlsplit
+
+from queue_db import __version__
+from queue_db.errors import ArgumentError, ConfigurationError, QueueDBError
+from queue_db.leased_job import LeasedJob
+from queue_db.outcomes import Dead, Retry
+from queue_db.routes.definition import address
+
+_Address = IPv4Address | IPv6Address
+_Network = IPv4Network | IPv6Network
+
+#: Begins a secret whose rest is base64, as in Standard Webhooks.
+_PREFIX = "whsec_"
+
+# IPv6 addresses that lead to an IPv4 address: NAT64.
+_NAT64 = ip_network("64:ff9b::/96")
+
+
+class RefusedAddressError(QueueDBError):
+    """A webhook must not reach this address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """How webhooks are sent.
+
+    :param secret: signs what is sent; empty: nothing is signed.
+    :param allowed: networks that are not public and may be reached all the same.
+    :param timeout: seconds for the whole exchange.
+    """
+
+    secret: bytes = b""
+    allowed: tuple[_Network, ...] = ()
+    timeout: float = 10.0
+
+    @classmethod
+    def from_environment(cls) -> Sender:
+        """The sender that the environment describes.
+
+        :raises ConfigurationError: one of the variables cannot be read.
+        """
+        try:
+            allowed = tuple(ip_network(one) for one in os.environ.get("QUEUE_DB_WEBHOOK_ALLOW", "").replace(",", " ").split())
+        except ValueError as error:
+            raise ConfigurationError(f"QUEUE_DB_WEBHOOK_ALLOW: {error}") from None
+        try:
+            timeout = float(os.environ.get("QUEUE_DB_WEBHOOK_TIMEOUT", "10"))
+        except ValueError:
+            timeout = 0.0
+        if not 0 < timeout < 3600:
+            raise ConfigurationError("QUEUE_DB_WEBHOOK_TIMEOUT must be a number of seconds")
+        return cls(key_of(os.environ.get("QUEUE_DB_WEBHOOK_SECRET", "")), allowed, timeout)
+
+    def send(self, url: str, message_id: str, body: bytes, at: datetime) -> int:
+        """POST the body to the address; return the status of the response. Redirects are not followed.
+
+        :param at: when it is sent, for the signature.
+        :raises RefusedAddressError: the name leads to an address that is not public.
+        :raises OSError: nothing answers there, or not in time.
+        :raises http.client.HTTPException: what answers does not speak HTTP.
+        """
+        until = time.monotonic() + self.timeout
+        parts = urlsplit(address(url))
+        host, secure = parts.hostname or "", parts.scheme == "https"
+        reached = self.checked(host, parts.port or (443 if secure else 80))
+        used: Any = _connected(reached, until)
+        if secure:
+            used = ssl.create_default_context().wrap_socket(used, server_hostname=host, do_handshake_on_connect=False)
+        # Each read has a time of its own: this ends an exchange whose bytes come one by one.
+        ending = threading.Timer(max(0.0, until - time.monotonic()), _shut, (used,))
+        ending.daemon = True
+        ending.start()
+        try:
+            if secure:
+                used.do_handshake()
+            connection = http.client.HTTPConnection(host, parts.port or (443 if secure else 80))
+            connection.sock = used
+            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            port = f":{parts.port}" if parts.port else ""
+            name = f"[{host}]" if ":" in host else host
+            connection.request("POST", path, body, self.headers(message_id, body, at) | {"Host": name + port})
+            return connection.getresponse().status
+        finally:
+            ending.cancel()
+            used.close()
+
+    def checked(self, host: str, port: int) -> Sequence[tuple[int, Any]]:
+        """Families and addresses of a host; the connection is made to these, so that a later answer of DNS changes nothing.
+
+        :raises RefusedAddressError: one of them is not public, and not allowed.
+        """
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for *_, place in found:
+            one = ip_address(str(place[0]).partition("%")[0])
+            if not (is_public(one) or any(one in network for network in self.allowed)):
+                raise RefusedAddressError(
+                    f"{host} leads to {one}, which is not a public address (QUEUE_DB_WEBHOOK_ALLOW allows it)"
+                )
+        return [(int(family), place) for family, _, _, _, place in found]
+
+    def headers(self, message_id: str, body: bytes, at: datetime) -> dict[str, str]:
+        """The headers of a message, with its signature."""
+        moment = str(int(at.timestamp()))
+        sent = {
+            "Content-Type": "application/json",
+            "User-Agent": f"queue-db/{__version__}",
+            "webhook-id": message_id,
+            "webhook-timestamp": moment,
+        }
+        if self.secret:
+            signed = hmac.new(self.secret, f"{message_id}.{moment}.".encode() + body, hashlib.sha256).digest()
+            sent["webhook-signature"] = f"v1,{base64.b64encode(signed).decode()}"
+        return sent
+
+
+def deliver(job: LeasedJob) -> Dead | Retry | None:
+    """The handler of jobs of the kind ``webhook``: any status of 200 to 299 is success, 410 ends it, others are tried again."""
+    sent = job.headers.get("webhook")
+    if not isinstance(sent, dict) or not isinstance(sent.get("url"), str):
+        return Dead("the job has no header webhook with an address: a route with the action webhook makes such jobs")
+    rest = {name: sent.get(name) for name in ("topic", "kind", "key")}
+    headers = {name: value for name, value in job.headers.items() if name != "webhook"}
+    message_id = f"{job.queue}-{job.id}"
+    content = {"id": message_id, **rest, "payload": job.payload, "headers": headers, "published_at": job.created_at.isoformat()}
+    try:
+        status = Sender.from_environment().send(sent["url"], message_id, json.dumps(content).encode(), _claimed_at(job))
+    except (RefusedAddressError, ArgumentError) as error:
+        return Dead(str(error))
+    except (OSError, http.client.HTTPException) as error:
+        return Retry(f"{urlsplit(sent['url']).hostname} did not answer: {type(error).__name__}: {error}")
+    if 200 <= status <= 299:
+        return None
+    if status == 410:
+        return Dead(f"{sent['url']} answered 410: it does not want this any more")
+    return Retry(f"{sent['url']} answered {status}" + (", a redirect, which is not followed" if 300 <= status <= 399 else ""))
+
+
+def _claimed_at(job: LeasedJob) -> datetime:
+    """When the job was claimed, by the database's clock."""
+    if job.due_at is None or job.waited is None:
+        return job.lease_expires
+    return job.due_at + timedelta(seconds=job.waited)
+
+
+def key_of(secret: str) -> bytes:
+    """The key that a secret stands for: ``whsec_`` and base64, or any text.
+
+    :raises ConfigurationError: what follows ``whsec_`` is not base64.
+    """
+    if not secret.startswith(_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise ConfigurationError("QUEUE_DB_WEBHOOK_SECRET: what follows whsec_ must be base64") from None
+
+
+def is_public(one: _Address) -> bool:
+    """Whether an address is on the public internet, and not of this machine, a private network or a cloud's metadata."""
+    if isinstance(one, IPv6Address):
+        inner = one.ipv4_mapped or one.sixtofour or (one.teredo[1] if one.teredo else None)
+        if one in _NAT64:
+            inner = IPv4Address(int(one) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+    return one.is_global and not one.is_multicast and not one.is_reserved
+
+
+def _connected(reached: Sequence[tuple[int, Any]], until: float) -> socket.socket:
+    failed: OSError = TimeoutError("no address")
+    for family, place in reached:
+        one = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            one.settimeout(max(0.001, until - time.monotonic()))
+            one.connect(place)
+        except OSError as error:
+            one.close()
+            failed = error
+        else:
+            return one
+    raise failed
+
+
+def _shut(one: socket.socket) -> None:
+    try:
+        one.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it is closed

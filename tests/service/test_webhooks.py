@@ -1,0 +1,203 @@
+"""Webhooks: what is sent and signed, what counts as done, and which addresses are never reached."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from queue_db import QueueDB
+from queue_db.errors import ConfigurationError
+from queue_db.outcomes import Dead, Retry
+from queue_db.service.webhooks import RefusedAddressError, Sender, deliver, is_public, key_of
+from queue_db.worker import Worker
+
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of some length").decode()
+
+
+class Receiver(ThreadingHTTPServer):
+    """A server that keeps what it gets, and answers as the path says: ``/200``."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.got: list[tuple[str, dict[str, str], bytes]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+        status = int(self.path.strip("/").partition("?")[0])
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", "/200")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_ALLOW", "127.0.0.1")
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def routed_to(db: QueueDB, name: str) -> Iterator[Any]:
+    """``routed_to(url)`` publishes a message to a webhook; the job."""
+
+    def run(url: str) -> Any:
+        db.routes.set(name, webhook=url)
+        db.routes.subscribe(name, name, form="exact")
+        assert db.topic(name).publish("paid", {"order": 7}, key="order-7", headers={"shop": "north"}) == 1
+        (job,) = db.queue("webhooks").claim(1)
+        return job
+
+    yield run
+    db.routes.remove(name)
+    for job in db.queue("webhooks").claim(1000):
+        job.cancel()
+
+
+@on_sqlite
+def test_a_message_arrives_signed(receiver: Receiver, routed_to: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_SECRET", SECRET)
+    job = routed_to(f"{receiver.url}/200?of=orders")
+    assert deliver(job) is None
+    ((path, headers, body),) = receiver.got
+    assert path == "/200?of=orders"
+    content = json.loads(body)
+    assert (content["payload"], content["kind"], content["key"], content["topic"]) == ({"order": 7}, "paid", "order-7", name)
+    assert content["headers"]["shop"] == "north"
+    assert "webhook" not in content["headers"]
+    assert headers["webhook-id"] == content["id"] == f"webhooks-{job.id}"
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = hmac.new(b"a secret of some length", signed, hashlib.sha256).digest()
+    assert headers["webhook-signature"] == f"v1,{base64.b64encode(expected).decode()}"
+    assert abs(int(headers["webhook-timestamp"]) - job.created_at.timestamp()) < 300
+    job.complete()
+
+
+@on_sqlite
+@pytest.mark.parametrize(("status", "outcome"), [(204, type(None)), (302, Retry), (404, Retry), (500, Retry), (410, Dead)])
+def test_the_status_decides(receiver: Receiver, routed_to: Any, status: int, outcome: type) -> None:
+    job = routed_to(f"{receiver.url}/{status}")
+    assert type(deliver(job)) is outcome
+    assert len(receiver.got) == 1, "a redirect was followed"
+    job.complete()
+
+
+@on_sqlite
+def test_what_is_not_public_is_not_reached(receiver: Receiver, routed_to: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUEUE_DB_WEBHOOK_ALLOW")
+    job = routed_to(f"http://localhost:{receiver.server_port}/200")
+    outcome = deliver(job)
+    assert isinstance(outcome, Dead)
+    assert "not a public address" in outcome.reason
+    assert receiver.got == []
+    job.complete()
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_reached(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def rebinding(host: str, port: int, **options: Any) -> list[Any]:
+        asked.append(host)
+        address = "93.184.216.34" if len(asked) == 1 else "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    assert Sender().checked("rebinding.example", 80) == [(socket.AF_INET, ("93.184.216.34", 80))]
+    with pytest.raises(RefusedAddressError):
+        Sender().send(f"http://rebinding.example:{receiver.server_port}/200", "1", b"{}", datetime.now(UTC))
+    assert asked == ["rebinding.example"] * 2, "a name is asked for once for each message"
+    assert receiver.got == []
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1::1", True),
+        ("127.0.0.1", False),
+        ("0.0.0.0", False),  # noqa: S104
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1", False),
+        ("fd00::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("ff02::1", False),
+    ],
+)
+def test_which_addresses_are_public(address: str, public: bool) -> None:
+    assert is_public(ip_address(address)) is public
+
+
+@on_sqlite
+def test_an_answer_that_does_not_end_is_cut(routed_to: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_ALLOW", "127.0.0.0/8")
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_TIMEOUT", "0.2")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        job = routed_to(f"http://127.0.0.1:{silent.getsockname()[1]}/200")
+        assert isinstance(deliver(job), Retry)
+        job.complete()
+
+
+@on_sqlite
+def test_a_worker_sends_until_it_is_taken(receiver: Receiver, routed_to: Any, db: QueueDB) -> None:
+    routed_to(f"{receiver.url}/500").release()
+    worker = Worker(db, ["webhooks"])
+    worker.handles("webhook")(deliver)
+    summary = worker.run(until_empty=True)
+    assert summary.failed == len(receiver.got) == 1
+    (waiting,) = db.queue("webhooks").jobs("scheduled").jobs
+    assert "answered 500" in str(waiting.last_error)
+    db.cancel(waiting.id)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("ALLOW", "10.0.0.1/8"), ("ALLOW", "x"), ("TIMEOUT", "x"), ("TIMEOUT", "0"), ("TIMEOUT", "nan"), ("SECRET", "whsec_?")],
+)
+def test_settings_that_cannot_be_read_are_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"QUEUE_DB_WEBHOOK_{variable}", value)
+    with pytest.raises(ConfigurationError, match=variable):
+        Sender.from_environment()
+
+
+def test_a_secret_is_a_text_or_base64() -> None:
+    assert key_of("plain") == b"plain"
+    assert key_of(SECRET) == b"a secret of some length"
+    assert "webhook-signature" not in Sender().headers("1", b"", datetime.now(UTC))
