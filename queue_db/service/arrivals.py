@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
-from queue_db.service.requests import of
+from queue_db.service.requests import Service, of
 
 log = logging.getLogger("queue_db.service")
 
@@ -26,27 +25,32 @@ class Waiter:
     """One client that waits.
 
     :ivar position: up to where it has read; None: it claims, so it tries again also without a new message.
+    :ivar ending: the service ends.
     """
 
     feed: str
     position: str | None = None
+    ending: bool = False
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self, seconds: float) -> bool:
         """Wait until there may be something, at most this long; False: the time is over."""
+        if self.ending:
+            return False
         try:
             await asyncio.wait_for(self.woken.wait(), max(0.0, seconds))
         except TimeoutError:
             return False
         self.woken.clear()
-        return True
+        return not self.ending
 
 
 class Arrivals:
     """The clients of one event loop that wait for messages."""
 
-    def __init__(self, db: QueueDB) -> None:
-        self._db = db
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._db = service.db
         self._waiters: dict[str, list[Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -81,6 +85,8 @@ class Arrivals:
         try:
             while self._waiters:
                 published.clear()
+                if self._service.ending.is_set():
+                    self._end()
                 ends = await run_in_threadpool(self._ends, list(self._waiters))
                 for feed, end in ends.items():
                     self._wake_readers(feed, end)
@@ -91,6 +97,11 @@ class Arrivals:
                     continue
         finally:
             notifications.remove(on_publish)
+
+    def _end(self) -> None:
+        for one in (one for some in self._waiters.values() for one in some):
+            one.ending = True
+            one.woken.set()
 
     def _ends(self, feeds: list[str]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
@@ -123,6 +134,6 @@ def arrivals_of(request: Request) -> Arrivals:
     """The arrivals of the application's event loop."""
     state = request.app.state
     if not hasattr(state, "arrivals"):
-        state.arrivals = Arrivals(of(request).db)
+        state.arrivals = Arrivals(of(request))
     found: Arrivals = state.arrivals
     return found

@@ -1,6 +1,6 @@
 """The REST API, a module for each subject."""
 
-from queue_db.service.api import cursors, feeds, health, message_claims, messages, queues, routes
+from queue_db.service.api import cursors, events, feeds, health, message_claims, messages, queues, routes
 
 #: The routers, in the order of the documentation.
 API = (
@@ -10,6 +10,7 @@ API = (
     message_claims.router,
     cursors.router,
     routes.router,
+    events.router,
 )
 
 #: Those that stand beside the API, without a prefix.

@@ -1,0 +1,153 @@
+"""Server-sent events: a stream that stays open. One reader for each process reads the live numbers, and all clients get them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from queue_db.errors import QueueDBError
+from queue_db.metrics import QueueMetrics
+from queue_db.service.requests import Service, of
+
+log = logging.getLogger("queue_db.service")
+
+#: Seconds without an event after which a comment is sent, so that proxies keep the connection.
+IDLE = 15.0
+
+#: Seconds that a client may take for one event. Then its stream is cut: it connects again and gets what is true then.
+SLOWEST = 10.0
+
+#: Seconds after which a stream ends, so that a token that was revoked does not keep one.
+LONGEST = 600.0
+
+# Seconds between two reads of the live numbers.
+_EVERY = 2.0
+
+
+def event(data: Any, *, name: str | None = None, event_id: str | None = None) -> str:
+    """One event as text."""
+    lines = [f"id: {event_id}"] if event_id else []
+    lines += [f"event: {name}"] if name else []
+    return "\n".join([*lines, f"data: {json.dumps(data, default=_text)}", "", ""])
+
+
+class EventStream(Response):
+    """A response of events; None stands for an idle time."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[str | None], slowest: float = SLOWEST) -> None:
+        super().__init__(None)
+        del self.headers["content-length"]
+        self.headers["cache-control"] = "no-store"
+        self.headers["x-accel-buffering"] = "no"
+        self._events = events
+        self._slowest = slowest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.ensure_future(_disconnect(receive))
+        sending = asyncio.ensure_future(self._send(send))
+        try:
+            await asyncio.wait((gone, sending), timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                return
+            if sending.done():
+                sending.result()
+        except TimeoutError:
+            log.info("a client is too slow for its events: its stream is cut")
+            return
+        finally:
+            gone.cancel()
+            sending.cancel()
+            await asyncio.gather(gone, sending, return_exceptions=True)
+        await asyncio.wait_for(send({"type": "http.response.body", "body": b""}), self._slowest)
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for one in self._events:
+            part = {"type": "http.response.body", "body": (one or ": idle\n\n").encode(), "more_body": True}
+            await asyncio.wait_for(send(part), self._slowest)
+
+
+@dataclass(eq=False)
+class _Client:
+    latest: list[QueueMetrics] | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Live:
+    """The live numbers of one event loop, and the clients that follow them. A slow client skips to the latest ones."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._clients: set[_Client] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._known: list[QueueMetrics] | None = None
+
+    async def follow(self, wanted: Callable[[str], bool]) -> AsyncIterator[str | None]:
+        """Events with the numbers of the queues that are wanted, each time that they have changed."""
+        client = _Client(self._known)
+        if self._known is not None:
+            client.news.set()
+        self._clients.add(client)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._read())
+        try:
+            while not self._service.ending.is_set():
+                try:
+                    await asyncio.wait_for(client.news.wait(), IDLE)
+                except TimeoutError:
+                    yield None
+                    continue
+                client.news.clear()
+                yield event([asdict(one) for one in client.latest or () if wanted(one.queue)], name="queues")
+        finally:
+            self._clients.discard(client)
+
+    async def _read(self) -> None:
+        while self._clients:
+            try:
+                found = await run_in_threadpool(self._service.db.metrics.latest)
+            except QueueDBError as error:
+                log.debug("no live numbers: %s", error)
+            else:
+                if found != self._known:
+                    self._known = found
+                    self._tell()
+            if self._service.ending.is_set():
+                self._tell()
+                return
+            await asyncio.sleep(_EVERY)
+        self._known = None
+
+    def _tell(self) -> None:
+        for client in self._clients:
+            client.latest = self._known
+            client.news.set()
+
+
+def live_of(request: Request) -> Live:
+    """The live numbers of the application's event loop."""
+    state = request.app.state
+    if not hasattr(state, "live"):
+        state.live = Live(of(request))
+    found: Live = state.live
+    return found
+
+
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
