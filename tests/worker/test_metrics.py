@@ -31,6 +31,8 @@ def opened(fresh_url, clock):
 
     def open_it(**options):
         dbs.append(QueueDB(fresh_url, **{"clock": clock, **options}))
+        # No count takes any time: on a busy machine the next one would come later.
+        dbs[-1].metrics._sampling._timer = lambda: 0.0
         return dbs[-1]
 
     open_it().migrate()
