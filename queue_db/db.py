@@ -294,7 +294,7 @@ class QueueDB:
         """The latest failed attempts of a job, also of one that is gone, oldest first; at most ten."""
         arguments.whole("job_id", job_id, 0, 2**63 - 1)
         return [
-            JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace)
+            JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace, row.version)
             for row in self.core.read(history.errors_of, job_id)
         ]
 

@@ -123,6 +123,7 @@ class Job:
     group: str | None = None  #: jobs of one group run one at a time, or as many as the queue's limit allows
     progress: float | None = None  #: last reported progress, 0 to 1
     progress_note: str | None = None  #: note of the last progress report
+    batch: int | None = None  #: the batch that counts the job, while it is live; for ``db.batch``
 
     @property
     def fence(self) -> str:
@@ -306,6 +307,7 @@ class JobError:
     error_class: str  #: name of the exception's class; empty when the handler gave a reason instead
     message: str
     trace: str | None  #: the end of the traceback
+    version: int = 0  #: of the job during the attempt: with the job's id the fence of that lease
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from queue_db.service import errors, login
 from queue_db.service.api import API, HEALTH
 from queue_db.service.guard import Guard
 from queue_db.service.pages import PAGES
+from queue_db.service.pages.board import Board
 from queue_db.service.paths import Paths
 from queue_db.service.requests import Service
+from queue_db.service.samples import Samples, lifespan
 from queue_db.service.settings import Settings
 
 
@@ -22,6 +24,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
 
     :param settings: default: closed to requests without a token, and only for loopback host names.
     """
+    samples = Samples(db)
     app = FastAPI(
         title="queue_db",
         version=__version__,
@@ -29,8 +32,10 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
         summary="A job queue in a SQL database",
+        lifespan=lifespan(samples),
     )
     made = app.state.service = Service(db, settings or Settings())
+    app.state.board = Board(db, samples)
     errors.install(app)
     for router in API:
         app.include_router(router, prefix="/api/v1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,8 @@ class Settings:
     hosts: tuple[str, ...] = ()
     #: Keys of payloads whose values the dashboard and the lists of jobs do not show.
     masked: tuple[str, ...] = ("password", "passwd", "secret", "token", "api_key", "authorization")
+    #: A file of ``queue-db compare --json``; the page of the strategy shows it.
+    report: Path | None = None
     #: Largest body of a request, bytes.
     max_body: int = 8 * 1024 * 1024
     #: Largest headers of a request, bytes.

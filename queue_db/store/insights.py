@@ -93,7 +93,7 @@ def stats(connection: Connection, store: Store, queue: str) -> QueueStats:
 # The columns of a job, wherever it stands.
 _SHOWN = (
     *("id", "queue", "kind", "payload", "headers", "priority", "available_at", "died_at", "version", "attempts", "max_attempts"),
-    *("unique_key", "claim_token", "worker", "created_at", "last_error", "group_key", "progress", "progress_note"),
+    *("unique_key", "claim_token", "worker", "created_at", "last_error", "group_key", "progress", "progress_note", "callback_id"),
 )
 
 

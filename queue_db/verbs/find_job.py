@@ -47,4 +47,5 @@ def job_from_row(row: Any, state: State, codec: Codec) -> Job:
         group=row.group_key,
         progress=getattr(row, "progress", None),
         progress_note=getattr(row, "progress_note", None),
+        batch=getattr(row, "callback_id", None),
     )

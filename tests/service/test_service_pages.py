@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
@@ -11,11 +12,20 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.service import Settings
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
 #: A name, a kind, a payload and an error may be anything.
 NASTY = "<img src=x onerror=alert(1)>\"'&/%2F"
+
+
+@pytest.fixture
+def url(fresh_url: str) -> str:
+    """A database of its own: nothing is sampled yet."""
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+    return fresh_url
 
 
 class _Page(HTMLParser):
@@ -61,6 +71,16 @@ def look(client: httpx2.Client, path: str, status: int = 200) -> _Page:
     return page
 
 
+def after_a_count(client: httpx2.Client, text: str) -> _Page:
+    """The overview, once the service has counted the jobs and it has this text."""
+    for _ in range(int(PATIENCE / 0.1)):
+        page = look(client, "/")
+        if text in page:
+            return page
+        threading.Event().wait(0.1)
+    pytest.fail(f"the overview never had {text}")
+
+
 def submit(client: httpx2.Client, path: str, action: str, **values: str) -> httpx2.Response:
     """Submit the form of a page with this action as a browser would; follow to the page after it."""
     fields: dict[str, str] = {}
@@ -87,11 +107,11 @@ def test_an_empty_database_says_what_to_do_next(client: httpx2.Client) -> None:
     assert "enqueue" in page
 
 
-def test_text_of_jobs_is_text(db: QueueDB, client: httpx2.Client) -> None:
+def test_text_of_jobs_is_text(db: QueueDB, serve: Callable[[Settings], httpx2.Client]) -> None:
     queue = db.queue(NASTY)
     queue.enqueue(NASTY, {NASTY: NASTY})
-    page = look(client, "/")
-    assert NASTY in page
+    client = serve(Settings(closed=False))
+    page = after_a_count(client, NASTY)
     (link,) = {a["href"] for a in page.all("a") if "/queues/" in (a["href"] or "")}
     assert NASTY in look(client, link or "")
 
@@ -140,3 +160,52 @@ def test_read_only_pages_have_no_buttons(db: QueueDB, name: str, serve: Callable
     db.queue(name).enqueue("mail")
     page = look(serve(Settings(closed=False, read_only=True)), f"/queues/{name}")
     assert not [form for form in page.all("form") if form.get("method") == "post"]
+
+
+def test_a_jobs_page_shows_text_and_masks_values(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    job_id = queue.enqueue(NASTY, {"to": NASTY, "deep": [{"API-Key": "s3cr3t"}]}, headers={"trace": NASTY}, group=NASTY)
+    queue.claim()[0].fail(ValueError(NASTY), retry_in=600)
+    page = look(client, f"/jobs/{job_id}")
+    for text in (f"/ {NASTY}", f"ValueError: {NASTY}", f"{job_id}:1", '"trace": "<img', "attempt 1 failed"):
+        assert text in page, text
+    assert "s3cr3t" not in client.get(f"/jobs/{job_id}").text
+    assert "s3cr3t" not in client.get(f"/jobs?queue={name}&state=scheduled").text
+
+
+def test_a_dead_job_is_redriven(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    job_id = db.queue(name).enqueue("mail") or 0
+    db.queue(name).claim()[0].bury(NASTY)
+    assert NASTY in look(client, f"/jobs/{job_id}")
+    assert NASTY in look(client, f"/dead?queue={name}")
+    submit(client, f"/jobs/{job_id}", "/redrive")
+    assert db.get(job_id).state == "available"
+
+
+def test_the_address_filters_the_jobs(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    wanted = queue.enqueue_many([("mail", n) for n in range(60)])
+    others = [
+        queue.enqueue("report"),
+        queue.enqueue("mail", delay=600),
+        queue.enqueue("mail", group="a"),
+        queue.enqueue("mail", group="a"),
+    ]
+
+    def shown(path: str) -> list[int]:
+        rows = [link["href"] or "" for link in look(client, path).all("a") if "/jobs/" in (link["href"] or "")]
+        return [int(row.rpartition("/")[2]) for row in rows]
+
+    first = f"/jobs?queue={name}&kind=mail"
+    assert shown(first) == wanted[:50]
+    (after,) = [link["href"] for link in look(client, first).all("a") if link.get("rel") == "next"]
+    assert shown(after or "") == [*wanted[50:], others[2]]
+    assert shown(f"/jobs?queue={name}&kind=report") == [others[0]]
+    assert shown(f"/jobs?queue={name}&state=scheduled") == [others[1]]
+    assert shown(f"/jobs?queue={name}&state=blocked&group=a") == [others[3]]
+    look(client, f"/jobs?queue={name}&after=nonsense", 422)
+
+
+def test_what_is_not_there_is_a_page(client: httpx2.Client) -> None:
+    look(client, "/jobs/123456789", 404)
+    look(client, f"/jobs/{2**70}", 422)

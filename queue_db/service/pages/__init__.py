@@ -1,18 +1,38 @@
 """The dashboard: pages for people, rendered here, with a little script that keeps them up to date. No build step, no other host."""
 
-from queue_db.service.pages import assets, batches, feeds, groups, log, overview, queue, schedules, streams, tokens, workers
+from queue_db.service.pages import (
+    assets,
+    batches,
+    dead,
+    feeds,
+    groups,
+    job,
+    jobs,
+    log,
+    overview,
+    queue,
+    schedules,
+    strategy,
+    streams,
+    tokens,
+    workers,
+)
 
 #: The routers of the pages.
 PAGES = (
     assets.router,
     overview.router,
     queue.router,
+    jobs.router,
+    job.router,
+    dead.router,
     batches.router,
     groups.router,
     workers.router,
     schedules.router,
     streams.router,
     feeds.router,
+    strategy.router,
     log.router,
     tokens.router,
 )

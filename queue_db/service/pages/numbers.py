@@ -1,12 +1,25 @@
-"""The numbers of each queue for a table, from what is already counted."""
+"""The numbers of each queue for the pages, from samples: one read for all who look within two seconds."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Generic, TypeVar
 
 from queue_db.db import QueueDB
+from queue_db.metrics import QueueMetrics
 from queue_db.model import Controls
 from queue_db.store import controls
+
+_T = TypeVar("_T")
+
+# Points of a sparkline.
+MINUTES = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,39 +37,159 @@ class Line:
     controls: Controls = field(default_factory=Controls)
     came: float | None = None  #: jobs a second, in the last minute
     done: float | None = None
-    failed: float | None = None
-    died: int | None = None  #: since yesterday
+    died: int = 0  #: since yesterday
     #: Due and running jobs, minute by minute, oldest first; None: unknown.
     depth: tuple[float | None, ...] = ()
+    #: When the jobs were counted; None: not yet.
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """What the claims of one queue cost in the last hour."""
+
+    queue: str
+    completed: int
+    missed: int
+    lost: int
+    failed: int
 
     @property
-    def due(self) -> int:
-        """Jobs that a worker could have begun."""
-        return self.available
+    def ratio(self) -> float | None:
+        """Candidates lost for each one that was won, as a share of both."""
+        won = self.completed + self.failed
+        return self.missed / (self.missed + won) if self.missed + won else None
 
 
-def lines(db: QueueDB) -> list[Line]:
-    """All queues, by name."""
-    controlled = db.core.read(controls.read)
-    found = []
-    for name in db.queues():
-        stats = db.queue(name).stats()
-        found.append(
-            Line(
-                queue=name,
-                oldest=stats.oldest_available_age,
-                available=stats.available,
-                scheduled=stats.scheduled,
-                blocked=stats.blocked,
-                running=stats.running,
-                held=stats.held,
-                dead=stats.dead,
-                controls=controlled.get(name, Controls()),
-            )
-        )
-    return found
+class _Kept(Generic[_T]):
+    """A value that is read again when it is older than ``seconds``; while one thread reads, others get the old one."""
+
+    def __init__(self, read: Callable[[], _T], seconds: float) -> None:
+        self._read = read
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._value: _T | None = None
+        self._until = 0.0
+
+    def get(self) -> _T:
+        if self._value is not None and (time.monotonic() < self._until or not self._lock.acquire(blocking=False)):
+            return self._value
+        if self._value is None:
+            self._lock.acquire()
+        try:
+            if self._value is None or time.monotonic() >= self._until:
+                self._value = self._read()
+                self._until = time.monotonic() + self._seconds
+            return self._value
+        finally:
+            self._lock.release()
 
 
-def line(db: QueueDB, queue: str) -> Line:
-    """One queue; zeros if it has no jobs."""
-    return next((one for one in lines(db) if one.queue == queue), Line(queue, controls=db.queue(queue).controls()))
+class Numbers:
+    """The numbers of one database."""
+
+    def __init__(self, db: QueueDB) -> None:
+        self._db = db
+        self._hour = _Kept(self._read_hour, 10.0)
+        self._died = _Kept(self._read_died, 60.0)
+        self._lines = _Kept(self._read_lines, 2.0)
+
+    def lines(self) -> list[Line]:
+        """All queues with samples, by name."""
+        return self._lines.get()
+
+    def line(self, queue: str) -> Line:
+        """One queue."""
+        found = next((one for one in self.lines() if one.queue == queue), Line(queue))
+        # Its controls as they are now: somebody may just have changed them here.
+        return Line(**{**{name: getattr(found, name) for name in Line.__slots__}, "controls": self._db.queue(queue).controls()})
+
+    def races(self) -> list[Race]:
+        """The last hour of each queue in which anything was claimed."""
+        hour = self._hour.get()
+        names = ("completed", "missed", "lost", "failed")
+        found = [Race(queue, **{name: sum(getattr(row, name) for row in rows) for name in names}) for queue, rows in hour.items()]
+        return [race for race in found if any(getattr(race, name) for name in names)]
+
+    def forget(self) -> None:
+        """Read again at the next call: something was changed here."""
+        self._lines = _Kept(self._read_lines, 2.0)
+
+    def _read_lines(self) -> list[Line]:
+        latest = self._db.metrics.latest()
+        controlled = self._db.core.read(controls.read)
+        hour, died = self._hour.get(), self._died.get()
+        return [_line(one, controlled, hour.get(one.queue, ()), died.get(one.queue, 0)) for one in latest]
+
+    def _read_hour(self) -> dict[str, tuple[QueueMetrics, ...]]:
+        since = datetime.now(UTC) - timedelta(minutes=MINUTES)
+        return _by_queue(self._db.metrics.history(since=since, width=60))
+
+    def _read_died(self) -> dict[str, int]:
+        since = datetime.now(UTC) - timedelta(days=1)
+        rows = _by_queue(self._db.metrics.history(since=since, width=86_400))
+        return {queue: sum(row.died for row in some) for queue, some in rows.items()}
+
+
+def _by_queue(rows: Sequence[QueueMetrics]) -> dict[str, tuple[QueueMetrics, ...]]:
+    return {queue: tuple(some) for queue, some in groupby(rows, attrgetter("queue"))}
+
+
+def _line(now: QueueMetrics, controlled: Mapping[str, Controls], hour: Sequence[QueueMetrics], died: int) -> Line:
+    seconds = now.duration or None
+    return Line(
+        queue=now.queue,
+        oldest=now.oldest,
+        available=now.available,
+        scheduled=now.scheduled,
+        blocked=now.blocked,
+        running=now.running,
+        held=now.held,
+        dead=now.dead,
+        controls=controlled.get(now.queue, Controls()),
+        came=came(now, hour),
+        done=now.completed / seconds if seconds else None,
+        died=died,
+        depth=series(hour, waiting, MINUTES, 60),
+        at=now.at,
+    )
+
+
+def waiting(row: QueueMetrics) -> float:
+    """Jobs that are due or running."""
+    return row.available + row.running + row.held
+
+
+def everything(row: QueueMetrics) -> int:
+    """Live jobs."""
+    return row.available + row.scheduled + row.blocked + row.running + row.held
+
+
+def came(now: QueueMetrics, hour: Sequence[QueueMetrics]) -> float | None:
+    """Jobs that came in a second: what left, and how much the queue has grown since a minute ago."""
+    before = next((row for row in reversed(hour) if (now.at - row.at).total_seconds() >= 60), None)
+    if before is None:
+        return None
+    passed = (now.at - before.at).total_seconds() - before.duration / 2
+    left = (now.completed + now.died) / now.duration if now.duration else 0.0
+    return max(0.0, left + (everything(now) - everything(before)) / max(passed, 1.0))
+
+
+def series(
+    rows: Sequence[QueueMetrics],
+    value: Callable[[QueueMetrics], float | None],
+    points: int,
+    width: float,
+    end: datetime | None = None,
+) -> tuple[float | None, ...]:
+    """Values at equal distances of ``width`` seconds up to now; None where no row is."""
+    if not rows:
+        return ()
+    last = datetime.now(UTC).timestamp() // width
+    values: list[float | None] = [None] * points
+    for row in rows:
+        place = points - 1 - int(last - row.at.timestamp() // width)
+        if 0 <= place < points:
+            values[place] = value(row)
+    # The time that has just begun may have no sample yet.
+    return tuple(values[:-1] if values[-1] is None else values)

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
-from queue_db.service.pages import numbers
-from queue_db.service.pages.diagnosis import Watch
+from queue_db.service.pages.board import board
 from queue_db.service.pages.numbers import Line
 from queue_db.service.pages.render import page
+from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Person
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 #: Queues on one page.
 MOST = 40
@@ -71,8 +71,8 @@ def overview(
 ) -> HTMLResponse:
     """Every queue at a glance. ``q``: a part of the names."""
     who.check("read")
-    watch = watch_of(request, db)
-    seen = [line for line in numbers.lines(db) if who.allows("read", line.queue)]
+    shared = board(request)
+    seen = [line for line in shared.numbers.lines() if who.allows("read", line.queue)]
     lines = sorted((line for line in seen if q.casefold() in line.queue.casefold()), key=SORTS["name"])
     if sort in SORTS:
         lines.sort(key=SORTS[sort])
@@ -85,19 +85,10 @@ def overview(
         number_of_lines=len(lines),
         number_of_queues=len(seen),
         totals=totals(seen),
-        diagnosis=watch.look() if "*" in who.patterns else None,
+        diagnosis=shared.watch.look() if who.allows_all("read") else None,
         q=q,
         sort=sort,
         start=start,
         most=MOST,
         workers=len(db.workers()),
     )
-
-
-def watch_of(request: Request, db: Db) -> Watch:
-    """The watch of this application, made at the first call."""
-    state = request.app.state
-    if not hasattr(state, "watch"):
-        state.watch = Watch(db)
-    found: Watch = state.watch
-    return found

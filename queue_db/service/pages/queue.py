@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import math
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
-from queue_db.service.pages import numbers
+from queue_db.service.pages.board import board
+from queue_db.service.pages.charts import RANGES, charts
 from queue_db.service.pages.render import back, page
+from queue_db.service.pages.routing import page_router
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Fields, Person, record
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 
 @router.get("/queues/{name}", name="queue", response_class=HTMLResponse)
-def show(request: Request, db: Db, who: Person, name: Name) -> HTMLResponse:
-    """A queue."""
+def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour") -> HTMLResponse:
+    """A queue. ``since``: how much of its history the charts show."""
     who.check("read", name)
-    return page(request, "queue.html.jinja", who, here="overview", line=numbers.line(db, name), may=who.allows("manage", name))
+    since = since if since in RANGES else "hour"
+    return page(
+        request,
+        "queue.html.jinja",
+        who,
+        here="overview",
+        line=board(request).numbers.line(name),
+        charts=charts(db, name, RANGES[since]),
+        since=since,
+        ranges=list(RANGES),
+        may=who.allows("manage", name),
+    )
 
 
 @router.post("/queues/{name}/pause", name="pause_queue")
@@ -29,6 +42,7 @@ def pause(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse
     who.check("manage", name)
     db.queue(name).pause()
     record(request, who, "pause", f"queue {name}")
+    board(request).numbers.forget()
     return back(request, "queue", "paused", name=name)
 
 
@@ -38,6 +52,7 @@ def resume(request: Request, db: Db, who: Person, name: Name) -> RedirectRespons
     who.check("manage", name)
     db.queue(name).resume()
     record(request, who, "resume", f"queue {name}")
+    board(request).numbers.forget()
     return back(request, "queue", "resumed", name=name)
 
 
@@ -50,6 +65,7 @@ def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> 
     db.queue(name).limit(concurrency=concurrency, rate=rate, per=1.0 if per is None else per, per_group=per_group)
     limits = {"concurrency": concurrency, "rate": rate, "per": per, "per_group": per_group}
     record(request, who, "limit", f"queue {name}", detail=limits)
+    board(request).numbers.forget()
     return back(request, "queue", "limited", name=name)
 
 

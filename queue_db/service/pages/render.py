@@ -36,6 +36,9 @@ DONE = {
     "route-paused": "Paused: messages that are published now are not kept for this route.",
     "route-resumed": "Resumed: the route works on messages that are published from now on.",
     "revoked": "Revoked: nobody gets in with this token any more, and its sessions have ended.",
+    "due": "The job is due now: the next free worker takes it.",
+    "cancelled": "Cancelled: the job has left its queue.",
+    "redriven": "Redriven: the job is due now, with no attempts counted.",
     "lost": "Nothing was changed: the job has changed meanwhile. This is how it is now.",
 }
 
@@ -47,7 +50,14 @@ _environment = jinja2.Environment(
     lstrip_blocks=True,
 )
 _environment.filters.update(
-    span=words.span, number=words.number, rate=words.rate, share=words.share, size=words.bytes_, exact=words.exact, iso=words.iso
+    span=words.span,
+    number=words.number,
+    rate=words.rate,
+    share=words.share,
+    size=words.bytes_,
+    millis=words.millis,
+    exact=words.exact,
+    iso=words.iso,
 )
 _environment.globals.update(sparkline=sparkline, menu=MENU, product_version=__version__)
 
@@ -91,6 +101,7 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
         when=when,
         static=lambda file: link("static", version=VERSION, file=file),
         here=here,
+        status=status,
         routes=_known(request),
         who=who,
         csrf=request.state.session.csrf,
@@ -103,6 +114,7 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
         database=service.db.url,
         theme=request.cookies.get("theme") if request.cookies.get("theme") in {"light", "dark"} else None,
         root=request.scope.get("app_root_path", "") or "/",
+        done=request.query_params.get("done", ""),
         notice=DONE.get(request.query_params.get("done", "")),
         now=now,
         **values,

@@ -44,6 +44,6 @@ def sparkline(
 def _shape(piece: list[tuple[float, float]], width: int, height: int) -> Markup:
     if len(piece) == 1:
         ((x, y),) = piece
-        piece = [(x, y), (min(width, x + 2), y)]
+        piece = [(max(0.0, x - 2), y), (x, y)]
     line = "L".join(f"{x:.4g} {y:.4g}" for x, y in piece)
     return _SHAPE.format(line=line, height=height, first=f"{piece[0][0]:.4g}")

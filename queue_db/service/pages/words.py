@@ -53,6 +53,11 @@ def share(part: float | None) -> str:
     return NOTHING if part is None else f"{part:.1%}" if 0 < part < 0.1 else f"{part:.0%}"
 
 
+def millis(seconds: float | None) -> str:
+    """A short duration in milliseconds."""
+    return NOTHING if seconds is None else f"{seconds * 1000:.1f} ms"
+
+
 def bytes_(count: int) -> str:
     """A size."""
     return f"{count:,} bytes" if count < 2048 else f"{count / 1024:,.0f} KiB"

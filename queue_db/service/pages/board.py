@@ -1,0 +1,26 @@
+"""What the pages of one application share: numbers and findings that are read once for all who look."""
+
+from __future__ import annotations
+
+from fastapi import Request
+
+from queue_db.db import QueueDB
+from queue_db.service.pages.diagnosis import Watch
+from queue_db.service.pages.numbers import Numbers
+from queue_db.service.samples import Samples
+
+
+class Board:
+    """Numbers and findings of one database."""
+
+    def __init__(self, db: QueueDB, samples: Samples) -> None:
+        self.numbers = Numbers(db)
+        self.watch = Watch(db)
+        self.samples = samples
+
+
+def board(request: Request) -> Board:
+    """The board of this application."""
+    found: Board = request.app.state.board
+    found.samples.start()
+    return found

@@ -1,0 +1,70 @@
+"""Dead jobs, longest dead first."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse
+
+from queue_db.db import QueueDB
+from queue_db.errors import JobNotFoundError
+from queue_db.model import Job, State
+from queue_db.service.identity import Identity
+from queue_db.service.pages.board import board
+from queue_db.service.pages.render import page
+from queue_db.service.pages.routing import page_router
+from queue_db.service.requests import Db, Person
+
+router = page_router()
+
+#: Jobs on a page.
+LIMIT = 50
+
+
+@router.get("/dead", name="dead", response_class=HTMLResponse)
+def dead(
+    request: Request,
+    db: Db,
+    who: Person,
+    queue: str = "",
+    kind: str = "",
+    after: Annotated[int | None, Query(ge=0)] = None,
+) -> HTMLResponse:
+    """Dead jobs, longest dead first. ``after``: the last job of the page before."""
+    check(who, "read", queue)
+    jobs = db.dead.list(queue or None, kind=kind or None, limit=LIMIT + 1, after=_last(db, after))
+    lines = [line for line in board(request).numbers.lines() if line.dead and who.allows("read", line.queue)]
+    return page(
+        request,
+        "dead.html.jinja",
+        who,
+        here="dead",
+        jobs=jobs[:LIMIT],
+        more=jobs[LIMIT - 1].id if len(jobs) > LIMIT else None,
+        after=after,
+        queue=queue,
+        kind=kind,
+        lines=sorted(lines, key=lambda line: -line.dead)[:20],
+        may=who.allows("manage", queue) if queue else who.allows_all("manage"),
+        number=request.query_params.get("number", "") if request.query_params.get("number", "").isdecimal() else "",
+    )
+
+
+def _last(db: QueueDB, number: int | None) -> Job | None:
+    """The job that a page begins after; if it is not dead any more, the page is the first one."""
+    if number is None:
+        return None
+    try:
+        job = db.get(number)
+    except JobNotFoundError:
+        return None
+    return job if job.state is State.DEAD else None
+
+
+def check(who: Identity, scope: str, queue: str) -> None:
+    """Raise unless this is allowed for the queue; without a queue, for all."""
+    if queue:
+        who.check(scope, queue)
+    else:
+        who.check_all(scope)

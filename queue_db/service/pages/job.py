@@ -1,0 +1,103 @@
+"""One job: what became of each attempt, what it waits for, and what can be done."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from queue_db.db import QueueDB
+from queue_db.errors import JobNotFoundError
+from queue_db.model import Finished, Job
+from queue_db.service.identity import Identity
+from queue_db.service.pages.render import back, page
+from queue_db.service.pages.routing import page_router
+from queue_db.service.requests import Db, Person, record
+
+router = page_router()
+
+#: Neighbours of a job in its group that are shown.
+NEIGHBOURS = 12
+
+
+@router.get("/jobs/{number:int}", name="job", response_class=HTMLResponse)
+def show(request: Request, db: Db, who: Person, number: int) -> HTMLResponse:
+    """A job, live, dead, or finished and kept."""
+    try:
+        job = db.get(number)
+    except JobNotFoundError:
+        return _gone(request, db, who, number)
+    who.check("read", job.queue)
+    return page(
+        request,
+        "job.html.jinja",
+        who,
+        here="jobs",
+        job=job,
+        errors=db.errors(number),
+        batch=None if job.batch is None else db.batch(job.batch),
+        neighbours=_neighbours(db, job),
+        may=who.allows("manage", job.queue),
+    )
+
+
+def _neighbours(db: QueueDB, job: Job) -> list[Job]:
+    """The first jobs of its group, and what they do."""
+    if job.group is None:
+        return []
+    queue = db.queue(job.queue)
+    states = ("running", "available", "scheduled", "blocked")
+    found = [one for state in states for one in queue.jobs(state, group=job.group, limit=NEIGHBOURS).jobs]
+    return sorted(found, key=lambda one: one.id)[:NEIGHBOURS]
+
+
+def _gone(request: Request, db: QueueDB, who: Identity, number: int) -> HTMLResponse:
+    """A job that left; its result and its failed attempts may be kept."""
+    found: Finished | None = None
+    try:
+        found = db.finished(number)
+    except JobNotFoundError:
+        who.check_all("read")  # no row says which queue it was in
+    else:
+        who.check("read", found.queue)
+    return page(
+        request,
+        "finished_job.html.jinja",
+        who,
+        here="jobs",
+        status=404 if found is None else 200,
+        number=number,
+        finished=found,
+        errors=db.errors(number),
+    )
+
+
+@router.post("/jobs/{number:int}/cancel", name="cancel_job")
+def cancel(request: Request, db: Db, who: Person, number: int) -> RedirectResponse:
+    """Cancel a live job."""
+    job = _mine(db, who, number)
+    done = db.queue(job.queue).cancel(number)
+    if not done:
+        return _done(request, who, job, "cancel", "lost")
+    record(request, who, "cancel", f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
+    return back(request, "jobs", "cancelled", {"queue": job.queue})
+
+
+@router.post("/jobs/{number:int}/redrive", name="redrive_job")
+def redrive(request: Request, db: Db, who: Person, number: int) -> RedirectResponse:
+    """Return a dead job to its queue."""
+    job = _mine(db, who, number)
+    db.dead.redrive(number)
+    return _done(request, who, job, "redrive", "redriven")
+
+
+def _mine(db: QueueDB, who: Identity, number: int) -> Job:
+    """The job, if it may be changed."""
+    job = db.get(number)
+    who.check("manage", job.queue)
+    return job
+
+
+def _done(request: Request, who: Identity, job: Job, action: str, done: str) -> RedirectResponse:
+    if done != "lost":
+        record(request, who, action, f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
+    return back(request, "job", done, number=job.id)

@@ -1,0 +1,55 @@
+"""Jobs of a queue by state, kind and group: the filters are the address."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse
+
+from queue_db.service.pages.board import board
+from queue_db.service.pages.render import page
+from queue_db.service.pages.routing import page_router
+from queue_db.service.requests import Db, Person
+
+router = page_router()
+
+#: Jobs on a page.
+LIMIT = 50
+
+STATES = ("available", "scheduled", "blocked", "running", "dead")
+
+
+@router.get("/jobs", name="jobs", response_class=HTMLResponse)
+def show(
+    request: Request,
+    db: Db,
+    who: Person,
+    queue: str | None = None,
+    state: str = "available",
+    kind: str = "",
+    group: str = "",
+    after: Annotated[str | None, Query(max_length=500)] = None,
+) -> HTMLResponse:
+    """A page of jobs. Without a queue: the first one that there is."""
+    who.check("read", queue)
+    lines = [line for line in board(request).numbers.lines() if who.allows("read", line.queue)]
+    if queue is None and lines:
+        queue = max(lines, key=lambda line: line.available).queue
+    state = state if state in STATES else "available"
+    found = db.queue(queue).jobs(state, kind=kind or None, group=group or None, after=after, limit=LIMIT) if queue else None
+    return page(
+        request,
+        "jobs.html.jinja",
+        who,
+        here="jobs",
+        queue=queue,
+        queues=[line.queue for line in lines],
+        line=next((line for line in lines if line.queue == queue), None),
+        state=state,
+        states=STATES,
+        kind=kind,
+        group=group,
+        after=after,
+        found=found,
+    )

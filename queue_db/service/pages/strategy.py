@@ -1,0 +1,116 @@
+"""The strategy panel: what claims cost here, and the last comparison of the strategies."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from queue_db.errors import QueueDBError
+from queue_db.service.pages.board import board
+from queue_db.service.pages.charts import RANGES, charts
+from queue_db.service.pages.render import page
+from queue_db.service.pages.routing import page_router
+from queue_db.service.requests import Db, Person, of
+
+log = logging.getLogger("queue_db.service")
+
+router = page_router()
+
+#: Rows of a comparison that are shown, fastest first.
+ROWS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRow:
+    """A contestant of a comparison."""
+
+    name: str
+    family: str
+    batch: int
+    workers: int
+    rate: float | None  #: jobs a second, median of the runs
+    misses: float | None  #: share of the candidates
+    p50: float | None  #: of a claim, seconds
+    p99: float | None
+    repeats: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A comparison on one database."""
+
+    title: str
+    server: str
+    rows: list[ReportRow]
+
+
+@router.get("/strategy", name="strategy", response_class=HTMLResponse)
+def show(request: Request, db: Db, who: Person, since: str = "hour") -> HTMLResponse:
+    """Misses, lost leases and windows by queue, and the last comparison."""
+    who.check("read")
+    since = since if since in RANGES else "hour"
+    path = of(request).settings.report
+    reports, began, problem = ([], "", None) if path is None else _reports(path)
+    races = [race for race in board(request).numbers.races() if who.allows("read", race.queue)]
+    return page(
+        request,
+        "strategy.html.jinja",
+        who,
+        here="strategy",
+        strategy=db.strategy.name,
+        removal=db.removal.name,
+        counters=db.counters,
+        races=sorted(races, key=lambda race: (-race.missed, race.queue))[:100],
+        window=getattr(db.strategy, "window", None),
+        charts=[chart for chart in charts(db, None, RANGES[since]) if "lost" in chart.title] if who.allows_all("read") else [],
+        since=since,
+        ranges=list(RANGES),
+        configured=path is not None,
+        reports=reports,
+        began=began,
+        problem=problem,
+    )
+
+
+def _reports(path: Path) -> tuple[list[Report], str, str | None]:
+    """The comparison in a file; why it cannot be shown."""
+    try:
+        from queue_db.compare.results import Comparison
+
+        found = Comparison.load(path)
+    except ImportError:
+        return [], "", 'Reading it needs the extra "compare": pip install "queue-db[compare]".'
+    except QueueDBError as error:
+        log.warning("the report of a comparison is not shown: %s", error)
+        return [], "", "The file cannot be read, or it is not a saved comparison; the service's log says more."
+    reports = [
+        Report(bench.title, bench.server, sorted(map(_row, bench.rows), key=lambda row: -(row.rate or 0.0))[:ROWS])
+        for bench in found.benches
+    ]
+    return reports, found.began, None
+
+
+def _row(row: Any) -> ReportRow:
+    latencies = [run.latency for run in row.runs if run.latency]
+    return ReportRow(
+        name=row.name,
+        family=row.family,
+        batch=row.batch,
+        workers=row.workers,
+        rate=row.rate.median if row.rate else None,
+        misses=row.miss_ratio if row.total("candidates") else None,
+        p50=_middle([one.p50 for one in latencies]),
+        p99=_middle([one.p99 for one in latencies]),
+        repeats=row.repeats,
+        errors=sum(row.faults.values()),
+    )
+
+
+def _middle(values: list[float]) -> float | None:
+    return sorted(values)[len(values) // 2] if values else None

@@ -1,0 +1,68 @@
+"""The task that keeps the numbers of the queues up to date while a service runs, for where no worker does it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fastapi import FastAPI
+
+from queue_db.db import QueueDB
+from queue_db.errors import ConfigurationError, QueueDBError
+
+log = logging.getLogger("queue_db.service")
+
+# Seconds between two calls; after an error.
+_EVERY, _AFTER_ERROR = 10.0, 60.0
+
+
+class Samples:
+    """A thread that calls ``db.metrics.take()``; it begins with the application, or with the first page where that is mounted."""
+
+    def __init__(self, db: QueueDB) -> None:
+        self._db = db
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        with self._lock:
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(target=self._run, name="queue_db samples", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for it."""
+        with self._lock:
+            self._stop.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            wait = _EVERY
+            try:
+                self._db.metrics.take()
+            except ConfigurationError:
+                return  # closed
+            except QueueDBError as error:
+                log.debug("the queues were not counted: %s", error)
+                wait = _AFTER_ERROR
+
+
+def lifespan(samples: Samples) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Take samples while the application runs."""
+
+    @asynccontextmanager
+    async def running(_app: FastAPI) -> AsyncIterator[None]:
+        samples.start()
+        yield
+        await asyncio.to_thread(samples.stop)
+
+    return running
