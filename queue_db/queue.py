@@ -22,9 +22,9 @@ from queue_db.errors import ArgumentError, JobNotFoundError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Controls, DeathReason, Job, JobPage, NewJob, ProgressReport, QueueStats, RetainedResult, State, Verdict
 from queue_db.notifications.wakeups import Notifications
-from queue_db.store import Store, controls, dependents, groups, insights, sweep
+from queue_db.store import Store, controls, dependents, groups, insights, sweep, windows
 from queue_db.store.callbacks import Departure
-from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, WORKER_LENGTH
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop, Won
 from queue_db.verbs.enqueue import Enqueue
@@ -41,6 +41,9 @@ OBEY_WITHIN = 1.5
 
 # Seconds between two reads of whether a paused queue is at rest.
 _BETWEEN_LOOKS = 0.05
+
+# Most keys looked up in one statement.
+_KEYS_AT_ONCE = 1000
 
 # Tries to cancel a job that changes between reading and deleting it.
 _LOOKS = 5
@@ -161,6 +164,14 @@ class Queue:
 
     def _chunks(self, jobs: Iterable[Any]) -> Iterator[list[NewJob]]:
         return self._builder.chunks(jobs, self.core.headers())
+
+    def holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
+        """Ids, by key, of the jobs that have taken these keys with ``unique_for``, done or not; a free key has none."""
+        keys = [arguments.name("unique_key", key, KEY_LENGTH) for key in arguments.members("unique_keys", unique_keys, "keys")]
+        found: dict[str, int] = {}
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            found |= self.core.read(windows.holders, self.name, keys[start : start + _KEYS_AT_ONCE])
+        return found
 
     # --- claim ------------------------------------------------------------------------------------------------------
 

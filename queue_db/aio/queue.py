@@ -122,6 +122,10 @@ class AsyncQueue:
         """
         return await run(self._queue.enqueue_batch, jobs, then, on_duplicate=on_duplicate, using=joined(using))
 
+    async def holders(self, unique_keys: Iterable[str]) -> dict[str, int]:
+        """Ids, by key, of the jobs that have taken these keys with ``unique_for``, done or not; a free key has none."""
+        return await run(self._queue.holders, unique_keys)
+
     async def claim(
         self, limit: int = 1, lease: float = 60.0, *, delete: bool = False, worker: str | None = None
     ) -> list[AsyncLeasedJob]:

@@ -6,15 +6,17 @@ from fastapi import FastAPI
 
 from queue_db import __version__
 from queue_db.db import QueueDB
-from queue_db.service import errors, login
+from queue_db.service import errors, login, openapi, refusals
 from queue_db.service.api import API, HEALTH
 from queue_db.service.guard import Guard
 from queue_db.service.pages import PAGES
 from queue_db.service.pages.board import Board
 from queue_db.service.paths import Paths
+from queue_db.service.pressure import Pressure, paced
 from queue_db.service.requests import Service
 from queue_db.service.samples import Samples, lifespan
 from queue_db.service.settings import Settings
+from queue_db.service.waiting import Waiting
 
 
 def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
@@ -32,13 +34,19 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
         summary="A job queue in a SQL database",
+        description=openapi.DESCRIPTION,
+        generate_unique_id_function=openapi.operation_id,
         lifespan=lifespan(samples),
     )
     made = app.state.service = Service(db, settings or Settings())
     app.state.board = Board(db, samples)
+    app.state.waiting = Waiting(db, made.ending)
+    app.state.pressure = Pressure(db, made.settings.max_rate, made.settings.max_depths)
     errors.install(app)
+    refusals.install(app)
+    openapi.install(app)
     for router in API:
-        app.include_router(router, prefix="/api/v1")
+        app.include_router(router, prefix="/api/v1", dependencies=[paced])
     app.include_router(HEALTH)
     for pages in PAGES:
         app.include_router(pages)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -26,3 +27,8 @@ class Settings:
     max_headers: int = 16 * 1024
     #: A request must have arrived within this many seconds.
     arrival: float = 30.0
+    #: Most requests of one token in a second, to the API; more are answered with 429. None: any number.
+    max_rate: float | None = None
+    #: Most waiting jobs of a queue, by glob pattern of its name, the first that matches; beyond it enqueuing is answered with 429.
+    #: It is as exact as the metrics, which are taken every 10 s.
+    max_depths: Mapping[str, int] = field(default_factory=dict)

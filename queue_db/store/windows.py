@@ -67,6 +67,16 @@ def give_back(connection: Connection, store: Store, keys: Sequence[str], queue: 
     connection.execute(delete(windows).where(windows.c.queue == queue, windows.c.unique_key.in_(keys)))
 
 
+def holders(connection: Connection, store: Store, queue: str, keys: Sequence[str]) -> dict[str, int]:
+    """Which of these keys are taken, and the ids of the jobs that took them."""
+    windows = store.tables.windows
+    now = store.read_clock(connection)
+    mine = windows.c.queue == queue, windows.c.unique_key.in_(keys), windows.c.ends_at > now, windows.c.job_id > 0
+    return {
+        row.unique_key: int(row.job_id) for row in connection.execute(select(windows.c.unique_key, windows.c.job_id).where(*mine))
+    }
+
+
 def prune(connection: Connection, store: Store, limit: int) -> int:
     """Delete up to ``limit`` expired keys; return how many."""
     windows = store.tables.windows

@@ -60,3 +60,13 @@ def serve(db: QueueDB) -> Iterator[Callable[[Settings], httpx2.Client]]:
 def client(serve: Callable[[Settings], httpx2.Client]) -> httpx2.Client:
     """A client of an open service."""
     return serve(Settings(closed=False))
+
+
+@pytest.fixture
+def waiting_client(db: QueueDB) -> Iterator[httpx2.Client]:
+    """A client of an open service, with the application as ``app``."""
+    app = service(db, Settings(closed=False))
+    limits = httpx2.Limits(max_connections=None)
+    with serving_app(app) as url, httpx2.Client(base_url=url, timeout=PATIENCE, limits=limits) as made:
+        made.app = app  # type: ignore[attr-defined]
+        yield made

@@ -1,10 +1,41 @@
 """The REST API, a module for each subject."""
 
-from queue_db.service.api import cursors, events, feeds, health, message_claims, messages, queues, routes
+from queue_db.service.api import (
+    batches,
+    claims,
+    cursors,
+    dead,
+    events,
+    feeds,
+    finished,
+    groups,
+    health,
+    jobs,
+    message_claims,
+    messages,
+    queues,
+    routes,
+    schedules,
+    settlements,
+    settling,
+    streams,
+    workers,
+)
 
 #: The routers, in the order of the documentation.
 API = (
     queues.router,
+    jobs.router,
+    claims.router,
+    settlements.router,
+    settling.router,
+    dead.router,
+    schedules.router,
+    workers.router,
+    batches.router,
+    groups.router,
+    finished.router,
+    streams.router,
     feeds.router,
     messages.router,
     message_claims.router,

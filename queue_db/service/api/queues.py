@@ -1,22 +1,143 @@
-"""Queues: list and look."""
+"""Queues: list, look, pause, resume, limit, purge."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from pydantic import BaseModel
+from typing import Annotated
 
-from queue_db.service.requests import Db, Reader
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from queue_db.model import Controls
+from queue_db.queue import Queue
+from queue_db.service import shapes
+from queue_db.service.metrics_of import QueueNumbers, latest
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, Manager, Reader, record
+from queue_db.service.shapes import Count, Seconds, clean
 
 router = APIRouter(tags=["queues"])
 
+_Whole = Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class QueueSummary(BaseModel):
+    """A queue with its latest numbers."""
+
+    name: str
+    metrics: QueueNumbers | None = Field(description="The latest sample; null: none was taken yet.")
+
 
 class QueueList(BaseModel):
-    """The queues that have jobs."""
+    """The queues that have jobs, or had some lately."""
 
-    queues: list[str]
+    queues: list[QueueSummary]
+
+
+class ControlsView(BaseModel):
+    """The pause and the limits of a queue."""
+
+    paused: bool = Field(description="Nothing is claimed.")
+    concurrency: int | None = Field(description="Most jobs in hand at once, over all workers.")
+    rate: int | None = Field(description="Most jobs begun …")
+    per: float | None = Field(description="… in this many seconds, over all workers.")
+    per_group: int = Field(description="Most jobs of one group in hand at once, over all workers.")
+
+
+class QueueView(QueueSummary):
+    """A queue with its latest numbers and its controls."""
+
+    controls: ControlsView
+
+
+class ControlsChange(shapes.Request):
+    """The controls to change; those that are not given stay as they are."""
+
+    paused: Annotated[bool | None, Field(description="true: nothing is claimed.")] = None
+    concurrency: Annotated[_Whole | None, Field(description="null: no limit. Workers of the library obey it.")] = None
+    rate: Annotated[_Whole | None, Field(description="null: no limit. Workers of the library obey it.")] = None
+    per: Annotated[Seconds | None, Field(gt=0, description="Seconds of `rate`; default 1.")] = None
+    per_group: Annotated[_Whole | None, Field(description="null: one at a time. Every claim obeys it.")] = None
 
 
 @router.get("/queues")
 def list_queues(db: Db, who: Reader) -> QueueList:
-    """List the queues that have live or dead jobs."""
-    return QueueList(queues=[name for name in db.queues() if who.allows("read", name)])
+    """List the queues that have live or dead jobs, with their latest numbers."""
+    numbers = latest(db)
+    names = sorted({name for name in [*db.queues(), *numbers] if who.allows("read", name)})
+    return QueueList(queues=[QueueSummary(name=clean(name), metrics=numbers.get(name)) for name in names])
+
+
+@router.get("/queues/{queue}")
+def get_queue(queue: Name, db: Db, who: Reader) -> QueueView:
+    """A queue: its latest numbers and its controls. A queue need not be created; one without jobs has no numbers."""
+    who.check("read", queue)
+    return _view(db.queue(queue), latest(db).get(queue))
+
+
+@router.patch("/queues/{queue}")
+def control_queue(queue: Name, body: ControlsChange, db: Db, who: Manager, request: Request) -> QueueView:
+    """Pause or resume a queue, or change its limits; what is not given stays as it is. Workers obey within 1.5 s."""
+    who.check("manage", queue)
+    target = db.queue(queue)
+    given = body.model_fields_set
+    if given - {"paused"}:
+        _limit(target, body)
+    if body.paused is not None:
+        target.pause() if body.paused else target.resume()
+    record(request, who, "control", f"queue {queue}", detail=body.model_dump(include=given))
+    return _view(target, latest(db).get(queue))
+
+
+@router.post("/queues/{queue}/pause")
+def pause_queue(queue: Name, db: Db, who: Manager, request: Request) -> QueueView:
+    """Stop all claims from this queue until it is resumed, also across restarts. Running jobs go on."""
+    who.check("manage", queue)
+    db.queue(queue).pause()
+    record(request, who, "pause", f"queue {queue}")
+    return _view(db.queue(queue), latest(db).get(queue))
+
+
+@router.post("/queues/{queue}/resume")
+def resume_queue(queue: Name, db: Db, who: Manager, request: Request) -> QueueView:
+    """Let workers claim from this queue again."""
+    who.check("manage", queue)
+    db.queue(queue).resume()
+    record(request, who, "resume", f"queue {queue}")
+    return _view(db.queue(queue), latest(db).get(queue))
+
+
+@router.delete("/queues/{queue}/jobs")
+def purge_queue(queue: Name, db: Db, who: Manager, request: Request) -> Count:
+    """Delete all due, scheduled and blocked jobs of a queue, but no running ones."""
+    who.check("manage", queue)
+    count = db.queue(queue).purge()
+    record(request, who, "purge", f"queue {queue}", count)
+    return Count(count=count)
+
+
+def _limit(queue: Queue, body: ControlsChange) -> None:
+    """Set the limits that are given and keep the others."""
+    before, given = queue.controls(), body.model_fields_set
+    rate = body.rate if "rate" in given else before.rate
+    per = body.per if "per" in given else before.per
+    queue.limit(
+        concurrency=body.concurrency if "concurrency" in given else before.concurrency,
+        rate=rate,
+        per=per or 1.0,
+        per_group=body.per_group if "per_group" in given else before.per_group,
+    )
+
+
+def _view(queue: Queue, metrics: QueueNumbers | None) -> QueueView:
+    controls: Controls = queue.controls()
+    return QueueView(
+        name=clean(queue.name),
+        metrics=metrics,
+        controls=ControlsView(
+            paused=controls.paused,
+            concurrency=controls.concurrency,
+            rate=controls.rate,
+            per=controls.per,
+            per_group=controls.per_group,
+        ),
+    )

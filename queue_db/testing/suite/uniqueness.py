@@ -184,6 +184,15 @@ class TestUniqueFor:
         # A live job keeps its key for longer.
         assert (again is None) is (way is None)
 
+    def test_the_jobs_that_hold_keys_are_found(self, queue: Queue, clock: SettableClock) -> None:
+        held = queue.enqueue("mail", 1, unique_key="k", unique_for=60)
+        assert queue.claim()[0].complete()
+        queue.enqueue("mail", 2, unique_key="live")
+        assert queue.holders(["k", "free", "live"]) == {"k": held}
+        clock.advance(61)
+        assert queue.holders(["k"]) == {}
+        assert queue.holders([]) == {}
+
     def test_a_refused_one_takes_no_key(self, queue: Queue) -> None:
         live = queue.enqueue("mail", 1, unique_key="k")
         assert queue.enqueue("mail", 2, unique_key="k", unique_for=60, on_duplicate="skip") is None

@@ -1,0 +1,165 @@
+"""Claims: lease jobs, and wait for one if none is due."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+from starlette.types import Receive, Scope, Send
+
+from queue_db.leased_job import LeasedJob
+from queue_db.model import from_micros
+from queue_db.service import shapes
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, WorkerClient
+from queue_db.service.shapes import Id, Lease, Seconds, WorkerName, clean, shown
+from queue_db.service.waiting import Waiting, Wanted
+from queue_db.verbs.claim import MAX_CLAIM
+
+router = APIRouter(tags=["claims"])
+
+#: Longest wait of a claim, seconds. Proxies often cut a request after a minute.
+LONGEST_WAIT = 50.0
+
+
+class ClaimRequest(shapes.Request):
+    """How many jobs, and for how long."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_CLAIM, description="Most jobs.")] = 1
+    lease: Annotated[Seconds, Field(gt=0, description="Seconds for which they are leased; settle or extend them within.")] = 60.0
+    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT, description="If none is due: seconds to wait for one.")] = 0.0
+    worker: Annotated[WorkerName | None, Field(description="Default: the service's own name.")] = None
+
+
+class ClaimedJob(BaseModel):
+    """A leased job."""
+
+    id: Id
+    queue: str
+    kind: str
+    payload: Any
+    headers: dict[str, Any]
+    priority: int
+    attempts: int = Field(description="Number of this attempt, from 1.")
+    max_attempts: int
+    unique_key: str | None
+    group: str | None
+    batch: Id | None
+    created_at: datetime
+    due_at: datetime | None
+    last_error: str | None
+    lease: Lease
+    lease_expires: datetime
+
+
+class Claimed(BaseModel):
+    """The jobs won; fewer than asked for, or none, if not more are due."""
+
+    jobs: list[ClaimedJob]
+
+
+@router.post("/queues/{queue}/claims", response_model=Claimed)
+async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient, request: Request) -> Response:
+    """Lease up to `limit` due jobs, lowest priority number first, then longest due.
+
+    With `wait` the request is answered as soon as a job is due, and empty when the time is over. A paused queue gives none.
+    Settle each job with its `lease`. If the client goes away before it has the answer, the jobs return to the queue at once.
+    """
+    who.check("work", queue)
+    waiting: Waiting = request.app.state.waiting
+    wanted = Wanted(db.queue(queue).name, body.limit, body.lease, body.worker)
+    disconnected = asyncio.get_running_loop().create_task(_disconnect(request.receive))
+    try:
+        jobs = await waiting.claim(wanted, body.wait, disconnected)
+        return Handover(_content(jobs), jobs, disconnected, waiting.return_to_queue)
+    except BaseException:
+        disconnected.cancel()
+        raise
+
+
+class Handover(Response):
+    """The answer to a claim: jobs that a client does not get are given back.
+
+    :param disconnected: done when the client has gone.
+    :param give_back: called with the jobs if it has gone.
+    """
+
+    media_type = "application/json"
+
+    def __init__(
+        self,
+        content: bytes,
+        jobs: Sequence[LeasedJob],
+        disconnected: asyncio.Task[None],
+        give_back: Callable[[Sequence[LeasedJob]], None],
+    ) -> None:
+        super().__init__(content)
+        self._jobs = jobs
+        self._disconnected = disconnected
+        self._give_back = give_back
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived = False
+        try:
+            if self._disconnected.done():
+                # Or the server ends, and the client is still there.
+                await Response(_content([]), media_type=self.media_type)(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            await asyncio.sleep(0)  # a connection that has just been closed is noticed now
+            arrived = not self._disconnected.done()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._disconnected.cancel()
+            if not arrived:
+                self._give_back(self._jobs)
+
+
+async def _disconnect(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _content(jobs: Sequence[LeasedJob]) -> bytes:
+    """The jobs as JSON; a payload that not every reader of JSON accepts is made so."""
+    try:
+        return json.dumps({"jobs": [_job(job) for job in jobs]}, allow_nan=False, separators=(",", ":")).encode()
+    except (ValueError, TypeError, RecursionError):
+        made = [{**_job(job), "payload": shown(_payload(job)), "headers": shown(dict(job.headers))} for job in jobs]
+        return json.dumps({"jobs": made}, allow_nan=False).encode()
+
+
+def _payload(job: LeasedJob) -> Any:
+    try:
+        return job.payload
+    except ValueError:  # PayloadError: the stored text, so that the client can bury the job
+        return job.payload_text
+
+
+def _job(job: LeasedJob) -> dict[str, Any]:
+    due_at = job.due_at
+    return {
+        "id": str(job.id),
+        "queue": job.queue,
+        "kind": clean(job.kind),
+        "payload": _payload(job),
+        "headers": job.headers,
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "unique_key": job.unique_key,
+        "group": job.group,
+        "batch": None if job.batch is None else str(job.batch),
+        "created_at": job.created_at.isoformat(),
+        "due_at": None if due_at is None else due_at.isoformat(),
+        "last_error": job.last_error,
+        "lease": {"id": str(job.id), "version": str(job.version), "token": job.token},
+        "lease_expires": from_micros(job.lease_ends).isoformat(),
+    }

@@ -1,0 +1,145 @@
+"""Dead jobs: list, redrive, purge."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from queue_db.errors import ArgumentError
+from queue_db.model import Job, State, from_micros, to_micros
+from queue_db.service import everywhere, shapes
+from queue_db.service.openapi import problems
+from queue_db.service.requests import Db, Manager, Reader, of, record
+from queue_db.service.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
+
+router = APIRouter(tags=["dead"])
+
+_LATEST = datetime.max.replace(tzinfo=UTC)
+_ErrorClass = Annotated[str, Field(max_length=200, description="Class of the error of their last attempt.")]
+
+
+class DeadFilter(shapes.Request):
+    """Which dead jobs; without a field all of them."""
+
+    queue: QueueName | None = None
+    kind: KindName | None = None
+    error_class: _ErrorClass | None = None
+    dry_run: Annotated[bool, Field(description="true: only count them; at most 10,000 are counted.")] = False
+    limit: Annotated[int | None, Field(ge=1, le=2**31 - 1, description="At most this many.")] = None
+
+
+class Redrive(DeadFilter):
+    """Which dead jobs return to their queues."""
+
+    ids: Annotated[list[Id] | None, Field(min_length=1, max_length=1000, description="These jobs.")] = None
+
+
+class Purge(DeadFilter):
+    """Which dead jobs are deleted."""
+
+    older_than: Annotated[Seconds | None, Field(description="Only jobs dead for at least as many seconds.")] = None
+    keep: Annotated[int | None, Field(ge=0, le=2**31 - 1, description="Keep this many, the last to die.")] = None
+
+
+class Redriven(BaseModel):
+    """The jobs that returned, or would."""
+
+    count: int
+    ids: list[Id] = Field(description="The first 1,000 of them; none in a dry run.")
+    dry_run: bool
+
+
+class Purged(BaseModel):
+    """How many were deleted, or would be."""
+
+    count: int
+    dry_run: bool
+
+
+@router.get("/dead")
+def list_dead_jobs(
+    db: Db,
+    who: Reader,
+    request: Request,
+    queue: Annotated[str | None, Query(max_length=100, description="Jobs of this queue only.")] = None,
+    kind: Annotated[str | None, Query(max_length=100, description="Jobs of this kind only.")] = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> JobPage:
+    """List dead jobs, longest dead first; `available_at` is when they died."""
+    everywhere.check(who, "read", queue)
+    jobs = db.dead.list(queue, kind=kind, limit=limit, after=None if after is None else _after(after))
+    masked = of(request).settings.masked
+    last = f"{to_micros(jobs[-1].available_at)}.{jobs[-1].id}" if len(jobs) == limit else None
+    return JobPage(jobs=[job_view(job, masked) for job in jobs], after=last)
+
+
+@router.post("/dead/redrive", responses=problems(404, 409))
+def redrive_dead_jobs(body: Redrive, db: Db, who: Manager, request: Request) -> Redriven:
+    """Return dead jobs to their queues under their old ids, due now, with no attempts counted.
+
+    A job whose unique key a live job has stays dead. With `dry_run` nothing changes.
+    """
+    everywhere.check(who, "manage", body.queue)
+    if body.dry_run:
+        count = len(set(body.ids)) if body.ids is not None else _count(db, body)
+        return Redriven(count=count, ids=[], dry_run=True)
+    ids = None if body.ids is None else [int(one) for one in body.ids]
+    back = db.dead.redrive(ids, limit=body.limit, **_filter(body))
+    record(request, who, "redrive", _target(body), len(back))
+    return Redriven(count=len(back), ids=[str(one) for one in back[:1000]], dry_run=False)
+
+
+@router.post("/dead/purge")
+def purge_dead_jobs(body: Purge, db: Db, who: Manager, request: Request) -> Purged:
+    """Delete dead jobs. With `dry_run` nothing changes; `older_than` and `keep` are not looked at then."""
+    everywhere.check(who, "manage", body.queue)
+    if body.dry_run:
+        return Purged(count=_count(db, body), dry_run=True)
+    count = db.dead.purge(older_than=body.older_than, keep=body.keep, limit=body.limit, **_filter(body))
+    record(request, who, "purge", _target(body), count)
+    return Purged(count=count, dry_run=False)
+
+
+def _filter(body: DeadFilter) -> dict[str, Any]:
+    return {"queue": body.queue, "kind": body.kind}
+
+
+def _count(db: Any, body: DeadFilter) -> int:
+    count: int = db.dead.count(body.queue, kind=body.kind, error_class=body.error_class)
+    return count if body.limit is None else min(count, body.limit)
+
+
+def _target(body: DeadFilter) -> str:
+    which = [f"{name} {value}" for name, value in _filter(body).items() if value is not None]
+    return " ".join(["dead jobs", *which])[:250]
+
+
+def _after(text: str) -> Job:
+    """A job that stands for the last one of the page before.
+
+    :raises ArgumentError: the text is not of a page.
+    """
+    died, _, job_id = text.partition(".")
+    if not (text.isascii() and died.lstrip("-").isdecimal() and job_id.isdecimal() and len(text) <= 40):
+        raise ArgumentError("after is not of a page of this list: leave it out for the first page")
+    return Job(
+        id=min(int(job_id), 2**63 - 1),
+        queue="",
+        kind="",
+        payload=None,
+        headers={},
+        priority=0,
+        state=State.DEAD,
+        available_at=from_micros(int(died)),
+        version=0,
+        attempts=0,
+        max_attempts=0,
+        unique_key=None,
+        worker=None,
+        created_at=_LATEST,
+        last_error=None,
+    )

@@ -1,0 +1,72 @@
+"""Finished jobs: completed ones whose results are retained."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from queue_db.errors import ArgumentError
+from queue_db.model import Finished
+from queue_db.service import everywhere
+from queue_db.service.openapi import problems
+from queue_db.service.requests import Db, Reader, of
+from queue_db.service.shapes import After, FinishedView, Limit, PathId, finished_view
+
+router = APIRouter(tags=["finished"])
+
+_SOME_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class FinishedPage(BaseModel):
+    """Some finished jobs, and where to go on."""
+
+    jobs: list[FinishedView]
+    after: str | None = Field(description="For the next page; null: there are no more.")
+
+
+@router.get("/finished")
+def list_finished_jobs(
+    db: Db,
+    who: Reader,
+    request: Request,
+    queue: Annotated[str | None, Query(max_length=100, description="Jobs of this queue only.")] = None,
+    kind: Annotated[str | None, Query(max_length=100, description="Jobs of this kind only.")] = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> FinishedPage:
+    """List completed jobs with retained results, by id."""
+    everywhere.check(who, "read", queue)
+    jobs = db.finished_jobs(queue, kind=kind, limit=limit, after=None if after is None else _after(after))
+    masked = of(request).settings.masked
+    last = str(jobs[-1].id) if len(jobs) == limit else None
+    return FinishedPage(jobs=[finished_view(job, masked) for job in jobs], after=last)
+
+
+@router.get("/finished/{job_id}", responses=problems(404))
+def get_finished_job(job_id: PathId, db: Db, who: Reader, request: Request) -> FinishedView:
+    """A completed job and its result, until it expires. 404: it is not completed, or its result was not retained."""
+    found = db.finished(int(job_id))
+    who.check("read", found.queue)
+    return finished_view(found, of(request).settings.masked)
+
+
+def _after(text: str) -> Finished:
+    """A job that stands for the last one of the page before."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
+        raise ArgumentError("after is not of a page of this list: leave it out for the first page")
+    at = _SOME_TIME
+    return Finished(
+        id=min(int(text), 2**63 - 1),
+        queue="",
+        kind="",
+        payload=None,
+        result=None,
+        attempts=0,
+        worker=None,
+        created_at=at,
+        finished_at=at,
+        expires_at=at,
+    )

@@ -1,0 +1,333 @@
+"""Jobs: enqueue one, many or a batch; look, list, cancel, reschedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from queue_db.errors import ArgumentError, DuplicateJobError
+from queue_db.model import Verdict
+from queue_db.queue import Queue
+from queue_db.service import shapes
+from queue_db.service.etag import IfMatch, etag
+from queue_db.service.openapi import problems
+from queue_db.service.paths import Name
+from queue_db.service.pressure import Pressure
+from queue_db.service.refusals import RefusedError, stale
+from queue_db.service.requests import Db, Enqueuer, Manager, Reader, of, record
+from queue_db.service.shapes import After, Id, JobPage, JobView, KindName, Limit, Moment, PathId, Seconds, clean, job_view
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH
+
+router = APIRouter(tags=["jobs"])
+
+#: Most jobs of one request.
+MOST_JOBS = 1000
+
+#: Seconds for which an Idempotency-Key is remembered.
+IDEMPOTENT_FOR = 86_400.0
+
+# A job of many has the key of the request, this, and its position as its own.
+_POSITION = "#"
+
+_KEY = Header(
+    min_length=1,
+    max_length=KEY_LENGTH - 5,
+    description="A repetition within 24 hours enqueues nothing and is answered with the first one's ids and status 200. "
+    "It is the unique key of the job, with `unique_for` of a day or the one given.",
+)
+IdempotencyKey = Annotated[str | None, _KEY]
+OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
+
+
+class NewJob(shapes.Request):
+    """A job to enqueue."""
+
+    kind: KindName
+    payload: Annotated[Any, Field(description="Any JSON value.", examples=[{"to": "ada@example.com"}])] = None
+    delay: Annotated[Seconds, Field(description="Seconds until it is due.")] = 0.0
+    run_at: Annotated[Moment | None, Field(description="When it is due; with `delay` too, the later one counts.")] = None
+    priority: Annotated[int, Field(ge=-32768, le=32767, description="Lower number first.")] = 0
+    unique_key: Annotated[
+        str | None, Field(min_length=1, max_length=KEY_LENGTH, description="At most one live job of the queue has this key.")
+    ] = None
+    unique_for: Annotated[Seconds | None, Field(gt=0, description="Seconds for which the key stays taken anyway.")] = None
+    group: Annotated[str | None, Field(min_length=1, max_length=KEY_LENGTH, description="Jobs of one group run in order.")] = None
+    max_attempts: Annotated[int, Field(ge=1, le=2**31 - 1, description="After as many failures it is dead.")] = DEFAULT_MAX_ATTEMPTS
+    headers: Annotated[dict[str, Any] | None, Field(description="A small object, for example for tracing.")] = None
+
+    def options(self) -> dict[str, Any]:
+        """What was given, as the verbs take it."""
+        return {name: getattr(self, name) for name in self.model_fields_set - {"kind", "payload", "on_duplicate"}}
+
+
+class NewSingleJob(NewJob):
+    """A job to enqueue, and what happens if its unique key is taken."""
+
+    on_duplicate: Annotated[
+        OnDuplicate,
+        Field(
+            description="If a live job has the key: raise: 409; skip: 200 without an id; replace: the new content takes over its"
+            " row; debounce: as replace, but a running job goes on."
+        ),
+    ] = "raise"
+
+
+class NewJobs(shapes.Request):
+    """Jobs to enqueue in one transaction: all or none."""
+
+    jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
+    on_duplicate: Annotated[OnDuplicate, Field(description="If a live job has a key; for each job as for one.")] = "raise"
+
+
+class Callback(shapes.Request):
+    """The job that is enqueued when all jobs of a batch have left the queue."""
+
+    kind: KindName
+    payload: Any = None
+    priority: Annotated[int, Field(ge=-32768, le=32767)] = 0
+    max_attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] = DEFAULT_MAX_ATTEMPTS
+    headers: dict[str, Any] | None = None
+
+
+class NewBatch(shapes.Request):
+    """Jobs, and the job that follows when all of them have left the queue."""
+
+    jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
+    then: Callback
+    on_duplicate: Annotated[Literal["raise", "skip"], Field(description="The batch does not wait for skipped jobs.")] = "raise"
+
+
+class Enqueued(BaseModel):
+    """The job that was enqueued."""
+
+    id: Id | None = Field(description="null: it was skipped.")
+    created: bool = Field(description="false: a repetition of the Idempotency-Key, or skipped.")
+
+
+class EnqueuedMany(BaseModel):
+    """The jobs that were enqueued."""
+
+    ids: list[Id | None] = Field(description="By position; null: it was skipped.")
+    created: bool = Field(description="false: a repetition of the Idempotency-Key.")
+
+
+class EnqueuedBatch(EnqueuedMany):
+    """The batch that was enqueued."""
+
+    batch: Id | None = Field(description="For GET /batches/{batch_id}; null in a repetition.")
+
+
+class Attempt(BaseModel):
+    """A failed attempt."""
+
+    attempt: int
+    failed_at: datetime
+    worker: str | None
+    error_class: str
+    message: str
+    trace: str | None
+
+
+class Attempts(BaseModel):
+    """The latest failed attempts, oldest first."""
+
+    errors: list[Attempt]
+
+
+_REPETITION = {200: {"description": "A repetition of the Idempotency-Key, or the job was skipped: nothing was enqueued."}}
+
+
+@router.post(
+    "/queues/{queue}/jobs",
+    status_code=201,
+    responses={200: {"model": Enqueued, **_REPETITION[200]}, **problems(404, 409)},
+)
+def enqueue_job(
+    queue: Name,
+    body: NewSingleJob,
+    db: Db,
+    who: Enqueuer,
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> Enqueued:
+    """Enqueue a job. With `Idempotency-Key` a request may be repeated when its answer was lost."""
+    who.check("enqueue", queue)
+    target = _target(request, db.queue(queue), 1)
+    options = {**body.options(), "on_duplicate": body.on_duplicate}
+    if idempotency_key is not None:
+        options |= _idempotent(body, idempotency_key)
+    try:
+        job_id = target.enqueue(body.kind, body.payload, **options)
+    except DuplicateJobError as error:
+        if idempotency_key is None or error.existing_id is None:
+            raise
+        response.status_code = 200
+        return Enqueued(id=str(error.existing_id), created=False)
+    if job_id is None:
+        response.status_code = 200
+        return Enqueued(id=None, created=False)
+    response.headers["Location"] = request.url_for("get_job", job_id=str(job_id)).path
+    return Enqueued(id=str(job_id), created=True)
+
+
+@router.post(
+    "/queues/{queue}/jobs/many",
+    status_code=201,
+    responses={200: {"model": EnqueuedMany, **_REPETITION[200]}, **problems(409)},
+)
+def enqueue_jobs(
+    queue: Name,
+    body: NewJobs,
+    db: Db,
+    who: Enqueuer,
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> EnqueuedMany:
+    """Enqueue jobs in one transaction: all or none."""
+    who.check("enqueue", queue)
+    target = _target(request, db.queue(queue), len(body.jobs))
+    try:
+        ids = target.enqueue_many(_many(body.jobs, idempotency_key), on_duplicate=body.on_duplicate)
+    except DuplicateJobError:
+        response.status_code = 200
+        return EnqueuedMany(ids=_first(target, idempotency_key, len(body.jobs)), created=False)
+    return EnqueuedMany(ids=_texts(ids), created=True)
+
+
+@router.post(
+    "/queues/{queue}/batches",
+    status_code=201,
+    tags=["batches"],
+    responses={200: {"model": EnqueuedBatch, **_REPETITION[200]}, **problems(409)},
+)
+def enqueue_batch(
+    queue: Name,
+    body: NewBatch,
+    db: Db,
+    who: Enqueuer,
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> EnqueuedBatch:
+    """Enqueue jobs, and one that follows when all of them have been completed, have died or were cancelled."""
+    who.check("enqueue", queue)
+    target = _target(request, db.queue(queue), len(body.jobs))
+    then = body.then
+    options = {name: getattr(then, name) for name in then.model_fields_set - {"kind", "payload"}}
+    try:
+        batch, ids = target.enqueue_batch(
+            _many(body.jobs, idempotency_key), (then.kind, then.payload, options), on_duplicate=body.on_duplicate
+        )
+    except DuplicateJobError:
+        response.status_code = 200
+        return EnqueuedBatch(ids=_first(target, idempotency_key, len(body.jobs)), batch=None, created=False)
+    return EnqueuedBatch(ids=_texts(ids), batch=str(batch), created=True)
+
+
+def _target(request: Request, queue: Queue, jobs: int) -> Queue:
+    pressure: Pressure = request.app.state.pressure
+    pressure.enqueue(queue.name, jobs)
+    return queue
+
+
+def _idempotent(job: NewJob, key: str) -> dict[str, Any]:
+    if job.unique_key not in {None, key}:
+        raise ArgumentError("unique_key and Idempotency-Key differ: the key of the request is the job's unique key")
+    return {"unique_key": key, "unique_for": job.unique_for or IDEMPOTENT_FOR, "on_duplicate": "raise"}
+
+
+def _many(jobs: list[NewJob], key: str | None) -> list[tuple[str, Any, Mapping[str, Any]]]:
+    if key is None:
+        return [(job.kind, job.payload, job.options()) for job in jobs]
+    if any(job.unique_key is not None for job in jobs):
+        raise ArgumentError("unique_key and Idempotency-Key: the key of the request makes the jobs' unique keys; give one of both")
+    return [(job.kind, job.payload, {**job.options(), **_own_key(key, position, job)}) for position, job in enumerate(jobs)]
+
+
+def _own_key(key: str, position: int, job: NewJob) -> dict[str, Any]:
+    return {"unique_key": f"{key}{_POSITION}{position}", "unique_for": job.unique_for or IDEMPOTENT_FOR}
+
+
+def _first(queue: Queue, key: str | None, jobs: int) -> list[str | None]:
+    """The ids of the first request with this key; to be called while an error is handled, which is raised again without a key."""
+    if key is None:
+        raise  # noqa: PLE0704 - the error that is handled
+    keys = [f"{key}{_POSITION}{position}" for position in range(jobs)]
+    found = queue.holders(keys)
+    return [str(found[one]) if one in found else None for one in keys]
+
+
+def _texts(ids: list[int | None]) -> list[str | None]:
+    return [None if job_id is None else str(job_id) for job_id in ids]
+
+
+@router.get("/queues/{queue}/jobs")
+def list_jobs(
+    queue: Name,
+    db: Db,
+    who: Reader,
+    request: Request,
+    state: Annotated[Literal["available", "scheduled", "blocked", "running", "dead"], Query()] = "available",
+    kind: Annotated[str | None, Query(max_length=100, description="Jobs of this kind only.")] = None,
+    group: Annotated[str | None, Query(max_length=200, description="Jobs of this group only.")] = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> JobPage:
+    """List the jobs of a queue in one state, in the order of their due times; read by index, a page at a time."""
+    who.check("read", queue)
+    page = db.queue(queue).jobs(state, kind=kind, group=group, after=after, limit=limit)
+    masked = of(request).settings.masked
+    return JobPage(jobs=[job_view(job, masked) for job in page.jobs], after=page.after)
+
+
+@router.get("/jobs/{job_id}", responses=problems(404))
+def get_job(job_id: PathId, db: Db, who: Reader, request: Request, response: Response) -> JobView:
+    """A job, live or dead. Its ETag is for `If-Match` of a change. A completed job is gone, see `/finished`."""
+    job = db.get(int(job_id))
+    who.check("read", job.queue)
+    response.headers["ETag"] = etag(job)
+    return job_view(job, of(request).settings.masked)
+
+
+@router.get("/jobs/{job_id}/errors", responses=problems(404))
+def list_attempts(job_id: PathId, db: Db, who: Reader) -> Attempts:
+    """The latest failed attempts of a live or dead job; at most ten."""
+    who.check("read", db.get(int(job_id)).queue)
+    return Attempts(
+        errors=[
+            Attempt(
+                attempt=one.attempt,
+                failed_at=one.failed_at,
+                worker=one.worker,
+                error_class=clean(one.error_class),
+                message=clean(one.message),
+                trace=None if one.trace is None else clean(one.trace),
+            )
+            for one in db.errors(int(job_id))
+        ]
+    )
+
+
+@router.delete("/jobs/{job_id}", status_code=204, responses=problems(404, 409, 412, 428))
+def cancel_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, request: Request) -> None:
+    """Cancel a live job in any state. A worker that runs it loses its lease."""
+    version = if_match.version(int(job_id))
+    job = db.get(int(job_id))
+    who.check("manage", job.queue)
+    if version not in {None, job.version}:
+        raise stale("read the job again: its version is another one now")
+    _require(db.queue(job.queue).cancel(job.id), version)
+    record(request, who, "cancel", f"job {job_id}")
+
+
+def _require(verdict: Verdict, version: int | None) -> None:
+    if not verdict:
+        if version is not None:
+            raise stale("read the job again: its version is another one now")
+        raise RefusedError(409, "The job changes too fast", "a stream holds it, or it changed during each of several tries")

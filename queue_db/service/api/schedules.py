@@ -1,0 +1,156 @@
+"""Schedules: jobs enqueued by cron lines or at intervals."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from queue_db.db import QueueDB
+from queue_db.schedules import Schedule
+from queue_db.service import shapes
+from queue_db.service.openapi import problems
+from queue_db.service.paths import Name
+from queue_db.service.refusals import RefusedError
+from queue_db.service.requests import Db, Manager, Reader, of, record
+from queue_db.service.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
+
+router = APIRouter(tags=["schedules"])
+
+
+class NewSchedule(shapes.Request):
+    """A schedule: either `cron` or `every`."""
+
+    queue: QueueName
+    kind: KindName
+    payload: Any = None
+    cron: Annotated[str | None, Field(max_length=200, description="Minute, hour, day, month, weekday.", examples=["0 3 * * *"])] = (
+        None
+    )
+    every: Annotated[Seconds | None, Field(gt=0, description="Seconds between two occurrences.")] = None
+    zone: Annotated[str, Field(max_length=64, description="Time zone of `cron`.", examples=["Europe/Berlin"])] = "UTC"
+    catch_up: Annotated[
+        Literal["one", "all", "none"],
+        Field(description="For occurrences that passed while no worker ran: a job for the last, all."),
+    ] = "one"
+    first_at: Annotated[Moment | None, Field(description="The first occurrence.")] = None
+    priority: Annotated[int, Field(ge=-32768, le=32767)] = 0
+    max_attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] = DEFAULT_MAX_ATTEMPTS
+    headers: dict[str, Any] | None = None
+
+
+class ScheduleView(BaseModel):
+    """A schedule at the time of the call."""
+
+    name: str
+    queue: str
+    kind: str
+    payload: Any
+    rule: str = Field(description="The cron line, or `every` and seconds.")
+    zone: str
+    catch_up: str
+    paused: bool
+    next_at: datetime
+    last_at: datetime | None
+    priority: int
+    max_attempts: int
+
+
+class ScheduleList(BaseModel):
+    """The schedules by name."""
+
+    schedules: list[ScheduleView]
+
+
+class Ran(BaseModel):
+    """The job of an occurrence by hand."""
+
+    id: Id
+
+
+@router.get("/schedules")
+def list_schedules(db: Db, who: Reader, request: Request) -> ScheduleList:
+    """List the schedules by name."""
+    masked = of(request).settings.masked
+    return ScheduleList(schedules=[_view(one, masked) for one in db.schedules.list() if who.allows("read", one.queue)])
+
+
+@router.get("/schedules/{name}", responses=problems(404))
+def get_schedule(name: Name, db: Db, who: Reader, request: Request) -> ScheduleView:
+    """A schedule."""
+    found = _find(db, name)
+    who.check("read", found.queue)
+    return _view(found, of(request).settings.masked)
+
+
+@router.put("/schedules/{name}", responses={201: {"model": ScheduleView, "description": "It is new."}})
+def set_schedule(name: Name, body: NewSchedule, db: Db, who: Manager, request: Request, response: Response) -> ScheduleView:
+    """Create or change a schedule. If the rule stays the same, so does the next occurrence."""
+    who.check("manage", body.queue)
+    if before := next((one for one in db.schedules.list() if one.name == name), None):
+        who.check("manage", before.queue)
+    if db.schedules.set(name, **{field: getattr(body, field) for field in NewSchedule.model_fields}):
+        response.status_code = 201
+    record(request, who, "set", f"schedule {name}")
+    return _view(_find(db, name), of(request).settings.masked)
+
+
+@router.delete("/schedules/{name}", status_code=204, responses=problems(404))
+def remove_schedule(name: Name, db: Db, who: Manager, request: Request) -> None:
+    """Delete a schedule; its jobs stay."""
+    who.check("manage", _find(db, name).queue)
+    db.schedules.remove(name)
+    record(request, who, "remove", f"schedule {name}")
+
+
+@router.post("/schedules/{name}/pause", status_code=204, responses=problems(404))
+def pause_schedule(name: Name, db: Db, who: Manager, request: Request) -> None:
+    """Enqueue nothing by a schedule until it is resumed."""
+    who.check("manage", _find(db, name).queue)
+    db.schedules.pause(name)
+    record(request, who, "pause", f"schedule {name}")
+
+
+@router.post("/schedules/{name}/resume", status_code=204, responses=problems(404))
+def resume_schedule(name: Name, db: Db, who: Manager, request: Request) -> None:
+    """Enqueue by a schedule again; occurrences that passed meanwhile are handled by `catch_up`."""
+    who.check("manage", _find(db, name).queue)
+    db.schedules.resume(name)
+    record(request, who, "resume", f"schedule {name}")
+
+
+@router.post("/schedules/{name}/run", status_code=201, responses=problems(404))
+def run_schedule(name: Name, db: Db, who: Manager, request: Request) -> Ran:
+    """Enqueue the job of a schedule now, paused or not; the next occurrence stays when it is."""
+    one = _find(db, name)
+    who.check("manage", one.queue)
+    job_id = db.schedules.run_now(name)
+    record(request, who, "run", f"schedule {name}")
+    return Ran(id=str(job_id))
+
+
+def _find(db: QueueDB, name: str) -> Schedule:
+    found = next((one for one in db.schedules.list() if one.name == name), None)
+    if found is None:
+        raise RefusedError(404, "There is no such schedule", f"no schedule {name!r}")
+    return found
+
+
+def _view(one: Schedule, masked: tuple[str, ...]) -> ScheduleView:
+    return ScheduleView(
+        name=clean(one.name),
+        queue=clean(one.queue),
+        kind=clean(one.kind),
+        payload=shown(one.payload, masked),
+        rule=one.rule,
+        zone=one.zone,
+        catch_up=one.catch_up,
+        paused=one.paused,
+        next_at=one.next_at,
+        last_at=one.last_at,
+        priority=one.priority,
+        max_attempts=one.max_attempts,
+    )

@@ -1,0 +1,210 @@
+"""Settlements: what became of leased jobs, many in one request or each by its own URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from queue_db.codecs import described
+from queue_db.errors import PayloadError
+from queue_db.leased_job import LeasedJob
+from queue_db.model import MOST_VERSION, RetainedResult, Verdict
+from queue_db.queue import Queue
+from queue_db.service import shapes
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, WorkerClient
+from queue_db.service.shapes import Id, Lease, Seconds
+from queue_db.verbs.claim import MAX_CLAIM
+
+router = APIRouter(tags=["settlements"])
+
+Lasts = Annotated[Seconds, Field(gt=0)]
+_LONG = 100_000
+
+
+class Failure(shapes.Request):
+    """Why an attempt failed."""
+
+    message: Annotated[str, Field(max_length=_LONG)]
+    error_class: Annotated[str, Field(max_length=200, description="Class of the error; failures are grouped by it.")] = ""
+    trace: Annotated[str | None, Field(max_length=_LONG, description="Traceback or stack, as text.")] = None
+
+
+class Fail(shapes.Request):
+    """The attempt failed: a retry after `retry_in` seconds or the backoff; after the last attempt the job is dead."""
+
+    error: Failure
+    retry_in: Annotated[Seconds | None, Field(description="Default: the backoff.")] = None
+
+
+class Bury(shapes.Request):
+    """The job goes to the dead table: a retry would not help."""
+
+    error: Failure
+
+
+class Complete(shapes.Request):
+    """The work is done: the job leaves the queue."""
+
+    result: Annotated[Any, Field(description="Retained for `keep` seconds.")] = None
+    keep: Annotated[Seconds | None, Field(gt=0, description="Default: no result is retained.")] = None
+
+
+class Snooze(shapes.Request):
+    """The job is due again in `seconds`; not an attempt."""
+
+    seconds: Seconds
+
+
+class Extend(shapes.Request):
+    """The lease ends `seconds` from now; its version changes."""
+
+    seconds: Lasts
+
+
+class Progress(shapes.Request):
+    """How far the job is."""
+
+    fraction: Annotated[float, Field(ge=0, le=1)]
+    note: Annotated[str | None, Field(max_length=1000, description="A short text, cut at 200 characters.")] = None
+
+
+class Settlement(shapes.Request):
+    """What became of one job; `verb` says which of the other fields count."""
+
+    lease: Lease
+    verb: Literal["complete", "fail", "snooze", "release", "extend", "cancel", "bury"]
+    result: Annotated[Any, Field(description="complete: retained for `keep` seconds.")] = None
+    keep: Annotated[Seconds | None, Field(gt=0, description="complete; default: no result is retained.")] = None
+    error: Annotated[Failure | None, Field(description="fail and bury: why.")] = None
+    retry_in: Annotated[Seconds | None, Field(description="fail; default: the backoff.")] = None
+    seconds: Annotated[Seconds | None, Field(description="snooze and extend.")] = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.verb in {"snooze", "extend"} and self.seconds is None:
+            raise PydanticCustomError("seconds", "seconds is missing: {verb} needs it", {"verb": self.verb})
+        if self.verb == "extend" and not self.seconds:
+            raise PydanticCustomError("seconds", "seconds must be more than 0 to extend a lease")
+        return self
+
+
+class Settlements(shapes.Request):
+    """What became of several jobs."""
+
+    settlements: Annotated[list[Settlement], Field(min_length=1, max_length=MAX_CLAIM)]
+
+
+class SettledJob(BaseModel):
+    """What became of one settlement."""
+
+    id: Id
+    verdict: Literal["applied", "lost"] = Field(description="lost: the lease was lost before; nothing has changed.")
+    lease: Lease | None = Field(default=None, description="After `extend`: the lease as it is now.")
+    lease_expires: datetime | None = None
+
+
+class Verdicts(BaseModel):
+    """A verdict for each settlement, by position."""
+
+    verdicts: list[SettledJob]
+
+
+class RemoteError(Exception):
+    """An error that a client has reported."""
+
+
+def error_of(failure: Failure | None) -> BaseException | str:
+    """The reported error, as the verbs take it: with the name of its class and its trace."""
+    if failure is None:
+        return "the client gave no reason"
+    name = "".join(character for character in failure.error_class if character.isprintable())
+    if not name and failure.trace is None:
+        return failure.message
+    error: BaseException = type(name or RemoteError.__name__, (RemoteError,), {"__module__": "builtins"})(failure.message)
+    if failure.trace is not None:
+        error.add_note(failure.trace)
+    return error
+
+
+@router.post("/queues/{queue}/settlements")
+def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient) -> Verdicts:
+    """Settle leased jobs of one queue: a transaction for each verb, and a verdict for each job.
+
+    A lost lease is no error: another worker has the job, or it is gone.
+    """
+    who.check("work", queue)
+    source = db.queue(queue)
+    given = body.settlements
+    leases = source.handles([(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in given])
+    verdicts = [Verdict.LOST] * len(given)
+    by_verb: dict[tuple[str, float | None], list[int]] = {}
+    for position, (one, lease) in enumerate(zip(given, leases, strict=True)):
+        if lease is not None:
+            by_verb.setdefault((one.verb, one.seconds if one.verb in {"snooze", "extend"} else None), []).append(position)
+    for (verb, seconds), positions in by_verb.items():
+        jobs = [job for at in positions if (job := leases[at]) is not None]
+        found = _VERBS[verb](source, jobs, [given[at] for at in positions], seconds or 0.0)
+        for at, verdict in zip(positions, found, strict=True):
+            verdicts[at] = verdict
+    return Verdicts(verdicts=[_settled(*each) for each in zip(given, leases, verdicts, strict=True)])
+
+
+def _settled(one: Settlement, lease: LeasedJob | None, verdict: Verdict) -> SettledJob:
+    extended = one.verb == "extend" and verdict and lease is not None
+    return SettledJob(
+        id=one.lease.id,
+        verdict=verdict.value,
+        lease=lease_view(lease) if extended and lease is not None else None,
+        lease_expires=lease.lease_expires if extended and lease is not None else None,
+    )
+
+
+def lease_view(job: LeasedJob) -> Lease:
+    """The lease of a job as it is now."""
+    return Lease(id=str(job.id), version=str(job.version), token=job.token)
+
+
+def _version(text: str) -> int:
+    return min(int(text), MOST_VERSION)
+
+
+def _complete(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: float) -> list[Verdict]:
+    if all(one.keep is None for one in given):
+        return queue.complete_many(jobs)
+    return queue.complete_many(jobs, retained=[retained(queue, one.result, one.keep) for one in given])
+
+
+def retained(queue: Queue, result: Any, keep: float | None) -> RetainedResult | None:
+    """The result to retain of a completed job."""
+    if keep is None:
+        return None
+    try:
+        text = None if result is None else queue.core.codec.encode(result)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PayloadError(reason=described(error), subject="result of job") from error
+    return RetainedResult(text, round(keep * 1_000_000))
+
+
+def _fail(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: float) -> list[Verdict]:
+    return queue.fail_many(jobs, [error_of(one.error) for one in given], retry_in=[one.retry_in for one in given])
+
+
+def _bury(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: float) -> list[Verdict]:
+    return queue.bury_many(jobs, [error_of(one.error) for one in given])
+
+
+_VERBS: dict[str, Callable[[Queue, list[LeasedJob], list[Settlement], float], list[Verdict]]] = {
+    "complete": _complete,
+    "fail": _fail,
+    "bury": _bury,
+    "snooze": lambda queue, jobs, _, seconds: queue.snooze_many(jobs, seconds),
+    "extend": lambda queue, jobs, _, seconds: queue.extend_many(jobs, seconds),
+    "release": lambda queue, jobs, _, __: queue.release_many(jobs),
+    "cancel": lambda queue, jobs, _, __: queue.cancel_many(jobs),
+}

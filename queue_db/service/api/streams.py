@@ -1,0 +1,94 @@
+"""Spark streams: the jobs that they hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from queue_db.db import QueueDB
+from queue_db.service.openapi import problems
+from queue_db.service.paths import Name
+from queue_db.service.refusals import RefusedError
+from queue_db.service.requests import Db, Manager, Reader, record
+from queue_db.service.shapes import Count, clean
+from queue_db.streams import Stream
+
+router = APIRouter(tags=["streams"])
+
+
+class StreamView(BaseModel):
+    """A stream at the time of the call."""
+
+    name: str
+    queue: str
+    holder: str | None = Field(description="Host and process of the last reader.")
+    epoch: int
+    completed: int = Field(description="Number of the last completed batch.")
+    claimed: int = Field(description="Number of the last claimed batch.")
+    held: int = Field(description="Jobs claimed and not completed.")
+    maybe_written: int = Field(description="Of these, jobs that a query was given: it may have written them.")
+    deliveries: int = Field(description="How often a held batch was given to a query, at most.")
+    oldest_held_age: float | None = Field(description="Seconds since the oldest held job was enqueued.")
+    seen_at: datetime
+    retention: float = Field(description="Seconds without a reader after which its jobs return to the queue.")
+
+
+class StreamList(BaseModel):
+    """The streams by name."""
+
+    streams: list[StreamView]
+
+
+@router.get("/streams")
+def list_streams(
+    db: Db,
+    who: Reader,
+    queue: Annotated[str | None, Query(max_length=100, description="Streams of this queue only.")] = None,
+) -> StreamList:
+    """List the Spark streams by name."""
+    return StreamList(streams=[_view(one) for one in db.streams.list(queue) if who.allows("read", one.queue)])
+
+
+@router.post("/streams/{name}/complete", responses=problems(404))
+def complete_stream(name: Name, db: Db, who: Manager, request: Request) -> Count:
+    """Complete all jobs that a stream holds, for the sink has them. Check the sink first: a batch that was not written is lost."""
+    who.check("manage", _find(db, name).queue)
+    count = db.streams.complete(name)
+    record(request, who, "complete", f"stream {name}", count)
+    return Count(count=count)
+
+
+@router.post("/streams/{name}/release", responses=problems(404))
+def release_stream(name: Name, db: Db, who: Manager, request: Request) -> Count:
+    """Return the jobs that a stream holds to the queue; jobs that its query has written (`maybe_written`) are done again."""
+    who.check("manage", _find(db, name).queue)
+    count = db.streams.release(name)
+    record(request, who, "release", f"stream {name}", count)
+    return Count(count=count)
+
+
+def _find(db: QueueDB, name: str) -> Stream:
+    found = next((one for one in db.streams.list() if one.name == name), None)
+    if found is None:
+        raise RefusedError(404, "There is no such stream", f"no stream {name!r}")
+    return found
+
+
+def _view(one: Stream) -> StreamView:
+    return StreamView(
+        name=clean(one.name),
+        queue=clean(one.queue),
+        holder=None if one.holder is None else clean(one.holder),
+        epoch=one.epoch,
+        completed=one.completed,
+        claimed=one.claimed,
+        held=one.held,
+        maybe_written=one.maybe_written,
+        deliveries=one.deliveries,
+        oldest_held_age=one.oldest_held_age,
+        seen_at=one.seen_at,
+        retention=one.retention,
+    )

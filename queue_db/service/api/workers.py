@@ -1,0 +1,73 @@
+"""Workers: list, and rescue what a dead one has in hand."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from queue_db.service import everywhere
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, Manager, Reader, record
+from queue_db.service.shapes import Count, clean
+
+router = APIRouter(tags=["workers"])
+
+
+class WorkerView(BaseModel):
+    """A registered worker, as of its last heartbeat."""
+
+    name: str
+    host: str
+    pid: int
+    queues: dict[str, int] = Field(description="How many jobs of each it may have in hand.")
+    state: str = Field(description="working, quiet or stopping.")
+    in_hand: int
+    stuck: int = Field(description="Slots of handlers that have not come back although their jobs were taken from them.")
+    counters: dict[str, int]
+    started_at: datetime
+    seen_at: datetime
+    silent: float = Field(description="Seconds since it was seen.")
+
+
+class WorkerList(BaseModel):
+    """The registered workers by name."""
+
+    workers: list[WorkerView]
+
+
+@router.get("/workers")
+def list_workers(db: Db, who: Reader) -> WorkerList:
+    """List the workers of the library with a heartbeat within the last hour. Clients of this API do not register."""
+    return WorkerList(
+        workers=[
+            WorkerView(
+                name=clean(one.name),
+                host=clean(one.host),
+                pid=one.pid,
+                queues=dict(one.queues),
+                state=one.state,
+                in_hand=one.in_hand,
+                stuck=one.stuck,
+                counters=dict(one.counters),
+                started_at=one.started_at,
+                seen_at=one.seen_at,
+                silent=one.silent,
+            )
+            for one in db.workers()
+            if any(who.allows("read", queue) for queue in one.queues)
+        ]
+    )
+
+
+@router.post("/workers/{name}/rescue")
+def rescue_worker(name: Name, db: Db, who: Manager, request: Request) -> Count:
+    """Return the jobs of a dead worker, by the name that they show, to their queues at once; the attempts count.
+
+    If the worker is alive after all, it loses its leases.
+    """
+    everywhere.check(who, "manage", None)
+    count = db.rescue(name)
+    record(request, who, "rescue", f"worker {name}", count)
+    return Count(count=count)

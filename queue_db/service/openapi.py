@@ -1,0 +1,132 @@
+"""The OpenAPI document: what every operation has in common, so that clients can be generated from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
+
+#: Statuses of problems, and when they come.
+PROBLEMS = {
+    400: "The request cannot be read.",
+    401: "The request has no token, or an unknown, revoked or expired one.",
+    403: "The token does not allow this, or the service is read-only.",
+    404: "There is no such thing.",
+    409: "This cannot be done now.",
+    412: "The job has changed, or the lease is lost.",
+    413: "The body is too large.",
+    422: "The request is not valid.",
+    428: "If-Match is missing.",
+    429: "Too many jobs or requests; Retry-After says when to come again.",
+    501: "The database cannot do this.",
+    503: "The database does not answer; Retry-After says when to come again.",
+}
+
+#: What holds for all operations.
+DESCRIPTION = """\
+A job queue in a SQL database. Ids and versions are strings, times are RFC 3339, errors are `application/problem+json` (RFC 9457).
+
+A claimed job has a `lease`: `id`, `version` and `token`. It settles the job; a lost lease gets the verdict `lost`, or 412.
+A change of a job needs `If-Match` with its ETag, `"id:version"`. Lists are read a page at a time: `after` of a page gets the next.
+"""
+
+_EVERYWHERE = (400, 401, 403, 413, 422, 429, 503)
+
+_TYPE = "application/problem+json"
+
+_TAGS = {
+    "queues": "Queues with their latest numbers; pause, resume and limit them.",
+    "jobs": "Enqueue, look, cancel and reschedule.",
+    "claims": "Lease jobs, and wait for one.",
+    "settlements": "What became of leased jobs. The lease, `id`, `version` and `token`, shows that the job is still yours.",
+    "dead": "Jobs out of attempts: redrive or purge them.",
+    "schedules": "Jobs enqueued by cron lines or at intervals.",
+    "workers": "Registered workers, and the rescue of what a dead one has in hand.",
+    "batches": "Jobs with a callback job that is enqueued when all of them have left.",
+    "groups": "Jobs of one group run one at a time.",
+    "finished": "Completed jobs with retained results.",
+    "streams": "Jobs held by Spark streams.",
+}
+
+
+class Place(BaseModel):
+    """What is wrong at one place of a request."""
+
+    where: str
+    what: str
+
+
+class Problem(BaseModel):
+    """Why a request was not done (RFC 9457)."""
+
+    type: str
+    status: int
+    title: str
+    detail: str | None = None
+    errors: list[Place] | None = Field(default=None, description="422: what is wrong, by place.")
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """``responses=`` of a router or an operation, beside those that all operations have."""
+    return {status: {"description": PROBLEMS[status]} for status in statuses}
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of the endpoint's function; unique over all modules."""
+    return route.name
+
+
+def install(app: FastAPI) -> None:
+    """Let the application describe itself so."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                routes=app.routes,
+                tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+                servers=app.servers,
+            )
+            _complete(made)
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _complete(document: dict[str, Any]) -> None:
+    parts = document.setdefault("components", {})
+    schemas = parts.setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= {**schema.pop("$defs"), "Problem": schema}
+    parts["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "A token of `queue-db tokens create`."},
+    }
+    document["security"] = [{"token": []}]
+    for operation in _operations(document):
+        responses = operation["responses"]
+        for status in _EVERYWHERE:
+            responses[str(status)] = {"description": PROBLEMS[status]}
+        responses["default"] = {"description": "Any other problem."}
+        for status, response in responses.items():
+            if status == "default" or status >= "400":
+                response["content"] = {_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+            if status in {"429", "503"}:
+                response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+        operation["responses"] = dict(sorted(responses.items()))
+
+
+def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in document.get("paths", {}).values():
+        for operation in path.values():
+            if isinstance(operation, dict) and "responses" in operation:
+                yield operation

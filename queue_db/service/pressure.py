@@ -1,0 +1,117 @@
+"""Too much at once: 429 beyond a rate of requests by token, or a number of waiting jobs by queue."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from queue_db.db import QueueDB
+from queue_db.service.identity import Identity
+from queue_db.service.metrics_of import latest
+from queue_db.service.refusals import RefusedError
+from queue_db.service.requests import identity
+
+# Seconds for which the numbers of the queues are remembered; a sample is taken every 10 s.
+_REMEMBER = 5.0
+
+# Seconds after which a queue that is full may be tried again: about when the next sample is there.
+_FULL_FOR = 10
+
+# Most tokens whose rates are remembered.
+_MOST_TOKENS = 10_000
+
+
+class Pressure:
+    """Counts requests by token, and jobs by queue. Safe to share between threads.
+
+    :param rate: most requests of one token in a second; as many may come at once. None: any number.
+    :param depths: most waiting jobs of a queue, by glob pattern of its name; the first that matches counts.
+    """
+
+    def __init__(self, db: QueueDB, rate: float | None, depths: Mapping[str, int]) -> None:
+        self._db = db
+        self._rate = rate
+        self._depths = dict(depths)
+        self._lock = threading.Lock()
+        # By token: requests that may come at once, and when that was so.
+        self._left: dict[str, tuple[float, float]] = {}
+        # Waiting jobs by queue as of the latest samples, when they were read, and jobs enqueued here since.
+        self._waiting: dict[str, int] = {}
+        self._read_at = -math.inf
+        self._added: dict[str, int] = {}
+        # The time of each queue's latest sample.
+        self._sampled: dict[str, datetime] = {}
+
+    def request(self, who: str) -> None:
+        """Count a request.
+
+        :raises RefusedError: 429, the token sends too many.
+        """
+        if self._rate is None:
+            return
+        burst = max(1.0, self._rate)
+        now = time.monotonic()
+        with self._lock:
+            if len(self._left) >= _MOST_TOKENS and who not in self._left:
+                self._left.clear()
+            left, at = self._left.get(who, (burst, now))
+            left = min(burst, left + (now - at) * self._rate)
+            allowed = left >= 1.0
+            self._left[who] = (left - 1.0 if allowed else left), now
+        if not allowed:
+            wait = math.ceil((1.0 - left) / self._rate)
+            raise RefusedError(
+                429, "Too many requests", f"this token may send {self._rate:g} requests in a second", retry_after=max(1, wait)
+            )
+
+    def enqueue(self, queue: str, jobs: int) -> None:
+        """Count jobs that are about to be enqueued.
+
+        :raises RefusedError: 429, too many jobs wait in this queue.
+        """
+        most = next((most for pattern, most in self._depths.items() if fnmatchcase(queue, pattern)), None)
+        if most is None:
+            return
+        self._refresh()
+        with self._lock:
+            waiting = self._waiting.get(queue, 0) + self._added.get(queue, 0)
+            if waiting + jobs <= most:
+                self._added[queue] = self._added.get(queue, 0) + jobs
+                return
+        raise RefusedError(
+            429,
+            "Too many jobs are waiting",
+            f"about {waiting:,} jobs wait in this queue, and {most:,} may",
+            retry_after=_FULL_FOR,
+        )
+
+    def _refresh(self) -> None:
+        with self._lock:
+            if time.monotonic() - self._read_at < _REMEMBER:
+                return
+            self._read_at = time.monotonic()
+        waiting, ats = {}, {}
+        for name, numbers in latest(self._db).items():
+            waiting[name], ats[name] = numbers.waiting, numbers.at
+        with self._lock:
+            # A new sample has what was enqueued here before it.
+            for name in waiting:
+                if self._sampled.get(name) != ats[name]:
+                    self._added.pop(name, None)
+            self._waiting, self._sampled = waiting, ats
+
+
+def _paced(request: Request, who: Annotated[Identity, Depends(identity)]) -> None:
+    pressure: Pressure = request.app.state.pressure
+    pressure.request(who.name)
+
+
+#: A dependency of all operations of the API: the rate of each token.
+paced = Depends(_paced)
