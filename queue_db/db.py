@@ -259,9 +259,9 @@ class QueueDB:
         """
         return find_job(self.core, job_id)
 
-    def cancel(self, job_id: int) -> Verdict:
+    def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """:meth:`Queue.cancel`, in whatever queue the job is."""
-        return self.queue(self.get(job_id).queue).cancel(job_id)
+        return self.queue(self.get(job_id).queue).cancel(job_id, version=version)
 
     def rescue(self, worker: str) -> int:
         """Release the jobs of a dead worker at once, and its spans of shared cursors; return how many of both.

@@ -105,6 +105,18 @@ class JobNotFoundError(QueueDBError):
         self.job_id = job_id
 
 
+class JobStateError(QueueDBError):
+    """The job's state does not allow this; nothing was changed.
+
+    :param state: its :class:`~queue_db.State`.
+    """
+
+    def __init__(self, job_id: int, state: str, message: str) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.state = state
+
+
 class UnknownKindError(QueueDBError):
     """No handler is registered for this kind of job."""
 

@@ -20,7 +20,19 @@ from queue_db.core import Core
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, JobNotFoundError, LeaseLostError
 from queue_db.leased_job import LeasedJob
-from queue_db.model import Controls, DeathReason, Job, JobPage, NewJob, ProgressReport, QueueStats, RetainedResult, State, Verdict
+from queue_db.model import (
+    MOST_VERSION,
+    Controls,
+    DeathReason,
+    Job,
+    JobPage,
+    NewJob,
+    ProgressReport,
+    QueueStats,
+    RetainedResult,
+    State,
+    Verdict,
+)
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, dependents, groups, insights, sweep, windows
 from queue_db.store.callbacks import Departure
@@ -31,6 +43,7 @@ from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.find_job import find_job, job_from_row
 from queue_db.verbs.find_leased import find_leased, given_lease
 from queue_db.verbs.list_jobs import list_jobs
+from queue_db.verbs.reschedule import reschedule_job
 from queue_db.verbs.settle import Settle
 
 if TYPE_CHECKING:
@@ -368,6 +381,32 @@ class Queue:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue."""
         return self.core.read(insights.stats, self.name)
 
+    def reschedule(
+        self,
+        job_id: int,
+        *,
+        run_at: datetime | None = None,
+        delay: float | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+    ) -> Verdict:
+        """Give a waiting job another due time or priority; a retry that waits may be brought forward too.
+
+        With a time that is over, such as ``delay=0``, it is due now; a job that is due already keeps its place. With another
+        priority a job that is due counts as due since now. Its version goes up by one. In a group only the first jobs have a due
+        time: those behind them stay blocked until it is their turn, and take another priority only.
+
+        :param run_at: when it is due (aware datetime); with ``delay`` too, the later one counts.
+        :param delay: seconds until it is due.
+        :param priority: lower number first.
+        :param version: change it only if it still has this version.
+        :return: LOST: it has another version, or it changed during each of five tries.
+        :raises ArgumentError: neither a time nor a priority is given.
+        :raises JobNotFoundError: there is no such live job.
+        :raises JobStateError: it is running, or it is blocked in its group and a time was given.
+        """
+        return reschedule_job(self.core, self.name, job_id, run_at=run_at, delay=delay, priority=priority, version=version)
+
     # --- control ----------------------------------------------------------------------------------------------------
 
     def pause(self, *, wait: float | None = None) -> bool:
@@ -442,17 +481,22 @@ class Queue:
 
     # --- remove -----------------------------------------------------------------------------------------------------
 
-    def cancel(self, job_id: int) -> Verdict:
+    def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """Cancel a live job in any state. A worker that runs it loses its lease.
 
-        LOST: a stream holds the job and cannot give it back, or the job changed during each of five tries.
+        LOST: it has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
 
+        :param version: cancel it only if it still has this version.
         :raises JobNotFoundError: there is no such live job.
         """
+        if version is not None:
+            arguments.whole("version", version, 0, MOST_VERSION)
         for _ in range(_LOOKS):
             job = self.get(job_id)
             if job.state is State.DEAD:
                 break
+            if version is not None and job.version != version:
+                return Verdict.LOST
             gone, woken_queues = self.core.write(_cancel, job, self.core.notifications)
             self._wake(woken_queues)
             if gone:

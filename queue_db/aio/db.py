@@ -283,9 +283,9 @@ class AsyncQueueDB:
         """
         return await run(self._db.get, job_id)
 
-    async def cancel(self, job_id: int) -> Verdict:
+    async def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """:meth:`Queue.cancel`, in whatever queue the job is."""
-        return await run(self._db.cancel, job_id)
+        return await run(self._db.cancel, job_id, version=version)
 
     async def rescue(self, worker: str) -> int:
         """Release the jobs of a dead worker at once, and its spans of shared cursors; return how many of both.

@@ -273,6 +273,32 @@ class AsyncQueue:
         """Counts by state and kind, and the age of the oldest due job. Reads the whole queue."""
         return await run(self._queue.stats)
 
+    async def reschedule(
+        self,
+        job_id: int,
+        *,
+        run_at: datetime | None = None,
+        delay: float | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+    ) -> Verdict:
+        """Give a waiting job another due time or priority; a retry that waits may be brought forward too.
+
+        With a time that is over, such as ``delay=0``, it is due now; a job that is due already keeps its place. With another
+        priority a job that is due counts as due since now. Its version goes up by one. In a group only the first jobs have a due
+        time: those behind them stay blocked until it is their turn, and take another priority only.
+
+        :param run_at: when it is due (aware datetime); with ``delay`` too, the later one counts.
+        :param delay: seconds until it is due.
+        :param priority: lower number first.
+        :param version: change it only if it still has this version.
+        :return: LOST: it has another version, or it changed during each of five tries.
+        :raises ArgumentError: neither a time nor a priority is given.
+        :raises JobNotFoundError: there is no such live job.
+        :raises JobStateError: it is running, or it is blocked in its group and a time was given.
+        """
+        return await run(self._queue.reschedule, job_id, run_at=run_at, delay=delay, priority=priority, version=version)
+
     async def pause(self, *, wait: float | None = None) -> bool:
         """Stop all workers from claiming from this queue until :meth:`resume`, also across restarts.
 
@@ -311,14 +337,15 @@ class AsyncQueue:
         """The pause and the limits of this queue."""
         return await run(self._queue.controls)
 
-    async def cancel(self, job_id: int) -> Verdict:
+    async def cancel(self, job_id: int, *, version: int | None = None) -> Verdict:
         """Cancel a live job in any state. A worker that runs it loses its lease.
 
-        LOST: a stream holds the job and cannot give it back, or the job changed during each of five tries.
+        LOST: it has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
 
+        :param version: cancel it only if it still has this version.
         :raises JobNotFoundError: there is no such live job.
         """
-        return await run(self._queue.cancel, job_id)
+        return await run(self._queue.cancel, job_id, version=version)
 
     async def purge(self) -> int:
         """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""

@@ -6,6 +6,7 @@ from queue_db.errors import (
     DuplicateJobError,
     FeedError,
     JobNotFoundError,
+    JobStateError,
     LeaseLostError,
     QueueDBError,
     RouteError,
@@ -37,6 +38,8 @@ MEANINGS = {
 
 def status_of(error: QueueDBError) -> int:
     """Return the exit status for an error of the library."""
-    if isinstance(error, DuplicateJobError | JobNotFoundError | LeaseLostError | StreamError | FeedError | RouteError):
+    if isinstance(
+        error, DuplicateJobError | JobNotFoundError | JobStateError | LeaseLostError | StreamError | FeedError | RouteError
+    ):
         return NEGATIVE
     return DATABASE if isinstance(error, StorageError) else USAGE

@@ -46,6 +46,7 @@ _MIGRATE = "The tables are missing or of another version: run queue-db migrate"
 #: By class; the nearest class of an error's own line counts.
 KINDS: dict[type[Exception], Kind] = {
     errors.JobNotFoundError: Kind(404, "There is no such job"),
+    errors.JobStateError: Kind(409, "The job's state does not allow this", more=("state",)),
     errors.UnknownKindError: Kind(422, "There is no handler for this kind"),
     errors.DuplicateJobError: Kind(409, "The unique key is taken"),
     errors.StagingError: Kind(409, "What was staged is not complete"),

@@ -149,6 +149,13 @@ async def test_a_handle_settles_elsewhere(mail: AsyncQueue, open_async: OpenAsyn
         await other.handle(two.id, two.version, two.token)
 
 
+async def test_a_job_runs_now(mail: AsyncQueue, adb: AsyncQueueDB) -> None:
+    job_id = await mail.enqueue("k", delay=3600) or 0
+    assert await mail.reschedule(job_id, delay=0, version=0)
+    assert await mail.cancel(job_id, version=0) is Verdict.LOST
+    assert await adb.cancel(job_id, version=1)
+
+
 async def test_pages_of_jobs(mail: AsyncQueue) -> None:
     await mail.enqueue_many([("k", number) for number in range(3)])
     first = await mail.jobs("available", limit=2)

@@ -44,6 +44,7 @@ DEPENDS: dict[str, Axes] = {
     "TestHiddenMessages": Axes.DATABASE,
     "TestJobs": Axes.DATABASE,
     "TestMailboxes": Axes.DATABASE,
+    "TestReschedule": Axes.DATABASE,
     "TestRetentionWithClaims": Axes.DATABASE,
     "TestTimesOfTheFeed": Axes.DATABASE,
     "TestMessageClaims": Axes.DATABASE,

@@ -185,6 +185,7 @@ def _spans() -> Iterator[Case]:
         yield from _each(what, {**_SPANS, **zero}, act)
     others: dict[str, Callable[[World, Any], object]] = {
         "delay": lambda world, value: world.queue.enqueue("k", delay=value),
+        "reschedule's delay": lambda world, value: world.queue.reschedule(world.waiting, delay=value),
         "delay of many": lambda world, value: world.queue.enqueue_many([("k", 1), ("k", 2, {"delay": value})]),
         "snooze": lambda world, value: world.leased.snooze(value),
         "retry_in": lambda world, value: world.leased.fail("x", retry_in=value),
@@ -214,6 +215,9 @@ def _counts() -> Iterator[Case]:
         "peek": lambda world, value: world.queue.peek(value),
         "handle": lambda world, value: world.queue.handle(value, 1, "token"),
         "handle's version": lambda world, value: world.queue.handle(1, value, "token"),
+        "reschedule": lambda world, value: world.queue.reschedule(value, delay=0),
+        "reschedule's version": lambda world, value: world.queue.reschedule(1, delay=0, version=value),
+        "cancel's version": lambda world, value: world.queue.cancel(1, version=value),
         "jobs' limit": lambda world, value: world.queue.jobs("available", limit=value),
         "max_attempts": lambda world, value: world.queue.enqueue("k", max_attempts=value),
         "get": lambda world, value: world.queue.get(value),
@@ -251,12 +255,16 @@ def _counts() -> Iterator[Case]:
     }
     for what, act in verbs.items():
         yield from _each(what, _COUNTS, act)
+    yield from _each(
+        "reschedule's priority", _COUNTS, lambda world, value: world.queue.reschedule(1, priority=value), without=["negative"]
+    )
     yield from _each("priority", _COUNTS, lambda world, value: world.queue.enqueue("k", priority=value), without=["negative"])
     for what in ("claim", "peek", "pop", "max_attempts", "pool_size", "optimistic", "worker's concurrency"):
         yield Case(f"{what}: zero", lambda world, act=verbs[what]: act(world, 0), "=0: must be 1 to ")  # type: ignore[misc]
 
 
 def _times() -> Iterator[Case]:
+    yield from _each("reschedule's run_at", _TIMES, lambda world, value: world.queue.reschedule(1, run_at=value))
     yield from _each("run_at", _TIMES, lambda world, value: world.queue.enqueue("k", run_at=value))
     yield from _each("since", _TIMES, lambda world, value: world.db.metrics.history(since=value))
     first = {**_TIMES}

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from queue_db.errors import TransientStorageError
 from queue_db.model import Capability, ClaimRequest, ClaimResult, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
-from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, settle, streams
+from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, reschedule, settle, streams
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs
 from queue_db.store.feeds import claims, messages, numbers, ranges, ranking, span_claims, spans, ticking
@@ -228,6 +228,10 @@ def _free(pairs: Sequence[tuple[int, int]] = _PAIRS, **more: Any) -> Run:
 
 def _bury(pairs: Sequence[tuple[int, int]], errors: Mapping[int, str], **more: Any) -> Run:
     return lambda connection, store: settle.bury(connection, store, pairs, errors, **more)
+
+
+def _reschedule(*, due: reschedule.Due | None = None, priority: int | None = None, group: groups.Group | None = None) -> Run:
+    return lambda connection, store: reschedule.reschedule(connection, store, 1, 3, due=due, priority=priority, group=group)
 
 
 def _settles() -> list[Scenario]:
@@ -457,6 +461,23 @@ def _settles() -> list[Scenario]:
             "LeasedJob.progress, written by the worker for many jobs at once",
             lambda connection, store: progress.write(connection, store, {pair: _said(pair[0]) for pair in _PAIRS}),
             begins=True,
+        ),
+        Scenario(
+            "reschedule",
+            "Queue.reschedule: another due time",
+            _reschedule(due=reschedule.Due(5, 6)),
+            begins=True,
+        ),
+        Scenario(
+            "reschedule_priority",
+            "Queue.reschedule: another priority",
+            _reschedule(priority=7),
+            begins=True,
+        ),
+        Scenario(
+            "reschedule_blocked",
+            "Queue.reschedule: another priority for a job that is blocked in its group",
+            _reschedule(priority=7, group=groups.Group("default", "g")),
         ),
         Scenario(
             "handle",

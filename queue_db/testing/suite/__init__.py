@@ -54,6 +54,7 @@ from queue_db.testing.suite.message_times import TestHiddenMessages, TestRetenti
 from queue_db.testing.suite.metrics import TestMetrics
 from queue_db.testing.suite.patterns import TestPatterns
 from queue_db.testing.suite.reading import TestPurge, TestRead, TestSweep
+from queue_db.testing.suite.rescheduling import TestReschedule
 from queue_db.testing.suite.routes import TestLoops, TestRoutes, TestTopics, routed
 from queue_db.testing.suite.settling import TestCancel, TestFail, TestFence, TestGiveBack, TestOutcomes, TestSettleMany
 from queue_db.testing.suite.spans import TestFailedMessages, TestSharedCursors, TestSpans
@@ -102,6 +103,7 @@ __all__ = [
     "TestPositions",
     "TestPurge",
     "TestRead",
+    "TestReschedule",
     "TestRetention",
     "TestRetentionWithClaims",
     "TestRoutes",

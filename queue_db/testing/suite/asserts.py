@@ -25,6 +25,7 @@ pytest.register_assert_rewrite(
     "queue_db.testing.suite.spans",
     "queue_db.testing.suite.patterns",
     "queue_db.testing.suite.reading",
+    "queue_db.testing.suite.rescheduling",
     "queue_db.testing.suite.routes",
     "queue_db.testing.suite.tables",
     "queue_db.testing.suite.tokens",
