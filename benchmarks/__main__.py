@@ -46,11 +46,12 @@ examples:
   python -m benchmarks spans --help       consumers of a shared cursor
   python -m benchmarks routes --help      a publish to a topic
   python -m benchmarks repointing --help  a route that is changed under load
+  python -m benchmarks service --help     jobs over HTTP
 """
 
 
 # Modules that are programs of their own.
-_OTHERS = ("spark", "worker", "spans", "routes", "repointing")
+_OTHERS = ("spark", "worker", "spans", "routes", "repointing", "service")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

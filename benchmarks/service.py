@@ -1,0 +1,275 @@
+"""``python -m benchmarks service``: jobs claimed and completed over HTTP, compared with a Python program that calls the library."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.running import add_options, own_tables, parsed, run, say
+from queue_db import QueueDB
+
+_EPILOG = """\
+sections:
+  claims  connections claim 1, and 100 jobs at a time, and complete them in one request, until the queue is empty; beside it
+          threads of a Python program do the same with the library
+  idle    clients wait in long polls for a job; then jobs come, one for each
+
+how it measures:
+  The service is one process with a token; the clients are another one. Rows run in turns, figures are medians. p50 and p99 are
+  those of a claim. memory is the service's resident set at the end. Each job must be completed once: lost and repeated must be 0.
+"""
+
+_SECTIONS = ("claims", "idle")
+_JOBS = {1: 20_000, 100: 200_000}
+_QUEUE = "bench"
+
+
+@dataclass
+class Drained:
+    """One drain."""
+
+    jobs: int
+    seconds: float
+    requests: int = 0
+    #: Seconds of each claim.
+    claims: list[float] = field(default_factory=list)
+    #: Megabytes of the service.
+    memory: float = 0.0
+
+    def at(self, share: float) -> float:
+        """Milliseconds within which this share of the claims ended."""
+        return sorted(self.claims)[min(len(self.claims) - 1, int(share * len(self.claims)))] * 1000
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+
+def _serve(url: str, table: str, ready: Connection) -> None:
+    from queue_db.service import Settings, service
+    from queue_db.service.server import server
+
+    with QueueDB(url, table=table, pool_size=20) as db:
+        running = server(service(db, Settings()))
+        with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
+            ready.send(listening.getsockname()[1])
+            running.run(sockets=[listening])
+
+
+@contextmanager
+def _service(url: str, table: str) -> Iterator[tuple[int, psutil.Process]]:
+    """A service in a process of its own: its port, and its process."""
+    ready, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(url, table, theirs))
+    process.start()
+    try:
+        if not ready.poll(60):
+            raise TimeoutError("the service did not start within a minute")
+        yield ready.recv(), psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.join(30)
+        process.kill()
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._port, self._head = port, f"Host: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def open(self) -> None:
+        """Connect."""
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 24)
+
+    async def post(self, path: str, content: object) -> object:
+        """Send a request and return the answer."""
+        body = json.dumps(content).encode()
+        self._writer.write(f"POST {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+        status = int(head.split(" ", 2)[1])
+        if "transfer-encoding: chunked" in head:
+            answer = b""
+            while size := int(await self._reader.readline(), 16):
+                answer += (await self._reader.readexactly(size + 2))[:-2]
+            await self._reader.readline()
+        else:
+            answer = await self._reader.readexactly(int(head.partition("content-length: ")[2].partition("\r\n")[0]))
+        if status >= 300:
+            raise RuntimeError(f"{path}: {status} {answer[:300]!r}")
+        return json.loads(answer) if answer else None
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._writer.close()
+
+
+async def _drain_by_http(port: int, token: str, connections: int, batch: int, done: list[int]) -> Drained:
+    clients = [Client(port, token) for _ in range(connections)]
+    await asyncio.gather(*(client.open() for client in clients))
+    result, began = Drained(0, 0.0), time.perf_counter()
+
+    async def work(client: Client) -> None:
+        while True:
+            started = time.perf_counter()
+            claimed = await client.post(f"/api/v1/queues/{_QUEUE}/claims", {"limit": batch})
+            result.claims.append(time.perf_counter() - started)
+            jobs = claimed["jobs"]  # type: ignore[index]
+            result.requests += 1
+            if not jobs:
+                return
+            settled = [{"lease": job["lease"], "verb": "complete"} for job in jobs]
+            answer = await client.post(f"/api/v1/queues/{_QUEUE}/settlements", {"settlements": settled})
+            result.requests += 1
+            done.extend(int(one["id"]) for one in answer["verdicts"] if one["verdict"] == "applied")  # type: ignore[index]
+
+    await asyncio.gather(*map(work, clients))
+    result.seconds = time.perf_counter() - began
+    for client in clients:
+        client.close()
+    return result
+
+
+def _drain_by_library(db: QueueDB, threads: int, batch: int, done: list[int]) -> Drained:
+    queue, result, began = db.queue(_QUEUE), Drained(0, 0.0), time.perf_counter()
+
+    def work(_: int) -> None:
+        while True:
+            started = time.perf_counter()
+            jobs = queue.claim(batch)
+            result.claims.append(time.perf_counter() - started)
+            if not jobs:
+                return
+            done.extend(job.id for job, verdict in zip(jobs, queue.complete_many(jobs), strict=True) if verdict)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))
+    result.seconds = time.perf_counter() - began
+    return result
+
+
+def _claims(db: QueueDB, url: str, table: str, token: str, asked: argparse.Namespace) -> None:
+    console = Console(width=110)
+    for batch, whole in _JOBS.items():
+        size = max(asked.connections, round(whole * asked.scale))
+        runs: dict[str, list[Drained]] = {"over HTTP": [], "library": []}
+        wrong = 0
+        for turn in range(asked.repeat):
+            for name, found in runs.items():
+                say(f"{db.database.server}: claims of {batch}, {name}, {turn + 1} of {asked.repeat}")
+                ids = db.queue(_QUEUE).enqueue_many(("n", None) for _ in range(size))
+                done: list[int] = []
+                if name == "library":
+                    found.append(_drain_by_library(db, asked.threads, batch, done))
+                else:
+                    with _service(url, table) as (port, process):
+                        found.append(asyncio.run(_drain_by_http(port, token, asked.connections, batch, done)))
+                        found[-1].memory = process.memory_info().rss / 1e6
+                found[-1].jobs = size
+                wrong += len(set(ids) - set(done)) + len(done) - len(set(done))
+        shown = Table(title=f"{db.database.server}: {size:,} jobs, claims of {batch}; lost and repeated: {wrong}")
+        for column in ("", "jobs/s", "÷ library", "requests/s", "claim p50 ms", "p99 ms", "memory MB"):
+            shown.add_column(column, justify="left" if not column else "right")
+        base = statistics.median(run.jobs / run.seconds for run in runs["library"])
+        for name, found in runs.items():
+            rate = statistics.median(run.jobs / run.seconds for run in found)
+            asks = statistics.median(run.requests / run.seconds for run in found)
+            p50, p99 = (statistics.median(run.at(share) for run in found) for share in (0.5, 0.99))
+            memory = statistics.median(run.memory for run in found)
+            who = f"{name}, {asked.connections if name != 'library' else asked.threads} {'connections' if asks else 'threads'}"
+            more = (f"{asks:,.0f}" if asks else "", f"{p50:.1f}", f"{p99:.1f}", f"{memory:.0f}" if memory else "")
+            shown.add_row(who, f"{rate:,.0f}", f"{rate / base:.2f}", *more)
+        console.print(shown)
+
+
+async def _wait_idle(db: QueueDB, port: int, token: str, clients: int, process: psutil.Process) -> tuple[float, list[float]]:
+    """Let clients wait, then give each a job: the service's share of a core while they wait, seconds from enqueue to answer."""
+    found = [Client(port, token) for _ in range(clients)]
+    await asyncio.gather(*(client.open() for client in found))
+
+    async def wait(client: Client) -> float:
+        while True:
+            answer = await client.post(f"/api/v1/queues/{_QUEUE}/claims", {"limit": 1, "wait": 50})
+            if answer["jobs"]:  # type: ignore[index]
+                return time.time() - answer["jobs"][0]["payload"]  # type: ignore[index,no-any-return]
+
+    waiting = [asyncio.get_running_loop().create_task(wait(client)) for client in found]
+    await asyncio.sleep(3)
+    before, began = sum(process.cpu_times()[:2]), time.perf_counter()
+    await asyncio.sleep(10)
+    share = (sum(process.cpu_times()[:2]) - before) / (time.perf_counter() - began)
+
+    def enqueue() -> None:
+        for _ in range(clients):
+            db.queue(_QUEUE).enqueue("n", time.time())
+            time.sleep(0.005)
+
+    await asyncio.to_thread(enqueue)
+    took = await asyncio.wait_for(asyncio.gather(*waiting), 120)
+    for client in found:
+        client.close()
+    return share, took
+
+
+def _idle(db: QueueDB, url: str, table: str, token: str, asked: argparse.Namespace) -> None:
+    say(f"{db.database.server}: {asked.idle:,} clients wait")
+    with _service(url, table) as (port, process):
+        share, took = asyncio.run(_wait_idle(db, port, token, asked.idle, process))
+        memory = process.memory_info().rss / 1e6
+    db.queue(_QUEUE).purge()
+    took.sort()
+    shown = Table(title=f"{db.database.server}: {asked.idle:,} idle clients in long polls, then a job for each, 200 a second")
+    for column in ("service, share of a core while idle", "enqueued → received p50 ms", "p99 ms", "memory MB"):
+        shown.add_column(column, justify="right")
+    shown.add_row(f"{share:.1%}", f"{took[len(took) // 2] * 1e3:.1f}", f"{took[int(len(took) * 0.99)] * 1e3:.1f}", f"{memory:.0f}")
+    Console(width=110).print(shown)
+
+
+def _measure(url: str, asked: argparse.Namespace) -> None:
+    table = f"bench_service_{os.getpid()}"
+    with own_tables(url, table) as db:
+        token = db.tokens.create("benchmark", ("work",))
+        if "claims" in asked.only:
+            _claims(db, url, table, token, asked)
+        if "idle" in asked.only:
+            _idle(db, url, table, token, asked)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks service",
+        description=__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser, 3)
+    parser.add_argument("--connections", type=int, default=200, metavar="N", help="clients that claim (default 200)")
+    parser.add_argument("--threads", type=int, default=10, metavar="N", help="threads of the library's program (default 10)")
+    parser.add_argument("--idle", type=int, default=1000, metavar="N", help="clients that wait (default 1000)")
+    return parsed(parser, arguments, _SECTIONS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    return run(_measure, _parse(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
