@@ -34,6 +34,7 @@ from queue_db.errors import (
     UnknownKindError,
     UnsupportedError,
 )
+from queue_db.failures import FailureGroup
 from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
 from queue_db.leased_job import LeasedJob
 from queue_db.metrics import QueueMetrics
@@ -79,6 +80,7 @@ __all__ = [
     "DeathReason",
     "DuplicateJobError",
     "EnqueueError",
+    "FailureGroup",
     "Feed",
     "FeedError",
     "Finished",

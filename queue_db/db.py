@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
-from queue_db import arguments, backoff, codecs
+from queue_db import arguments, backoff, codecs, failures
 from queue_db.actions import KEPT as ACTIONS_KEPT
 from queue_db.actions import Actions
 from queue_db.codecs import Codec, JSONCodec, decoded_or_text
@@ -19,6 +19,7 @@ from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.dead import DeadJobs
 from queue_db.errors import ArgumentError, JobNotFoundError
+from queue_db.failures import FailureGroup
 from queue_db.feeds import Feed, Feeds
 from queue_db.metrics import Metrics
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
@@ -297,6 +298,14 @@ class QueueDB:
             JobError(row.attempt, from_micros(row.failed_at), row.worker, row.error_class, row.message, row.trace, row.version)
             for row in self.core.read(history.errors_of, job_id)
         ]
+
+    def failures(self, queue: str | None = None, *, kind: str | None = None, limit: int = 50) -> list[FailureGroup]:
+        """The newest failed attempts by queue, kind and error class, the largest group first, each with its last error and trace.
+
+        It looks at the newest 10,000 failed attempts of all queues. ``db.dead.redrive`` and ``purge`` take the queue, kind and
+        error class of a group.
+        """
+        return failures.grouped(self.core, queue, kind, limit)
 
     def finished(self, job_id: int) -> Finished:
         """The retained result of a completed job, until it expires.

@@ -11,13 +11,19 @@ from queue_db.core import Core
 from queue_db.errors import ArgumentError, DuplicateJobError, JobNotFoundError
 from queue_db.model import Job, State
 from queue_db.store import Store, dead
-from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH
+from queue_db.store.schema import CLASS_LENGTH, KIND_LENGTH, QUEUE_LENGTH
 from queue_db.verbs.find_job import find_job, job_from_row
 
 #: The class below has a method called ``list``.
 JobIds = list[int]
 
+#: Up to this many dead jobs are counted by default.
+MOST_COUNTED = 10_000
+
 _BATCH = 500
+
+# Dead jobs that a count looks at, for each that it may find.
+_SCANNED = 10
 
 
 class DeadJobs:
@@ -31,16 +37,20 @@ class DeadJobs:
         queue: str | None = None,
         *,
         kind: str | None = None,
+        error_class: str | None = None,
         limit: int = 100,
         after: Job | None = None,
     ) -> list[Job]:
-        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page."""
-        _check(queue, kind)
+        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
+
+        :param error_class: only those that died by an exception of this class; empty: by a reason that a handler gave.
+        """
+        like = _like(queue, kind, error_class)
         arguments.whole("limit", limit, 1)
         if after is not None and not isinstance(after, Job):
             raise ArgumentError(f"after={arguments.shown(after)}: must be the last job of the previous page")
         cursor = None if after is None else (arguments.moment("after", after.available_at) or 0, after.id)
-        rows = self._core.read(dead.page, queue=queue, kind=kind, limit=limit, after=cursor)
+        rows = self._core.read(dead.page, like=like, limit=limit, after=cursor)
         return [job_from_row(row, State.DEAD, self._core.codec) for row in rows]
 
     def redrive(
@@ -49,30 +59,31 @@ class DeadJobs:
         *,
         queue: str | None = None,
         kind: str | None = None,
+        error_class: str | None = None,
         limit: int | None = None,
     ) -> JobIds:
         """Return dead jobs to their queues under their old ids, due now, with no attempts counted; return the ids.
 
-        All dead jobs, or those with the given ids, queue and kind, at most ``limit``. If a live job has its unique key, a job stays
-        dead.
+        All dead jobs, or those with the given ids, queue, kind and error class (see :meth:`list`), at most ``limit``. If a live job
+        has its unique key, a job stays dead.
 
-        :raises JobNotFoundError: a given id is not dead, or not of that queue and kind. No job was redriven.
+        :raises JobNotFoundError: a given id is not dead, or not of that queue, kind and error class. No job was redriven.
         :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
-        _check(queue, kind)
+        like = _like(queue, kind, error_class)
         wanted = _ids(ids)
         if limit is not None:
             arguments.whole("limit", limit, 0)
         self._core.ready()
         if wanted is not None:
-            self._require_dead(set(wanted), queue, kind)
+            self._require_dead(set(wanted), like)
         back: JobIds = []
         left: dict[int, tuple[str, int | None]] = {}
         for some in [None] if wanted is None else _batches(sorted(set(wanted))):
             above = -1
             while limit is None or len(back) < limit:
                 batch = _BATCH if limit is None else min(_BATCH, limit - len(back))
-                came, stayed = self._core.write(dead.redrive, queue=queue, kind=kind, ids=some, above=above, limit=batch)
+                came, stayed = self._core.write(dead.redrive, like=like, ids=some, above=above, limit=batch)
                 back += came
                 left |= stayed
                 if len(came) + len(stayed) < batch:
@@ -87,13 +98,13 @@ class DeadJobs:
                 raise DuplicateJobError(unique_key=key, existing_id=existing)
         return back
 
-    def _require_dead(self, ids: set[int], queue: str | None, kind: str | None) -> None:
+    def _require_dead(self, ids: set[int], like: dead.Like) -> None:
         """Check the ids before anything changes.
 
         :raises JobNotFoundError: one of them is not a dead job of that queue and kind.
         """
         for some in _batches(sorted(ids)):
-            if missing := set(some) - self._core.read(dead.which, ids=some, queue=queue, kind=kind):
+            if missing := set(some) - self._core.read(dead.which, ids=some, like=like):
                 raise self._not_dead(min(missing))
 
     def _not_dead(self, job_id: int) -> JobNotFoundError:
@@ -111,17 +122,19 @@ class DeadJobs:
         queue: str | None = None,
         *,
         kind: str | None = None,
+        error_class: str | None = None,
         older_than: float | None = None,
         keep: int | None = None,
         limit: int | None = None,
     ) -> int:
         """Delete dead jobs in batches, within one queue longest dead first; return how many.
 
+        :param error_class: as for :meth:`list`.
         :param older_than: only jobs dead for at least this many seconds.
         :param keep: keep this many, the last to die, of the queue and kind or of all.
         :param limit: delete at most this many.
         """
-        _check(queue, kind)
+        like = _like(queue, kind, error_class)
         age = None if older_than is None else arguments.seconds("older_than", older_than)
         if keep is not None:
             arguments.whole("keep", keep, 0)
@@ -129,34 +142,51 @@ class DeadJobs:
             arguments.whole("limit", limit, 0)
         self._core.ready()
         bounded = age is not None or keep is not None
-        upto = self._core.read(_newest_to_purge, queue=queue, kind=kind, age=age, keep=keep) if bounded else None
+        upto = self._core.read(_newest_to_purge, like=like, age=age, keep=keep) if bounded else None
         deleted = 0
         while limit is None or deleted < limit:
             batch = _BATCH if limit is None else min(_BATCH, limit - deleted)
-            gone = self._core.write(dead.purge, queue=queue, kind=kind, upto=upto, limit=batch)
+            gone = self._core.write(dead.purge, like=like, upto=upto, limit=batch)
             deleted += gone
             if gone < batch:
                 break
         return deleted
 
+    def count(
+        self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED
+    ) -> int:
+        """How many dead jobs :meth:`redrive` or :meth:`purge` would choose, at most ``most``.
+
+        It looks at the last ``10 * most`` jobs that died in the queue, or in all; those before are not counted.
+
+        :param error_class: as for :meth:`list`.
+        """
+        like = _like(queue, kind, error_class)
+        arguments.whole("most", most, 1, 1_000_000)
+        return self._core.read(dead.count, like=like, most=most, scan=_SCANNED * most)
+
 
 def _newest_to_purge(
-    connection: Connection, store: Store, *, queue: str | None, kind: str | None, age: int | None, keep: int | None
+    connection: Connection, store: Store, *, like: dead.Like, age: int | None, keep: int | None
 ) -> dead.DeadCursor | None:
     """When the last of the jobs to purge died, and its id."""
     bounds: list[dead.DeadCursor] = []
     if age is not None:
         bounds.append((store.read_clock(connection) - age, -1))
     if keep is not None:
-        bounds.append(dead.purge_cursor(connection, store, queue=queue, kind=kind, keep=keep))
+        bounds.append(dead.purge_cursor(connection, store, like=like, keep=keep))
     return min(bounds, default=None)
 
 
-def _check(queue: str | None, kind: str | None) -> None:
+def _like(queue: str | None, kind: str | None, error_class: str | None) -> dead.Like:
     if queue is not None:
         arguments.name("queue", queue, QUEUE_LENGTH)
     if kind is not None:
         arguments.name("kind", kind, KIND_LENGTH)
+    if error_class is not None and (not isinstance(error_class, str) or len(error_class) > CLASS_LENGTH):
+        given = arguments.shown(error_class)
+        raise ArgumentError(f"error_class={given}: must be the name of an exception's class, at most {CLASS_LENGTH} characters")
+    return dead.Like(queue, kind, None if error_class is None else arguments.storable(error_class, CLASS_LENGTH))
 
 
 def _batches(ids: JobIds) -> Iterator[JobIds]:

@@ -27,6 +27,7 @@ from queue_db.codecs import Codec, Schema
 from queue_db.database.database import Database, wrong_sort
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
 from queue_db.errors import ConfigurationError
+from queue_db.failures import FailureGroup
 from queue_db.model import (
     Batch,
     Counters,
@@ -301,6 +302,14 @@ class AsyncQueueDB:
     async def errors(self, job_id: int) -> list[JobError]:
         """The latest failed attempts of a job, also of one that is gone, oldest first; at most ten."""
         return await run(self._db.errors, job_id)
+
+    async def failures(self, queue: str | None = None, *, kind: str | None = None, limit: int = 50) -> list[FailureGroup]:
+        """The newest failed attempts by queue, kind and error class, the largest group first, each with its last error and trace.
+
+        It looks at the newest 10,000 failed attempts of all queues. ``db.dead.redrive`` and ``purge`` take the queue, kind and
+        error class of a group.
+        """
+        return await run(self._db.failures, queue, kind=kind, limit=limit)
 
     async def finished(self, job_id: int) -> Finished:
         """The retained result of a completed job, until it expires.

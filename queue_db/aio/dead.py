@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from queue_db.aio.running import run
-from queue_db.dead import DeadJobs, JobIds
+from queue_db.dead import MOST_COUNTED, DeadJobs, JobIds
 from queue_db.model import Job
 
 
@@ -20,11 +20,15 @@ class AsyncDeadJobs:
         queue: str | None = None,
         *,
         kind: str | None = None,
+        error_class: str | None = None,
         limit: int = 100,
         after: Job | None = None,
     ) -> list[Job]:
-        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page."""
-        return await run(self._dead.list, queue, kind=kind, limit=limit, after=after)
+        """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
+
+        :param error_class: only those that died by an exception of this class; empty: by a reason that a handler gave.
+        """
+        return await run(self._dead.list, queue, kind=kind, error_class=error_class, limit=limit, after=after)
 
     async def redrive(
         self,
@@ -32,31 +36,45 @@ class AsyncDeadJobs:
         *,
         queue: str | None = None,
         kind: str | None = None,
+        error_class: str | None = None,
         limit: int | None = None,
     ) -> JobIds:
         """Return dead jobs to their queues under their old ids, due now, with no attempts counted; return the ids.
 
-        All dead jobs, or those with the given ids, queue and kind, at most ``limit``. If a live job has its unique key, a job stays
-        dead.
+        All dead jobs, or those with the given ids, queue, kind and error class (see :meth:`list`), at most ``limit``. If a live job
+        has its unique key, a job stays dead.
 
-        :raises JobNotFoundError: a given id is not dead, or not of that queue and kind. No job was redriven.
+        :raises JobNotFoundError: a given id is not dead, or not of that queue, kind and error class. No job was redriven.
         :raises DuplicateJobError: a single id was given, and a live job has its unique key.
         """
-        return await run(self._dead.redrive, ids, queue=queue, kind=kind, limit=limit)
+        return await run(self._dead.redrive, ids, queue=queue, kind=kind, error_class=error_class, limit=limit)
 
     async def purge(
         self,
         queue: str | None = None,
         *,
         kind: str | None = None,
+        error_class: str | None = None,
         older_than: float | None = None,
         keep: int | None = None,
         limit: int | None = None,
     ) -> int:
         """Delete dead jobs in batches, within one queue longest dead first; return how many.
 
+        :param error_class: as for :meth:`list`.
         :param older_than: only jobs dead for at least this many seconds.
         :param keep: keep this many, the last to die, of the queue and kind or of all.
         :param limit: delete at most this many.
         """
-        return await run(self._dead.purge, queue, kind=kind, older_than=older_than, keep=keep, limit=limit)
+        return await run(self._dead.purge, queue, kind=kind, error_class=error_class, older_than=older_than, keep=keep, limit=limit)
+
+    async def count(
+        self, queue: str | None = None, *, kind: str | None = None, error_class: str | None = None, most: int = MOST_COUNTED
+    ) -> int:
+        """How many dead jobs :meth:`redrive` or :meth:`purge` would choose, at most ``most``.
+
+        It looks at the last ``10 * most`` jobs that died in the queue, or in all; those before are not counted.
+
+        :param error_class: as for :meth:`list`.
+        """
+        return await run(self._dead.count, queue, kind=kind, error_class=error_class, most=most)

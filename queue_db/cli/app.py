@@ -17,6 +17,7 @@ from queue_db.cli import (
     dead,
     doctor,
     enqueue,
+    failures,
     feeds,
     finished,
     inspection,
@@ -71,7 +72,7 @@ def queue_db(
 
 for _module in (
     *(migrate, doctor, maintenance, actions, compare, serve, tokens),
-    *(enqueue, inspection, removal, dead, finished),
+    *(enqueue, inspection, removal, dead, failures, finished),
     *(control, schedules, feeds, cursors, claims, routes, streams),
     *(work, top, metrics, alive),
 ):

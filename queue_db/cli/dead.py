@@ -9,7 +9,8 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.inspection import print_jobs
-from queue_db.cli.options import CommonOptions, KindOption, LimitOption, QueueOption, YesOption
+from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, LimitOption, QueueOption, YesOption
+from queue_db.dead import MOST_COUNTED
 from queue_db.errors import ArgumentError
 
 app = typer.Typer(
@@ -21,11 +22,28 @@ app = typer.Typer(
 
 
 @command(app, "list", "queue-db dead list", "queue-db dead list --queue mail --json | jq -r .last_error")
-def list_dead(*, queue: QueueOption = None, kind: KindOption = None, limit: LimitOption = 100, common: CommonOptions) -> None:
+def list_dead(
+    *,
+    queue: QueueOption = None,
+    kind: KindOption = None,
+    error_class: ErrorClassOption = None,
+    limit: LimitOption = 100,
+    common: CommonOptions,
+) -> None:
     """List dead jobs with their last error, longest dead first."""
     with common.open() as db:
-        jobs = db.dead.list(queue, kind=kind, limit=limit)
+        jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=limit)
     print_jobs(jobs, "dead since", common)
+
+
+@command(app, "count", "queue-db dead count --queue mail --error-class TimeoutError", "queue-db dead count --json | jq .dead")
+def count(
+    *, queue: QueueOption = None, kind: KindOption = None, error_class: ErrorClassOption = None, common: CommonOptions
+) -> None:
+    """Count dead jobs, up to 10,000: those that "redrive" or "purge" with the same options would choose."""
+    with common.open() as db:
+        found = db.dead.count(queue, kind=kind, error_class=error_class)
+    common.print({"dead": found, "more": found == MOST_COUNTED}, f"{found:,} or more" if found == MOST_COUNTED else f"{found:,}")
 
 
 @command(
@@ -33,6 +51,7 @@ def list_dead(*, queue: QueueOption = None, kind: KindOption = None, limit: Limi
     "redrive",
     "queue-db dead redrive 42 43",
     "queue-db dead redrive --queue mail --limit 10",
+    "queue-db dead redrive --queue mail --kind welcome --error-class TimeoutError",
     "queue-db dead redrive --all --json",
 )
 def redrive(
@@ -40,6 +59,7 @@ def redrive(
     *,
     queue: QueueOption = None,
     kind: KindOption = None,
+    error_class: ErrorClassOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead jobs of all queues.")] = False,
     common: CommonOptions,
@@ -48,11 +68,11 @@ def redrive(
 
     A job stays dead if a live job has its unique key. The exit status is 1 if one of the IDs is not a dead job; then none is moved.
     """
-    chosen = bool(ids) or queue is not None or kind is not None
+    chosen = bool(ids) or any(one is not None for one in (queue, kind, error_class))
     if chosen == everything:
-        raise ArgumentError("no jobs chosen: give ids, --queue or --kind, or else --all alone")
+        raise ArgumentError("no jobs chosen: give ids, --queue, --kind or --error-class, or else --all alone")
     with common.open() as db, output.busy("redriving"):
-        redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, limit=limit)
+        redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit)
     for job_id in redriven:
         common.print({"id": job_id}, job_id)
     output.note(f"redrove {len(redriven):,} jobs")
@@ -69,6 +89,7 @@ def purge(
     *,
     queue: QueueOption = None,
     kind: KindOption = None,
+    error_class: ErrorClassOption = None,
     older_than: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Only jobs that have been dead for at least SECONDS.")
     ] = None,
@@ -79,10 +100,11 @@ def purge(
     """Delete dead jobs permanently."""
     which = f"of queue {queue!r}" if queue is not None else "of all queues"
     which += f" and kind {kind!r}" if kind is not None else ""
+    which += f" and error class {error_class!r}" if error_class is not None else ""
     which += f", dead for {older_than:g} s or longer," if older_than is not None else ""
     which += f" except the last {keep:,}" if keep is not None else ""
     with common.open() as db:
         output.confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
         with output.busy("purging"):
-            deleted = db.dead.purge(queue, kind=kind, older_than=older_than, keep=keep)
+            deleted = db.dead.purge(queue, kind=kind, error_class=error_class, older_than=older_than, keep=keep)
     common.print({"deleted": deleted}, f"deleted {deleted:,} dead jobs")

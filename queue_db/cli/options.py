@@ -25,6 +25,10 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for con
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 QueueOption = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue.")]
 KindOption = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
+ErrorClassOption = Annotated[
+    str | None,
+    typer.Option("--error-class", metavar="CLASS", help="Only jobs that died by an exception of this class, such as ValueError."),
+]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs.")]
 
 

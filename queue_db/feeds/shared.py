@@ -200,7 +200,11 @@ class SharedCursor:
         job = JobTemplate(self.queue, group=True).job(row)._replace(after=failure.after, max_attempts=failure.max_attempts)
         attempt: Mapping[str, Any] | None = None
         if failure.attempted and error is not None:
-            attempt = failure_row(error, worker=self._core.worker, version=0, attempt=1)
+            attempt = {
+                **failure_row(error, worker=self._core.worker, version=0, attempt=1),
+                "queue": job.queue,
+                "kind": job.kind,
+            }
         return MessageJob(row.seq, job, None if error is None else error_text(error), attempt, failure.dead)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, delete, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.errors import TransientStorageError
 from queue_db.model import MOST_VERSION
 from queue_db.store import groups
 from queue_db.store.base import Store
-from queue_db.store.schema import BLOCKED
+from queue_db.store.schema import BLOCKED, CLASS_LENGTH
 
 DeadCursor = tuple[int, int]
 """``(died_at, id)``: the position of a dead job in the order of deaths."""
@@ -37,24 +37,43 @@ _SAME = (
 _Key = tuple[str, str]
 
 
-def _matching(store: Store, queue: str | None, kind: str | None, ids: Sequence[int] | None = None) -> list[ColumnElement[bool]]:
+class Like(NamedTuple):
+    """Which dead jobs are meant; None: all."""
+
+    queue: str | None = None
+    kind: str | None = None
+    #: Of the attempt by which they died; empty: the handler gave a reason, and its failed attempt is in the history.
+    error_class: str | None = None
+
+
+def _matching(store: Store, like: Like, ids: Sequence[int] | None = None) -> list[ColumnElement[bool]]:
     dead = store.tables.dead
     conditions: list[ColumnElement[bool]] = []
-    if queue is not None:
-        conditions.append(dead.c.queue == queue)
-    if kind is not None:
-        conditions.append(dead.c.kind == kind)
+    if like.queue is not None:
+        conditions.append(dead.c.queue == like.queue)
+    if like.kind is not None:
+        conditions.append(dead.c.kind == like.kind)
+    if like.error_class is not None:
+        conditions.append(_died_of(store, dead, like.error_class))
     if ids is not None:
         conditions.append(dead.c.id.in_(ids))
     return conditions
 
 
-def page(
-    connection: Connection, store: Store, *, queue: str | None, kind: str | None, limit: int, after: DeadCursor | None
-) -> list[Row[Any]]:
+def _died_of(store: Store, rows: FromClause, error_class: str) -> ColumnElement[bool]:
+    if error_class:
+        # ``Class: text``; a class name of full length was cut in the history, by which people know it.
+        start = error_class if len(error_class) >= CLASS_LENGTH else f"{error_class}: "
+        return func.substr(rows.c.last_error, 1, len(start)) == start
+    errors = store.tables.errors
+    same = (errors.c.job_id == rows.c.id) & (errors.c.version == rows.c.version - 1)
+    return exists().where(same, errors.c.error_class == "").correlate(rows)
+
+
+def page(connection: Connection, store: Store, *, like: Like, limit: int, after: DeadCursor | None) -> list[Row[Any]]:
     """Up to ``limit`` dead jobs, longest dead first. ``after``: the last job of the page before."""
     dead = store.tables.dead
-    conditions = _matching(store, queue, kind)
+    conditions = _matching(store, like)
     if after is not None:
         died_at, job_id = after
         conditions.append((dead.c.died_at > died_at) | ((dead.c.died_at == died_at) & (dead.c.id > job_id)))
@@ -62,17 +81,16 @@ def page(
     return list(connection.execute(query).all())
 
 
-def which(connection: Connection, store: Store, *, ids: Sequence[int], queue: str | None, kind: str | None) -> set[int]:
-    """The ``ids`` of dead jobs of that queue and kind."""
-    return set(connection.execute(select(store.tables.dead.c.id).where(*_matching(store, queue, kind, ids))).scalars())
+def which(connection: Connection, store: Store, *, ids: Sequence[int], like: Like) -> set[int]:
+    """The ``ids`` of dead jobs that are meant."""
+    return set(connection.execute(select(store.tables.dead.c.id).where(*_matching(store, like, ids))).scalars())
 
 
 def redrive(
     connection: Connection,
     store: Store,
     *,
-    queue: str | None,
-    kind: str | None,
+    like: Like,
     ids: Sequence[int] | None,
     above: int,
     limit: int,
@@ -82,7 +100,7 @@ def redrive(
     Returns the ids moved, and the jobs that stay dead because a live job has their unique key: id → key and id of the live job.
     """
     dead = store.tables.dead
-    query = select(dead).where(*_matching(store, queue, kind, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
+    query = select(dead).where(*_matching(store, like, ids), dead.c.id > above).order_by(dead.c.id).limit(limit)
     found = connection.execute(store.dialect.lock_rows(query, skip=False)).all()
     if not found:
         return [], {}
@@ -136,24 +154,41 @@ def _block_behind_others(connection: Connection, store: Store, rows: Sequence[di
             row["available_at"] = BLOCKED
 
 
-def purge_cursor(connection: Connection, store: Store, *, queue: str | None, kind: str | None, keep: int) -> DeadCursor:
+def purge_cursor(connection: Connection, store: Store, *, like: Like, keep: int) -> DeadCursor:
     """The last job to delete if the ``keep`` jobs stay that died last; before all jobs if none is to be deleted."""
     dead = store.tables.dead
-    query = select(dead.c.died_at, dead.c.id).where(*_matching(store, queue, kind))
+    query = select(dead.c.died_at, dead.c.id).where(*_matching(store, like))
     row = connection.execute(query.order_by(dead.c.died_at.desc(), dead.c.id.desc()).offset(keep).limit(1)).first()
     return _BEFORE_ALL if row is None else (row.died_at, row.id)
 
 
-def purge(connection: Connection, store: Store, *, queue: str | None, kind: str | None, upto: DeadCursor | None, limit: int) -> int:
+def purge(connection: Connection, store: Store, *, like: Like, upto: DeadCursor | None, limit: int) -> int:
     """Delete up to ``limit`` dead jobs, up to and with the one at ``upto``; return how many."""
     dead = store.tables.dead
-    conditions = _matching(store, queue, kind)
+    conditions = _matching(store, like)
     if upto is not None:
         died_at, job_id = upto
         conditions += [dead.c.died_at <= died_at, (dead.c.died_at < died_at) | (dead.c.id <= job_id)]
     # In the order of an index: no index has the times of all queues.
-    order = [dead.c.id] if queue is None else [dead.c.died_at, dead.c.id]
+    order = [dead.c.id] if like.queue is None else [dead.c.died_at, dead.c.id]
     query = select(dead.c.id).where(*conditions).order_by(*order).limit(limit)
     ids = list(connection.execute(query).scalars())
     # With the conditions again: meanwhile a job may have been redriven and have died anew.
     return connection.execute(delete(dead).where(dead.c.id.in_(ids), *conditions)).rowcount if ids else 0
+
+
+def count(connection: Connection, store: Store, *, like: Like, most: int, scan: int) -> int:
+    """How many dead jobs are meant, at most ``most``; looks at the ``scan`` that died last, of the queue or of all."""
+    dead = store.tables.dead
+    # In the order of an index: no index has the times of all queues.
+    order = [dead.c.id.desc()] if like.queue is None else [dead.c.died_at.desc(), dead.c.id.desc()]
+    latest = select(dead.c.id, dead.c.kind, dead.c.version, dead.c.last_error)
+    if like.queue is not None:
+        latest = latest.where(dead.c.queue == like.queue)
+    some = latest.order_by(*order).limit(scan).subquery("latest")
+    matching = select(some.c.id)
+    if like.kind is not None:
+        matching = matching.where(some.c.kind == like.kind)
+    if like.error_class is not None:
+        matching = matching.where(_died_of(store, some, like.error_class))
+    return int(connection.execute(select(func.count()).select_from(matching.limit(most).subquery("matching"))).scalar_one())

@@ -18,7 +18,7 @@ _AT_ONCE = 500
 
 
 def record_errors(connection: Connection, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Remember failed attempts: ``job_id, version, attempt, worker, error_class, message, trace``."""
+    """Remember failed attempts: ``job_id, queue, kind, version, attempt, worker, error_class, message, trace``."""
     errors = store.tables.errors
     # The column's default is the database's clock.
     dated = {} if store.clock is None else {"failed_at": store.clock()}

@@ -288,6 +288,8 @@ class Settle:
     def _failure(self, job: LeasedJob, error: BaseException | str) -> dict[str, Any]:
         return {
             "job_id": job.id,
+            "queue": job.queue,
+            "kind": job.kind,
             **failure_row(error, worker=job.worker or self._core.worker, version=job.version, attempt=job.attempts),
         }
 

@@ -34,3 +34,23 @@ def test_the_latest_numbers_and_the_history_of_a_queue(ask_at, fresh_url):
     assert sum(one["completed"] for one in history) == 1
     assert {one["duration"] for one in history} == {3600.0}
     assert "multiple of 10" in ask_at(fresh_url, "metrics", "--last", 60, "--width", 15, status=2).err
+
+
+def test_failures_are_grouped_and_their_dead_jobs_redriven(ask, queue):
+    queue.enqueue_many([("mail", number, {"max_attempts": 1}) for number in range(3)])
+    for job, error in zip(queue.claim(limit=3), (ValueError("a"), ValueError("b"), KeyError("c")), strict=True):
+        assert job.fail(error)
+    of_queue = ("--queue", queue.name)
+    found = ask("failures", *of_queue, "--json").records
+    assert [(one["kind"], one["error_class"], one["count"], one["dead"]) for one in found] == [
+        ("mail", "ValueError", 2, 2),
+        ("mail", "KeyError", 1, 1),
+    ]
+    assert re.search(rf"{queue.name} +mail +ValueError +2 +2 ", ask("failures", *of_queue).out)
+    like = (*of_queue, "--error-class", "ValueError")
+    assert ask("dead", "count", *like, "--json").record == {"dead": 2, "more": False}
+    assert len(ask("dead", "list", *like, "--json").records) == 2
+    assert len(ask("dead", "redrive", *like, "--json").records) == 2
+    assert ask("dead", "count", *like).out == "0\n"
+    assert "error class 'KeyError'" in ask("dead", "purge", *of_queue, "--error-class", "KeyError", status=2).err
+    assert ask("dead", "purge", *of_queue, "--error-class", "KeyError", "--yes", "--json").record == {"deleted": 1}

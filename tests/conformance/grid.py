@@ -30,6 +30,7 @@ class Axes(Enum):
 DEPENDS: dict[str, Axes] = {
     # Neither a strategy nor a removal takes part.
     "TestActions": Axes.DATABASE,
+    "TestFailures": Axes.DATABASE,
     "TestMetrics": Axes.DATABASE,
     "TestCursors": Axes.DATABASE,
     "TestDebounce": Axes.DATABASE,

@@ -45,6 +45,7 @@ NO_ENTRY = {
     "Controls": "its docstring: pause and limits of a queue",
     "DeathReason": "dead",
     "JobError": "attempt",
+    "FailureGroup": "attempt",
     "Pessimistic": "strategy",
     "SkipLocked": "strategy",
     "JobPage": "its docstring: a page of jobs",

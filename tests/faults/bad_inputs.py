@@ -236,6 +236,8 @@ def _counts() -> Iterator[Case]:
         "sweep": lambda world, value: world.db.sweep(value),
         "actions.add's number": lambda world, value: world.db.actions.add("ann", "purge", "mail", value),
         "metrics' width": lambda world, value: world.db.metrics.history(since=datetime.now(UTC), width=value),
+        "failures' limit": lambda world, value: world.db.failures(limit=value),
+        "dead.count's most": lambda world, value: world.db.dead.count(most=value),
         "actions.list's limit": lambda world, value: world.db.actions.list(limit=value),
         "actions.list's after": lambda world, value: world.db.actions.list(after=value),
         "limit's concurrency": lambda world, value: world.queue.limit(concurrency=value),

@@ -235,7 +235,16 @@ def _reschedule(*, due: reschedule.Due | None = None, priority: int | None = Non
 
 
 def _settles() -> list[Scenario]:
-    error = {"version": 3, "attempt": 1, "worker": "worker-1", "error_class": "ValueError", "message": "no", "trace": None}
+    error = {
+        "queue": "mail",
+        "kind": "welcome",
+        "version": 3,
+        "attempt": 1,
+        "worker": "worker-1",
+        "error_class": "ValueError",
+        "message": "no",
+        "trace": None,
+    }
     done = {
         "queue": "default",
         "kind": "mail",

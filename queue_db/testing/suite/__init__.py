@@ -28,6 +28,7 @@ from queue_db.testing.suite.claiming import TestClaim, TestOrder
 from queue_db.testing.suite.costs import TestStatements
 from queue_db.testing.suite.dead import TestDead
 from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
+from queue_db.testing.suite.failures import TestFailures
 from queue_db.testing.suite.feeds import TestCursors, TestFeeds, TestPositions, TestRetention, feed, ordering
 from queue_db.testing.suite.fixtures import (
     Notes,
@@ -83,6 +84,7 @@ __all__ = [
     "TestExtend",
     "TestFail",
     "TestFailedMessages",
+    "TestFailures",
     "TestFeeds",
     "TestFence",
     "TestForward",

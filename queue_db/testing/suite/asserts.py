@@ -4,6 +4,7 @@ import pytest
 
 pytest.register_assert_rewrite(
     "queue_db.testing.suite.actions",
+    "queue_db.testing.suite.failures",
     "queue_db.testing.suite.metrics",
     "queue_db.testing.suite.batches",
     "queue_db.testing.suite.fixtures",

@@ -1,0 +1,78 @@
+"""The newest failed attempts, grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Subquery, func, select, tuple_
+
+from queue_db.store.base import Store
+
+# Attempts in one statement.
+_AT_ONCE = 500
+
+
+def groups(
+    connection: Connection, store: Store, *, queue: str | None, kind: str | None, scan: int, limit: int
+) -> list[tuple[Row[Any], Row[Any]]]:
+    """The newest ``scan`` failed attempts by queue, kind and error class, the largest group first, each with its newest attempt.
+
+    Of a group: ``queue, kind, error_class, attempts, dead, first_at, last_at``; of an attempt: ``job_id, message, trace``.
+    """
+    some = _newest(store, queue, kind, scan)
+    place = func.row_number().over(
+        partition_by=(some.c.queue, some.c.kind, some.c.error_class),
+        order_by=(some.c.failed_at.desc(), some.c.job_id.desc(), some.c.version.desc()),
+    )
+    numbered = select(some, place.label("place")).subquery("numbered")
+    sizes = (
+        select(
+            some.c.queue,
+            some.c.kind,
+            some.c.error_class,
+            func.count().label("attempts"),
+            func.count(some.c.dead_id).label("dead"),
+            func.min(some.c.failed_at).label("first_at"),
+            func.max(some.c.failed_at).label("last_at"),
+        )
+        .group_by(some.c.queue, some.c.kind, some.c.error_class)
+        .order_by(func.count().desc(), func.max(some.c.failed_at).desc())
+        .limit(limit)
+    )
+    found = connection.execute(sizes).all()
+    if not found:
+        return []
+    keys = {
+        (row.queue, row.kind, row.error_class): (row.job_id, row.version)
+        for row in connection.execute(select(numbered).where(numbered.c.place == 1))
+    }
+    wanted = {keys[group]: row for row in found if (group := (row.queue, row.kind, row.error_class)) in keys}
+    shown = _attempts(connection, store, list(wanted))
+    # Between the statements an attempt may be deleted.
+    return [(row, shown[key]) for key, row in wanted.items() if key in shown]
+
+
+def _attempts(connection: Connection, store: Store, keys: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row[Any]]:
+    errors = store.tables.errors
+    columns = (errors.c.job_id, errors.c.version, errors.c.message, errors.c.trace)
+    found: dict[tuple[int, int], Row[Any]] = {}
+    for start in range(0, len(keys), _AT_ONCE):
+        some = tuple_(errors.c.job_id, errors.c.version).in_(keys[start : start + _AT_ONCE])
+        found.update({(row.job_id, row.version): row for row in connection.execute(select(*columns).where(some))})
+    return found
+
+
+def _newest(store: Store, queue: str | None, kind: str | None, scan: int) -> Subquery:
+    """The newest ``scan`` failed attempts, those of the queue and kind among them; ``dead_id``: the job died by this one."""
+    errors, dead = store.tables.errors, store.tables.dead
+    columns = (errors.c.job_id, errors.c.version, errors.c.queue, errors.c.kind, errors.c.error_class, errors.c.failed_at)
+    latest = select(*columns).order_by(errors.c.failed_at.desc()).limit(scan).subquery("latest")
+    # A death raises the version by one, and nothing changes it in the dead table.
+    died = (dead.c.id == latest.c.job_id) & (dead.c.version == latest.c.version + 1)
+    query = select(latest, dead.c.id.label("dead_id")).join_from(latest, dead, died, isouter=True)
+    if queue is not None:
+        query = query.where(latest.c.queue == queue)
+    if kind is not None:
+        query = query.where(latest.c.kind == kind)
+    return query.subquery("some")
