@@ -107,11 +107,26 @@ def test_a_changed_job_is_not_cancelled(db: QueueDB, name: str, client: httpx2.C
     assert client.delete(url).status_code == 428
     (job,) = queue.claim()
     assert client.delete(url, headers={"If-Match": etag}).status_code == 412
-    assert client.delete(url, headers={"If-Match": '"1:1"'}).status_code == 412
+    assert client.delete(url, headers={"If-Match": f'"{job.id + 1}:{job.version}"'}).status_code == 412
     assert client.delete(url, headers={"If-Match": f'"other", "{job.fence}"'}).status_code == 204
     assert client.get(url).status_code == 404
     assert not job.complete()
     assert client.delete(url, headers={"If-Match": "*"}).status_code == 404
+
+
+def test_a_scheduled_job_runs_now(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    job_id = queue.enqueue("mail", delay=3600)
+    assert job_id is not None
+    url = f"/api/v1/jobs/{job_id}"
+    etag = client.get(url).headers["etag"]
+    assert client.patch(url, json={"delay": 0}).status_code == 428
+    assert client.patch(url, json={"delay": 0}, headers={"If-Match": f'"{job_id}:99"'}).status_code == 412
+    assert client.patch(url, json={"delay": 0, "priority": -1}, headers={"If-Match": etag}).status_code == 204
+    assert client.patch(url, json={}, headers={"If-Match": "*"}).status_code == 422
+    (job,) = queue.claim()
+    assert job.priority == -1
+    assert client.patch(url, json={"run_at": "2030-01-01T00:00:00Z"}, headers={"If-Match": "*"}).status_code in {404, 409}
 
 
 def test_failed_attempts_are_listed(db: QueueDB, name: str, client: httpx2.Client) -> None:
@@ -168,6 +183,10 @@ def test_dead_jobs_are_listed_redriven_and_purged(db: QueueDB, name: str, client
     assert back.json() == {"count": 1, "ids": [ids[0]], "dry_run": False}
     assert db.get(int(ids[0])).state is State.AVAILABLE
     assert client.post("/api/v1/dead/redrive", json={"ids": [ids[0]]}).status_code == 404
+    dry = {"queue": name, "dry_run": True}
+    assert client.post("/api/v1/dead/purge", json=dry).json() == {"count": 2, "dry_run": True}
+    assert client.post("/api/v1/dead/redrive", json=dry).json() == {"count": 2, "ids": [], "dry_run": True}
+    assert client.post("/api/v1/dead/purge", json={**dry, "error_class": "KeyError"}).json()["count"] == 0
     assert client.post("/api/v1/dead/purge", json={"queue": name, "limit": 1}).json()["count"] == 1
 
 

@@ -105,7 +105,7 @@ def purge_dead_jobs(body: Purge, db: Db, who: Manager, request: Request) -> Purg
 
 
 def _filter(body: DeadFilter) -> dict[str, Any]:
-    return {"queue": body.queue, "kind": body.kind}
+    return {"queue": body.queue, "kind": body.kind, "error_class": body.error_class}
 
 
 def _count(db: Any, body: DeadFilter) -> int:

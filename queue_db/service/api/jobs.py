@@ -121,6 +121,14 @@ class EnqueuedBatch(EnqueuedMany):
     batch: Id | None = Field(description="For GET /batches/{batch_id}; null in a repetition.")
 
 
+class Reschedule(shapes.Request):
+    """When a waiting job is due, and its priority; at least one of them."""
+
+    run_at: Annotated[Moment | None, Field(description="When it is due.")] = None
+    delay: Annotated[Seconds | None, Field(description="Seconds until it is due; 0: now.")] = None
+    priority: Annotated[int | None, Field(ge=-32768, le=32767, description="Lower number first.")] = None
+
+
 class Attempt(BaseModel):
     """A failed attempt."""
 
@@ -320,10 +328,19 @@ def cancel_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, request:
     version = if_match.version(int(job_id))
     job = db.get(int(job_id))
     who.check("manage", job.queue)
-    if version not in {None, job.version}:
-        raise stale("read the job again: its version is another one now")
-    _require(db.queue(job.queue).cancel(job.id), version)
+    _require(db.queue(job.queue).cancel(job.id, version=version), version)
     record(request, who, "cancel", f"job {job_id}")
+
+
+@router.patch("/jobs/{job_id}", status_code=204, responses=problems(404, 409, 412, 428))
+def reschedule_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, body: Reschedule, request: Request) -> None:
+    """Give a waiting job another due time or priority; `{"delay": 0}` runs it now."""
+    version = if_match.version(int(job_id))
+    job = db.get(int(job_id))
+    who.check("manage", job.queue)
+    verdict = db.queue(job.queue).reschedule(job.id, run_at=body.run_at, delay=body.delay, priority=body.priority, version=version)
+    _require(verdict, version)
+    record(request, who, "reschedule", f"job {job_id}", detail=body.model_dump(mode="json", exclude_unset=True))
 
 
 def _require(verdict: Verdict, version: int | None) -> None:

@@ -1,0 +1,60 @@
+"""The database goes away: 503 meanwhile, and everything goes on by itself when it is back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+
+from queue_db import QueueDB
+from queue_db.service import Settings, service
+from tests.patience import PATIENCE
+from tests.servers import Server, provide
+from tests.service.conftest import serving_app
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    server = provide("postgresql")
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+def ask_until(client: httpx2.Client, url: str, status: int) -> httpx2.Response:
+    """Ask until the answer has this status; only 200 and 503 may come before."""
+    for _ in range(int(PATIENCE / 0.05)):
+        answer = client.get(url)
+        if answer.status_code == status:
+            return answer
+        assert answer.status_code in {200, 503}, answer.text
+        threading.Event().wait(0.05)
+    pytest.fail(f"no answer with status {status}")
+
+
+def test_a_database_that_is_away_and_comes_back(own_server: Server) -> None:
+    with QueueDB(own_server.create_database()) as db:
+        db.migrate()
+        app = service(db, Settings(closed=False))
+        with serving_app(app) as url, httpx2.Client(base_url=url, timeout=PATIENCE) as client, ThreadPoolExecutor(1) as pool:
+            job_id = client.post("/api/v1/queues/mail/jobs", json={"kind": "mail"}).json()["id"]
+            waiting = pool.submit(client.post, "/api/v1/queues/empty/claims", json={"wait": 50})
+            for _ in range(int(PATIENCE / 0.01)):
+                if app.state.waiting._waiters.get("empty"):
+                    break
+                threading.Event().wait(0.01)
+            own_server.kill()
+            # A client that waits learns it, too, and comes again.
+            assert waiting.result(PATIENCE).status_code == 503
+            away = ask_until(client, f"/api/v1/jobs/{job_id}", 503)
+            assert away.headers["retry-after"] == "1"
+            assert away.headers["content-type"] == "application/problem+json"
+            assert "postgresql" not in away.text
+            own_server.start()
+            assert ask_until(client, f"/api/v1/jobs/{job_id}", 200).json()["state"] == "available"
+            (claimed,) = client.post("/api/v1/queues/mail/claims", json={"wait": 5}).json()["jobs"]
+            assert claimed["id"] == job_id
