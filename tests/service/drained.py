@@ -1,0 +1,165 @@
+"""Programs in another language drain a queue through the service, while they and the service are killed.
+
+``python -m tests.service.drained --jobs 10000`` does so on a new SQLite file, or with ``--url`` on another database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import httpx2
+
+from queue_db import QueueDB
+from queue_db.service import service
+from tests.patience import PATIENCE
+from tests.service.node_client import built
+
+_CLIENTS = 2
+
+
+class Drain:
+    """A service and its clients, as processes of their own."""
+
+    def __init__(self, db: QueueDB, queue: str, program: Path, folder: Path) -> None:
+        self.db = db
+        self.queue = queue
+        self.program = program
+        self.folder = folder
+        self.secret = db.tokens.create(f"drain {queue}", ["work"], queues=[queue])
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.service: subprocess.Popen[bytes] | None = None
+        self.clients: list[subprocess.Popen[bytes]] = []
+        self.started = 0
+        self.kills: Counter[str] = Counter()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start_service(self) -> None:
+        """Start the service on its port, and wait until it answers."""
+        url = self.db.database.engine.url.render_as_string(hide_password=False)
+        command = [sys.executable, "-m", "queue_db", "serve", "--port", str(self.port)]
+        with (self.folder / "service.log").open("ab") as log:
+            self.service = subprocess.Popen(command, env=os.environ | {"QUEUE_DB_URL": url}, stdout=log, stderr=log)
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            with suppress(httpx2.TransportError):
+                if httpx2.get(f"{self.url}/readyz", timeout=PATIENCE).status_code == 200:
+                    return
+            assert self.service.poll() is None, (self.folder / "service.log").read_text()
+            time.sleep(0.02)
+        raise AssertionError("the service does not answer")
+
+    def start_client(self) -> None:
+        """Start one more client, with a journal of its own."""
+        self.started += 1
+        journal = self.folder / f"journal-{self.started}"
+        command = ["node", str(self.program), self.url, self.queue, str(journal)]
+        with (self.folder / "clients.log").open("ab") as log:
+            self.clients.append(subprocess.Popen(command, env=os.environ | {"QUEUE_DB_TOKEN": self.secret}, stdout=log, stderr=log))
+
+    def kill_client(self) -> None:
+        """Kill the oldest client, and start another."""
+        client = self.clients.pop(0)
+        client.kill()
+        client.wait()
+        self.kills["client"] += 1
+        self.start_client()
+
+    def kill_service(self) -> None:
+        """Kill the service, and start another on its port."""
+        assert self.service is not None
+        self.service.kill()
+        self.service.wait()
+        self.kills["service"] += 1
+        self.start_service()
+
+    def end(self) -> None:
+        """Kill what runs."""
+        for process in (*self.clients, self.service):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+    def completed(self) -> int:
+        """How many completions clients know of."""
+        return sum(journal.read_bytes().count(b"\n") for journal in self.folder.glob("journal-*"))
+
+    def check(self, enqueued: set[int]) -> None:
+        """No job was lost, and each has the one completion that a client was told of."""
+        finished = {}
+        last = None
+        while page := self.db.finished_jobs(self.queue, limit=1000, after=last):
+            finished |= {one.id: one.result for one in page}
+            last = page[-1]
+        assert set(finished) == enqueued, "jobs were lost"
+        told: dict[int, str] = {}
+        for journal in self.folder.glob("journal-*"):
+            for line in journal.read_text().splitlines():
+                job_id, _, result = line.partition(" ")
+                assert int(job_id) not in told, "a completion was confirmed twice"
+                told[int(job_id)] = result
+        assert {one: finished[one] for one in told} == told, "a client was told of a completion that another's has replaced"
+        assert live(self.db, self.queue) == 0
+        assert self.db.queue(self.queue).stats().dead == 0
+
+
+def live(db: QueueDB, queue: str) -> int:
+    """How many jobs have not left."""
+    stats = db.queue(queue).stats()
+    return stats.available + stats.scheduled + stats.running + stats.blocked
+
+
+def drain(db: QueueDB, queue: str, jobs: int, folder: Path, kills: int = 4) -> Drain:
+    """Enqueue jobs, complete them over REST with clients that were generated, kill clients and service, and check."""
+    program = built(service(db).openapi(), folder)
+    enqueued = set(db.queue(queue).enqueue_many([("k", number) for number in range(jobs)]))
+    run = Drain(db, queue, program, folder)
+    try:
+        run.start_service()
+        for _ in range(_CLIENTS):
+            run.start_client()
+        marks = [jobs * one // (kills + 1) for one in range(1, kills + 1)]
+        until = time.monotonic() + PATIENCE + jobs / 20
+        while (left := live(db, queue)) and time.monotonic() < until:
+            assert all(client.poll() is None for client in run.clients), (folder / "clients.log").read_text()
+            if marks and jobs - left >= marks[0]:
+                marks.pop(0)
+                if len(marks) % 2:
+                    run.kill_client()
+                else:
+                    run.kill_service()
+            time.sleep(0.1)
+    finally:
+        run.end()
+    run.check(enqueued)
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=8, help="of clients and the service by turns")
+    parser.add_argument("--url")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, QueueDB(given.url or f"sqlite:///{folder}/queue.db") as db:
+        db.migrate()
+        began = time.monotonic()
+        run = drain(db, "drained", given.jobs, Path(folder), given.kills)
+        took = time.monotonic() - began
+        print(f"{given.jobs:,} jobs in {took:.1f} s, killed: {dict(run.kills)}; confirmed to clients: {run.completed():,}")
+
+
+if __name__ == "__main__":
+    main()
