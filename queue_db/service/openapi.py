@@ -17,6 +17,7 @@ PROBLEMS = {
     403: "The token does not allow this, or the service is read-only.",
     404: "There is no such thing.",
     409: "This cannot be done now.",
+    410: "The claim has ended, or messages after this position were trimmed.",
     412: "The job has changed, or the lease is lost.",
     413: "The body is too large.",
     422: "The request is not valid.",
@@ -50,6 +51,9 @@ _TAGS = {
     "groups": "Jobs of one group run one at a time.",
     "finished": "Completed jobs with retained results.",
     "streams": "Jobs held by Spark streams.",
+    "feeds": "Messages that stay for all readers: publish, read on from a position, claim, and cursors.",
+    "routes": "Where messages go by the topic that they are published to.",
+    "events": "Streams of server-sent events.",
 }
 
 

@@ -34,6 +34,6 @@ def test_without_tables_the_process_lives_and_is_not_ready(tmp_path: Path) -> No
         assert client.get("/healthz").status_code == 200
         answer = client.get("/readyz")
         assert answer.status_code == 503
-        assert "queue-db migrate" in answer.json()["status"]
+        assert "queue-db migrate" in answer.json()["title"]
         db.migrate()
         assert client.get("/readyz").status_code == 200

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.prometheus import collector
+from queue_db.service.errors import problem
 from queue_db.service.requests import Db, Reader, of
 
 log = logging.getLogger("queue_db.service")
@@ -31,16 +32,16 @@ async def healthy() -> Health:
     return Health(status="ok")
 
 
-@router.get("/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not ready."}})
+@router.get("/readyz", response_model=Health)
 def ready(db: Db) -> Health | JSONResponse:
     """Whether the database answers and has the tables of this version."""
     try:
         db.check()
     except SchemaOutOfDateError:
-        return JSONResponse({"status": "the tables do not fit: run queue-db migrate"}, 503)
+        return problem(503, "The tables do not fit: run queue-db migrate")
     except QueueDBError as error:
         log.debug("not ready: %s", error)
-        return JSONResponse({"status": "the database does not answer"}, 503, {"Retry-After": "1"})
+        return problem(503, "The database does not answer")
     return Health(status="ok")
 
 
