@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -12,7 +13,14 @@ from queue_db import QueueDB
 from queue_db.service import Settings
 from queue_db.store import worker_registry
 
-pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[QueueDB]:
+    """A database of its own: the pages show what other tests leave behind."""
+    with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
+        db.migrate()
+        yield db
+
 
 Serve = Callable[[Settings], httpx2.Client]
 

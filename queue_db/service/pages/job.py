@@ -100,4 +100,6 @@ def _mine(db: QueueDB, who: Identity, number: int) -> Job:
 def _done(request: Request, who: Identity, job: Job, action: str, done: str) -> RedirectResponse:
     if done != "lost":
         record(request, who, action, f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
+    if done == "cancelled":  # it has no page any more
+        return back(request, "jobs", done, {"queue": job.queue})
     return back(request, "job", done, number=job.id)

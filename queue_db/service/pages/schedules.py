@@ -17,7 +17,7 @@ from queue_db.service.requests import Db, Fields, Person, record
 router = APIRouter(include_in_schema=False)
 
 #: Occurrences that are shown of each.
-UPCOMING = 4
+UPCOMING = 3
 
 
 def upcoming(schedule: Schedule) -> list[datetime]:

@@ -54,6 +54,7 @@ class Walk:
     app: FastAPI
     page: Page
     visited: dict[str, str] = field(default_factory=dict)  #: address by route: the first one of each
+    forms: dict[str, str] = field(default_factory=dict)  #: the address of a page with it, by route
     submitted: set[str] = field(default_factory=set)
     found: list[str] = field(default_factory=list)  #: what is wrong
     weights: dict[str, int] = field(default_factory=dict)  #: bytes by path, also of scripts and style sheets
@@ -85,17 +86,20 @@ class Walk:
         name = route_of(self.app, "GET", urlsplit(address).path)
         if name is not None:
             self.visited.setdefault(name, address)
+        for _, form in self._forms():
+            self.forms.setdefault(form, address)
         self.found += barriers(self.page)
         if wide := too_wide(self.page):
             self.found.append(wide)
 
     def submit_everything(self) -> None:
         """Send each form once, on whatever page it is, until none is left; those that take something away after the others."""
-        while forms := self._forms_left():
+        while self.forms:
             before = len(self.submitted)
-            for name in sorted(forms, key=_lateness):
-                self._submit(forms[name], name)
-            assert len(self.submitted) > before, forms
+            for name in sorted(self.forms, key=_lateness):
+                self._submit(self.forms[name], name)
+            assert len(self.submitted) > before, self.forms
+            self.forms = self._forms_left()
 
     def _submit(self, address: str, name: str) -> None:
         self.page.goto(address)
