@@ -16,6 +16,7 @@ from queue_db.cli import output, panels, rights, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
+from queue_db.cli.recording import record
 from queue_db.cli.work_options import LogOptions
 from queue_db.database.database import parse_url
 from queue_db.db import QueueDB
@@ -173,6 +174,7 @@ def _note_access(db: QueueDB, settings: Settings, host: str) -> None:
             output.note("there is no token: make one as a user who may write: queue-db tokens create NAME --scope read")
             return
         secret = db.tokens.create(FIRST_TOKEN, SCOPES)
+        record(db, "create", f"token {FIRST_TOKEN}", None, {"scopes": list(SCOPES), "queues": ["*"]})
         output.note(f"log in with this token, which allows everything and is not shown again: {secret}")
 
 

@@ -10,6 +10,7 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
+from queue_db.cli.recording import record
 from queue_db.tokens import SCOPES, Token
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token: who uses it. The log of actions shows it.")]
@@ -62,6 +63,7 @@ def create(
     """
     with common.open() as db:
         secret = db.tokens.create(name, scope, queues=queue or ("*",), expires_in=expires_in)
+        record(db, "create", f"token {name}", None, {"scopes": scope, "queues": queue or ["*"]})
     common.print({"token": name, "secret": secret}, secret)
     output.note(f"token {name!r} is made; this secret is not shown again")
 
@@ -96,6 +98,8 @@ def revoke(name: NameArgument, *, common: CommonOptions) -> None:
     """Revoke a token at once. People who logged in with it are logged out."""
     with common.open() as db:
         revoked = db.tokens.revoke(name)
+        if revoked:
+            record(db, "revoke", f"token {name}")
     state = "revoked" if revoked else "not found, or revoked before"
     common.print({"token": name, "state": state}, f"{name}: {state}")
     output.found(revoked)

@@ -21,7 +21,8 @@ MOST_CONNECTIONS = 4000
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1, and a request must have arrived, headers and body, within a time: otherwise the connection is closed.
+    """HTTP/1.1 for clients that keep up: a request must have arrived, headers and body, within a time, and what is sent must be
+    taken: otherwise the connection is closed.
 
     :param arrival: seconds.
     """
@@ -30,6 +31,7 @@ class PatientProtocol(H11Protocol):
         super().__init__(*args, **options)
         self._arrival = arrival
         self._deadline: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
         self._new = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -47,8 +49,21 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._taking):
+            if timer is not None:
+                timer.cancel()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # The client takes nothing of what was sent.
+        if self._taking is None:
+            self._taking = self.loop.call_later(self._arrival, self._cut)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
 
     def _watch(self) -> None:
         """Set the deadline while a part of a request is missing."""
@@ -56,7 +71,7 @@ class PatientProtocol(H11Protocol):
         missing = state is h11.SEND_BODY or (state is h11.IDLE and (self._new or bool(self.conn.trailing_data[0])))
         if missing and self._deadline is None:
             # A little after the application, which still can answer a slow body.
-            self._deadline = self.loop.call_later(self._arrival + 1, self._cut)
+            self._deadline = self.loop.call_later(1.2 * self._arrival, self._cut)
         elif not missing and self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx2
 import pytest
@@ -18,6 +18,8 @@ from queue_db.service.api import API, HEALTH
 from queue_db.service.login import router as login
 from queue_db.service.pages import PAGES
 from queue_db.tokens import SCOPES
+from tests.patience import PATIENCE
+from tests.service.conftest import serving
 
 #: Answers without a token; they have no data.
 PUBLIC = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/login"), ("POST", "/login"), ("GET", "/static/{version}/{file}")}
@@ -41,12 +43,26 @@ def filled(path: str) -> str:
     return re.sub(r"\{\w+(:\w+)?\}", "1", path)
 
 
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueDB]:
+    with QueueDB(f"sqlite:///{tmp_path_factory.mktemp('routes')}/queue.db") as db:
+        db.migrate()
+        yield db
+
+
+@pytest.fixture(scope="module")
+def address(db: QueueDB) -> Iterator[str]:
+    """A closed service."""
+    with serving(db, Settings()) as url:
+        yield url
+
+
 @pytest.fixture
-def closed(serve: Callable[[Settings], httpx2.Client]) -> httpx2.Client:
-    return serve(Settings())
+def closed(address: str) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=address, timeout=PATIENCE) as client:
+        yield client
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_no_endpoint_answers_without_a_token(closed: httpx2.Client) -> None:
     assert len(ENDPOINTS) >= 10
     for method, path in ENDPOINTS:
@@ -56,7 +72,6 @@ def test_no_endpoint_answers_without_a_token(closed: httpx2.Client) -> None:
             assert answer.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_no_page_is_shown_without_a_login(closed: httpx2.Client) -> None:
     for method, path in ALL_PAGES:
         if (method, path) not in PUBLIC:
@@ -65,7 +80,6 @@ def test_no_page_is_shown_without_a_login(closed: httpx2.Client) -> None:
             assert answer.headers["location"].startswith("/login")
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_no_action_of_a_page_is_done_for_another_site(db: QueueDB, name: str, closed: httpx2.Client) -> None:
     assert ("POST", "/logout") in CHANGING
     assert closed.post("/login", data={"token": db.tokens.create(name, SCOPES)}).status_code == 303
@@ -87,25 +101,21 @@ def _csrf(db: QueueDB, client: httpx2.Client) -> str:
     return session.csrf
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
-def test_a_token_without_a_scope_gets_nothing(db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client]) -> None:
+def test_a_token_without_a_scope_gets_nothing(db: QueueDB, name: str, closed: httpx2.Client) -> None:
     """A token for another queue: nothing is changed, whatever it asks for."""
-    client = serve(Settings())
-    client.headers["Authorization"] = f"Bearer {db.tokens.create(name, ['read'], queues=[f'{name}-none'])}"
+    closed.headers["Authorization"] = f"Bearer {db.tokens.create(name, ['read'], queues=[f'{name}-none'])}"
     for method, path in ENDPOINTS:
         if method != "GET":
-            answer = client.request(method, filled(path))
+            answer = closed.request(method, filled(path))
             assert answer.status_code in {403, 422}, (method, path, answer.status_code)
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_probes_need_no_host_name(closed: httpx2.Client) -> None:
     for path in ("/healthz", "/readyz"):
         assert closed.get(path, headers={"Host": "10.1.2.3:8321"}).status_code == 200
     assert closed.get("/metrics", headers={"Host": "10.1.2.3:8321"}).status_code == 421
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 def test_a_browser_gets_errors_as_pages(db: QueueDB, name: str, closed: httpx2.Client) -> None:
     assert closed.post("/login", data={"token": db.tokens.create(name, SCOPES)}).status_code == 303
     browser = {"Accept": "text/html,*/*;q=0.8"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from fastapi import FastAPI
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 
 from queue_db import QueueDB
 from queue_db.service import Settings, service
@@ -22,8 +24,6 @@ from queue_db.service.requests import Enqueuer, Fields, Manager, Person, Reader,
 from queue_db.tokens import SCOPES
 from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
-
-pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
 #: Seconds within which a request must have arrived, where a test waits for the end of that.
 SHORT = 0.3
@@ -103,9 +103,19 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-@pytest.fixture
-def site(db: QueueDB, stack: ExitStack) -> Site:
-    return Site(stack, application(db))
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueDB]:
+    """One file for all: what a database answers is tested elsewhere."""
+    with QueueDB(f"sqlite:///{tmp_path_factory.mktemp('security')}/queue.db") as db:
+        db.migrate()
+        yield db
+
+
+@pytest.fixture(scope="module")
+def site(db: QueueDB) -> Iterator[Site]:
+    """A closed service."""
+    with ExitStack() as stack:
+        yield Site(stack, application(db))
 
 
 def csrf_of(db: QueueDB, client: httpx2.Client) -> str:
@@ -332,6 +342,24 @@ def test_a_slow_client_is_cut(db: QueueDB, stack: ExitStack, start: bytes) -> No
         # The end of the connection: the test would wait for its patience and fail otherwise.
         answer = received(connection)
     assert answer.partition(b"\r\n")[0] in (b"", b"HTTP/1.1 408 Request Timeout", b"HTTP/1.1 200 OK")
+
+
+def test_a_client_that_takes_no_answer_is_cut(db: QueueDB, stack: ExitStack) -> None:
+    app = application(db, arrival=SHORT, closed=False)
+    ended = threading.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 100_000
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    app.add_api_route("/endless", lambda: StreamingResponse(endless()), response_model=None)
+    with Site(stack, app).connect() as connection:
+        connection.sendall(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert ended.wait(PATIENCE)
 
 
 def test_more_connections_than_allowed_are_refused(db: QueueDB, stack: ExitStack) -> None:
