@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 import queue_db
-from queue_db import QueueDB, errors
+from queue_db import QueueDB, State, errors
 from queue_db.service import Settings
 from queue_db.service import errors as answers
 from queue_db.service.api import API, HEALTH
@@ -108,6 +108,65 @@ def test_a_token_without_a_scope_gets_nothing(db: QueueDB, name: str, closed: ht
         if method != "GET":
             answer = closed.request(method, filled(path))
             assert answer.status_code in {403, 422}, (method, path, answer.status_code)
+
+
+#: Bodies with which a request would be done, if the token allowed it.
+_WHY = {"error": {"message": "m"}}
+BODIES: dict[str, object] = {
+    "/jobs": {"kind": "k"},
+    "/jobs/many": {"jobs": [{"kind": "k"}]},
+    "/fail": _WHY,
+    "/bury": _WHY,
+    "/snooze": {"seconds": 60},
+    "/extend": {"seconds": 60},
+    "/progress": {"fraction": 0.5},
+    "/claims": {},
+}
+
+#: Text of the jobs and messages of the others.
+MARK = "for-their-eyes-only"
+
+
+def test_a_token_for_other_queues_sees_and_changes_nothing_of_theirs(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    theirs = f"{name}-theirs"
+    queue, feed = db.queue(theirs), db.feed(theirs)
+    queue.enqueue("dies", MARK)
+    (dead,) = queue.claim()
+    dead.bury(MARK)
+    queue.enqueue("runs", MARK, group="g")
+    (job,) = queue.claim()
+    queue.enqueue("waits", MARK)
+    db.schedules.set(theirs, theirs, "k", MARK, every=3600)
+    feed.publish("k", MARK)
+    feed.rank()
+    places = dict.fromkeys(("queue", "feed", "name", "topic", "route"), theirs) | {"job_id": str(job.id), "group": "g"}
+    before = _world(db, theirs)
+    closed.headers["Authorization"] = f"Bearer {db.tokens.create(name, SCOPES, queues=[f'{name}-mine'])}"
+    lease = {"If-Match": f'"{job.id}:{job.version}"', "Lease-Token": job.token}
+    seen = {}
+    for method, path in ENDPOINTS:
+        if (method, path) in PUBLIC or path.endswith("/events"):
+            continue
+        place = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: places.get(found[1], "1"), path)
+        body = next((body for end, body in BODIES.items() if path.endswith(end)), None)
+        answer = closed.request(method, place, json=body, headers=lease)
+        assert MARK not in answer.text, (method, path)
+        seen[method, path] = answer.status_code
+        assert _world(db, theirs) == before, (method, path, answer.status_code)
+    for (method, path), status in seen.items():
+        if "{queue}" in path or "{feed}" in path or "{job_id}" in path:
+            assert status in {403, 404} or (method != "GET" and status == 422), (method, path, status)
+        assert status < 500, (method, path)
+    for end in BODIES:
+        assert {status for (method, path), status in seen.items() if path.endswith(end) and method == "POST"} <= {403, 404}
+
+
+def _world(db: QueueDB, name: str) -> object:
+    """What a change would change."""
+    jobs = [(job.id, job.version, job.state, job.progress) for state in State for job in db.queue(name).jobs(state).jobs]
+    feed = [(message.kind, message.position) for message in db.feed(name).read().messages]
+    schedules = [(one.name, one.paused) for one in db.schedules.list()]
+    return jobs, feed, schedules, db.queue(name).controls()
 
 
 def test_probes_need_no_host_name(closed: httpx2.Client) -> None:
