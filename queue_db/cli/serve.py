@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -98,6 +99,12 @@ def serve(
             "never shown.",
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="FILE", help='Show the results of "queue-db compare --json FILE" on the page of the strategy.'
+        ),
+    ] = None,
     log: LogOptions,
     common: CommonOptions,
 ) -> None:
@@ -139,6 +146,7 @@ def serve(
             read_only=read_only,
             hosts=hosts,
             masked=(*Settings().masked, *(mask or ())),
+            report=report,
         )
         _raise_file_limit(MOST_CONNECTIONS + _OTHER_FILES)
         with _listening(address) as listening:

@@ -173,6 +173,17 @@ def test_a_jobs_page_shows_text_and_masks_values(db: QueueDB, name: str, client:
     assert "s3cr3t" not in client.get(f"/jobs?queue={name}&state=scheduled").text
 
 
+def test_a_job_is_run_now_and_cancelled(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    job_id = db.queue(name).enqueue("mail", delay=3600) or 0
+    assert "due now" in submit(client, f"/jobs/{job_id}", "/reschedule").text
+    assert db.get(job_id).state == "available"
+    submit(client, f"/jobs/{job_id}", "/reschedule", priority="-7")
+    assert db.get(job_id).priority == -7
+    assert "Cancelled" in submit(client, f"/jobs/{job_id}", "/cancel").text
+    look(client, f"/jobs/{job_id}", 404)
+    assert not db.queue(name).peek()
+
+
 def test_a_dead_job_is_redriven(db: QueueDB, name: str, client: httpx2.Client) -> None:
     job_id = db.queue(name).enqueue("mail") or 0
     db.queue(name).claim()[0].bury(NASTY)
@@ -209,3 +220,24 @@ def test_the_address_filters_the_jobs(db: QueueDB, name: str, client: httpx2.Cli
 def test_what_is_not_there_is_a_page(client: httpx2.Client) -> None:
     look(client, "/jobs/123456789", 404)
     look(client, f"/jobs/{2**70}", 422)
+
+
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+def test_all_like_this(db: QueueDB, name: str, client: httpx2.Client, action: str) -> None:
+    queue = db.queue(name)
+    once = {"max_attempts": 1}
+    queue.enqueue_many([*(("mail", n, once) for n in range(3)), ("report", None, once)])
+    for job in queue.claim(4):
+        job.fail(ValueError(NASTY))
+    page = look(client, f"/failures?queue={name}")
+    assert NASTY in page
+    (link,) = [
+        one["href"] or ""
+        for one in page.all("a")
+        if f"action={action}" in (one["href"] or "") and "kind=mail" in (one["href"] or "")
+    ]
+    assert "3 jobs" in look(client, link)
+    assert len(db.dead.list(name)) == 4  # a dry run
+    assert "3 jobs were" in submit(client, link, "/dead/all").text
+    assert [job.kind for job in db.dead.list(name)] == ["report"]
+    assert len(queue.peek()) == (3 if action == "redrive" else 0)

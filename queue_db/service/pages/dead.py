@@ -29,11 +29,12 @@ def dead(
     who: Person,
     queue: str = "",
     kind: str = "",
+    error_class: str | None = None,
     after: Annotated[int | None, Query(ge=0)] = None,
 ) -> HTMLResponse:
     """Dead jobs, longest dead first. ``after``: the last job of the page before."""
     check(who, "read", queue)
-    jobs = db.dead.list(queue or None, kind=kind or None, limit=LIMIT + 1, after=_last(db, after))
+    jobs = db.dead.list(queue or None, kind=kind or None, error_class=error_class, limit=LIMIT + 1, after=_last(db, after))
     lines = [line for line in board(request).numbers.lines() if line.dead and who.allows("read", line.queue)]
     return page(
         request,
@@ -45,6 +46,7 @@ def dead(
         after=after,
         queue=queue,
         kind=kind,
+        error_class=error_class,
         lines=sorted(lines, key=lambda line: -line.dead)[:20],
         may=who.allows("manage", queue) if queue else who.allows_all("manage"),
         number=request.query_params.get("number", "") if request.query_params.get("number", "").isdecimal() else "",

@@ -6,12 +6,13 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.db import QueueDB
-from queue_db.errors import JobNotFoundError
+from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Finished, Job
 from queue_db.service.identity import Identity
+from queue_db.service.pages.queue import whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.requests import Db, Person, record
+from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
 
@@ -69,6 +70,17 @@ def _gone(request: Request, db: QueueDB, who: Identity, number: int) -> HTMLResp
         finished=found,
         errors=db.errors(number),
     )
+
+
+@router.post("/jobs/{number:int}/reschedule", name="reschedule_job")
+def reschedule(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
+    """Make a job that waits due now, or give it another priority."""
+    job = _mine(db, who, number)
+    now, priority = "now" in fields, whole(fields, "priority")
+    if not now and priority is None:
+        raise ArgumentError("priority: must be a whole number")
+    done = db.queue(job.queue).reschedule(number, delay=0 if now else None, priority=priority, version=job.version)
+    return _done(request, who, job, "reschedule", ("due" if now else "moved") if done else "lost")
 
 
 @router.post("/jobs/{number:int}/cancel", name="cancel_job")

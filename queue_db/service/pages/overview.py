@@ -18,7 +18,7 @@ from queue_db.service.requests import Db, Person
 router = page_router()
 
 #: Queues on one page.
-MOST = 40
+MOST = 25
 
 #: What the lines can be sorted by, largest first except for the name.
 SORTS: dict[str, Callable[[Line], Any]] = {

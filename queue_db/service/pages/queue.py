@@ -60,7 +60,7 @@ def resume(request: Request, db: Db, who: Person, name: Name) -> RedirectRespons
 def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> RedirectResponse:
     """Set all its limits; an empty field removes one."""
     who.check("manage", name)
-    concurrency, rate, per_group = (_whole(fields, one) for one in ("concurrency", "rate", "per_group"))
+    concurrency, rate, per_group = (whole(fields, one) for one in ("concurrency", "rate", "per_group"))
     per = _float(fields, "per")
     db.queue(name).limit(concurrency=concurrency, rate=rate, per=1.0 if per is None else per, per_group=per_group)
     limits = {"concurrency": concurrency, "rate": rate, "per": per, "per_group": per_group}
@@ -69,7 +69,8 @@ def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> 
     return back(request, "queue", "limited", name=name)
 
 
-def _whole(fields: Fields, name: str) -> int | None:
+def whole(fields: Fields, name: str) -> int | None:
+    """A whole number of a form; None where the field is empty."""
     number = _float(fields, name)
     if number is not None and number != int(number):
         raise ArgumentError(f"{name}: must be a whole number")

@@ -37,6 +37,7 @@ DONE = {
     "route-resumed": "Resumed: the route works on messages that are published from now on.",
     "revoked": "Revoked: nobody gets in with this token any more, and its sessions have ended.",
     "due": "The job is due now: the next free worker takes it.",
+    "moved": "The job has another priority; lower ones are claimed first.",
     "cancelled": "Cancelled: the job has left its queue.",
     "redriven": "Redriven: the job is due now, with no attempts counted.",
     "lost": "Nothing was changed: the job has changed meanwhile. This is how it is now.",

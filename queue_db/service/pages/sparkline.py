@@ -45,5 +45,5 @@ def _shape(piece: list[tuple[float, float]], width: int, height: int) -> Markup:
     if len(piece) == 1:
         ((x, y),) = piece
         piece = [(max(0.0, x - 2), y), (x, y)]
-    line = "L".join(f"{x:.4g} {y:.4g}" for x, y in piece)
-    return _SHAPE.format(line=line, height=height, first=f"{piece[0][0]:.4g}")
+    line = "L".join(f"{x:.0f} {y:.3g}" for x, y in piece)
+    return _SHAPE.format(line=line, height=height, first=f"{piece[0][0]:.0f}")

@@ -1,0 +1,90 @@
+"""Failures grouped by kind and class of error: one of a group is shown, and all dead jobs like it can be redriven or purged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from queue_db.errors import ArgumentError
+from queue_db.service.pages.board import board
+from queue_db.service.pages.dead import check
+from queue_db.service.pages.render import back, page
+from queue_db.service.pages.routing import page_router
+from queue_db.service.requests import Db, Fields, Person, record
+
+router = page_router()
+
+#: Groups on a page.
+GROUPS = 40
+
+#: A dry run counts no further.
+MOST = 10_000
+
+ACTIONS = ("redrive", "purge")
+
+
+@router.get("/failures", name="failures", response_class=HTMLResponse)
+def failures(request: Request, db: Db, who: Person, queue: str = "", kind: str = "") -> HTMLResponse:
+    """The newest failures, grouped."""
+    check(who, "read", queue)
+    found = db.failures(queue or None, kind=kind or None, limit=GROUPS)
+    return page(
+        request,
+        "failures.html.jinja",
+        who,
+        here="failures",
+        groups=[group for group in found if group.queue is None or who.allows("read", group.queue)],
+        queue=queue,
+        kind=kind,
+        may=lambda name: who.allows("manage", name),
+    )
+
+
+@router.get("/dead/all", name="dead_all", response_class=HTMLResponse)
+def ask(
+    request: Request, db: Db, who: Person, action: str, queue: str = "", kind: str = "", error_class: str | None = None
+) -> HTMLResponse:
+    """How many dead jobs an action would change; nothing is done yet."""
+    check(who, "manage", queue)
+    _known(action)
+    count = db.dead.count(queue or None, kind=kind or None, error_class=error_class, most=MOST)
+    return page(
+        request,
+        "dead_all.html.jinja",
+        who,
+        here="dead",
+        action=action,
+        queue=queue,
+        kind=kind,
+        error_class=error_class,
+        count=count,
+        most=MOST,
+    )
+
+
+@router.post("/dead/all", name="change_dead")
+def change(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
+    """Redrive or purge all like this."""
+    queue, kind, error_class = fields.get("queue", ""), fields.get("kind", ""), fields.get("error_class")
+    check(who, "manage", queue)
+    action = _known(fields.get("action", ""))
+    if action == "redrive":
+        number = len(db.dead.redrive(queue=queue or None, kind=kind or None, error_class=error_class))
+    else:
+        number = db.dead.purge(queue or None, kind=kind or None, error_class=error_class)
+    record(request, who, action, _target(fields), number, {"queue": queue, "kind": kind, "error_class": error_class})
+    board(request).numbers.forget()
+    return back(request, "dead", f"{action}_all", {"queue": queue or None, "number": number})
+
+
+def _known(action: str) -> str:
+    if action not in ACTIONS:
+        raise ArgumentError("action: must be redrive or purge")
+    return action
+
+
+def _target(fields: Mapping[str, str]) -> str:
+    parts = [f"{name} {fields[name]}" for name in ("queue", "kind", "error_class") if fields.get(name)]
+    return f"dead jobs: {', '.join(parts) or 'all'}"[:250]
