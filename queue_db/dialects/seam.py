@@ -275,10 +275,6 @@ class ClaimSeam:
         """The query with a hint to use the claim index in its order, where the planner might not. Default: it does."""
         return rows
 
-    def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        """The rows of the group ``key`` with ids above ``above``, by id, as the planner reads them from the index of groups."""
-        return rows.where(jobs.c.group_key == key, jobs.c.id > above).order_by(jobs.c.id)
-
     # --- new rows ---------------------------------------------------------------------------------------------------
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
