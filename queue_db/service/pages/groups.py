@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from queue_db.db import QueueDB
 from queue_db.model import Job
+from queue_db.service.pages.board import board
 from queue_db.service.pages.render import page
 from queue_db.service.requests import Db, Person
 
@@ -60,6 +61,7 @@ def _head(db: QueueDB, queue: str, group: str, blocked: int) -> Head:
 def show(request: Request, db: Db, who: Person, queue: Annotated[str | None, Query(max_length=250)] = None) -> HTMLResponse:
     """Groups with blocked jobs. ``queue``: of this queue only."""
     who.check("read", queue or None)
-    queues = [name for name in ([queue] if queue else db.queues()) if who.allows("read", name)]
+    names = [queue] if queue else [line.queue for line in board(request).numbers.lines() if line.blocked]
+    queues = [name for name in names if who.allows("read", name)]
     found, cut = heads(db, queues)
     return page(request, "groups.html.jinja", who, here="groups", heads=found, cut=cut, queue=queue or "")
