@@ -1,6 +1,5 @@
 """A job queue in the SQL database you already have."""
 
-from queue_db.actions import Action
 from queue_db.db import QueueDB
 from queue_db.errors import (
     ArgumentError,
@@ -34,10 +33,8 @@ from queue_db.errors import (
     UnknownKindError,
     UnsupportedError,
 )
-from queue_db.failures import FailureGroup
 from queue_db.feeds import Cursor, Feed, Message, MessageClaim, SharedCursor, Span
 from queue_db.leased_job import LeasedJob
-from queue_db.metrics import QueueMetrics
 from queue_db.model import (
     Batch,
     Capability,
@@ -54,6 +51,9 @@ from queue_db.model import (
     Verdict,
     WorkerInfo,
 )
+from queue_db.monitoring.actions import Action
+from queue_db.monitoring.failures import FailureGroup
+from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.outcomes import Cancel, Dead, Retry, Snooze
 from queue_db.queue import Queue
 from queue_db.routes import Topic

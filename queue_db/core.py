@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.backoff import Backoff
 from queue_db.codecs import Codec, Schema
+from queue_db.concurrency.tally import Tally
 from queue_db.database import migrate
 from queue_db.database.database import ATTEMPTS, Database
 from queue_db.errors import PermanentStorageError, StorageError
@@ -27,7 +28,6 @@ from queue_db.removal import Removal
 from queue_db.store import LowWaterMarks, Store
 from queue_db.store.schema import Tables
 from queue_db.strategies import Strategy
-from queue_db.tally import Tally
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -10,19 +10,20 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import URL, Connection, Engine
 
-from queue_db import arguments, backoff, codecs, failures
-from queue_db.actions import KEPT as ACTIONS_KEPT
-from queue_db.actions import Actions
+from queue_db import arguments, backoff, codecs
 from queue_db.codecs import Codec, JSONCodec, decoded_or_text
 from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
 from queue_db.dead import DeadJobs
 from queue_db.errors import ArgumentError, JobNotFoundError
-from queue_db.failures import FailureGroup
 from queue_db.feeds import Feed, Feeds
-from queue_db.metrics import Metrics
 from queue_db.model import Batch, Counters, Finished, Job, JobError, State, Verdict, WorkerInfo, from_micros
+from queue_db.monitoring import failures
+from queue_db.monitoring.actions import KEPT as ACTIONS_KEPT
+from queue_db.monitoring.actions import Actions
+from queue_db.monitoring.failures import FailureGroup
+from queue_db.monitoring.metrics import Metrics
 from queue_db.queue import Queue
 from queue_db.removal import Removal, removal_for
 from queue_db.routes import Routes, Topic

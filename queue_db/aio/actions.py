@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from queue_db.actions import Action, Actions
 from queue_db.aio.running import joined, run
+from queue_db.monitoring.actions import Action, Actions
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession

@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_, greenlet_spawn
 
-from queue_db.batching import Callers
+from queue_db.concurrency.batching import Callers
 from queue_db.database.database import Database
 
 
@@ -44,7 +44,7 @@ class AsyncDatabase(Database):
 
 
 class Tasks:
-    """Tasks call a batcher (:mod:`queue_db.batching`)."""
+    """Tasks call a batcher (:mod:`queue_db.concurrency.batching`)."""
 
     detaches = True
 

@@ -27,7 +27,6 @@ from queue_db.codecs import Codec, Schema
 from queue_db.database.database import Database, wrong_sort
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
 from queue_db.errors import ConfigurationError
-from queue_db.failures import FailureGroup
 from queue_db.model import (
     Batch,
     Counters,
@@ -37,6 +36,7 @@ from queue_db.model import (
     Verdict,
     WorkerInfo,
 )
+from queue_db.monitoring.failures import FailureGroup
 from queue_db.removal import Removal
 from queue_db.strategies import Strategy
 

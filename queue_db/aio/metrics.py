@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from queue_db.aio.running import run
-from queue_db.metrics import Metrics, QueueMetrics
+from queue_db.monitoring.metrics import Metrics, QueueMetrics
 from queue_db.store.metrics import FINE
 
 

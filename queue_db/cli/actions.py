@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from queue_db.actions import Action
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
+from queue_db.monitoring.actions import Action
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Self, TypeVar
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError, TransientStorageError
 from queue_db.feeds import Feed
-from queue_db.pauses import Pause
 from queue_db.worker.outages import Activity
 from queue_db.worker.signals import available
 

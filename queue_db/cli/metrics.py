@@ -12,8 +12,8 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
 from queue_db.errors import ArgumentError
-from queue_db.metrics import QueueMetrics
 from queue_db.model import from_micros
+from queue_db.monitoring.metrics import QueueMetrics
 
 app = typer.Typer(rich_help_panel=panels.QUEUES)
 

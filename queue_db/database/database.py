@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLA
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
-from queue_db.batching import Callers, Threads
+from queue_db.concurrency.batching import Callers, Threads
 from queue_db.database.connections import Connections
 from queue_db.database.masking import has_stray_at, mask, masked, secrets_in
 from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, registered, transactions
@@ -209,7 +209,7 @@ class Database:
         return create_engine(url, **options)
 
     def callers(self) -> Callers:
-        """What calls a :class:`~queue_db.batching.Batcher` here."""
+        """What calls a :class:`~queue_db.concurrency.batching.Batcher` here."""
         return Threads()
 
     def pause(self, seconds: float) -> None:

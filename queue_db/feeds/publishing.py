@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from queue_db.batching import Batcher
+from queue_db.concurrency.batching import Batcher
 from queue_db.core import Run
 from queue_db.errors import FeedError, StorageError, TransientStorageError
 from queue_db.feeds.building import MessageBuilder

@@ -6,10 +6,10 @@ import math
 from time import monotonic
 from typing import Self
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.core import Core
 from queue_db.notifications.loop import LoopWakeup
 from queue_db.notifications.wakeup import Wakeup
-from queue_db.pauses import Pause
 
 #: Seconds between two looks at a feed without new messages: first, and the longest unless it is set.
 FIRST_LOOK = 0.01

@@ -2,7 +2,7 @@
 
 Call ``instrument(worker)`` once, and serve the metrics with ``prometheus_client.start_http_server(9000, addr="127.0.0.1")`` or in
 your own web server; with ``queue-db work --processes`` on one port for each ``QUEUE_DB_PROCESS``. No statement is sent for a job.
-One process of all counts depth and age, at most 1 % of the time (:mod:`queue_db.sampling`); a scrape reads one row.
+One process of all counts depth and age, at most 1 % of the time (:mod:`queue_db.monitoring.sampling`); a scrape reads one row.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.model import Counters
+from queue_db.monitoring.sampling import STATES, Sampling
 from queue_db.notifications.deaths import Death
-from queue_db.sampling import STATES, Sampling
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType, JobEvent
 

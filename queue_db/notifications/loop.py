@@ -15,9 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.util import await_, greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.dialects import LoopListener
 from queue_db.errors import QueueDBError, TransientStorageError
-from queue_db.pauses import Pause
 
 log = logging.getLogger("queue_db.notifications")
 

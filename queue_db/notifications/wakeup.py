@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.dialects import Listener
 from queue_db.errors import QueueDBError
-from queue_db.pauses import Pause
 
 log = logging.getLogger("queue_db.notifications")
 

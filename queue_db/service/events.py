@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from queue_db.errors import QueueDBError
-from queue_db.metrics import QueueMetrics
+from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service.requests import Service, of
 
 log = logging.getLogger("queue_db.service")

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError
 from queue_db.model import Verdict
-from queue_db.pauses import Pause
 from queue_db.worker.logs import about
 from queue_db.worker.outages import Activity
 from queue_db.worker.settling import Done, Ticket, Verb, plan

@@ -7,10 +7,10 @@ import math
 import time
 from collections.abc import Callable, Collection
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.core import ONCE
 from queue_db.db import QueueDB
 from queue_db.model import Controls
-from queue_db.pauses import Pause
 from queue_db.store import controls
 from queue_db.worker.registration import own_name
 

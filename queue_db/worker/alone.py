@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Sequence
 from threading import Event
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.core import Core
 from queue_db.errors import QueueDBError, StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
-from queue_db.pauses import Pause
 from queue_db.queue import Queue
 from queue_db.store import history
 from queue_db.worker.in_flight import InFlight

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
+from queue_db.concurrency.pauses import Idle, Pause
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.notifications.wakeup import Wakeup
 from queue_db.notifications.wakeups import cancelled_in
-from queue_db.pauses import Idle, Pause
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.allowance import Allowance
 from queue_db.worker.outages import outages_of

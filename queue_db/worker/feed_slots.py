@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
 from queue_db.errors import ConfigurationError, FeedError, QueueDBError, StorageError, UnknownKindError
 from queue_db.feeds import SharedCursor, Span
@@ -17,7 +18,6 @@ from queue_db.leased_job import LeasedJob, claimed_by
 from queue_db.model import DeathReason, Verdict
 from queue_db.notifications.deaths import Death
 from queue_db.outcomes import Dead
-from queue_db.pauses import Pause
 from queue_db.verbs.settle import error_text
 from queue_db.worker.execution import Execution
 from queue_db.worker.handlers import Handling

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from itertools import groupby
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
-from queue_db.pauses import Pause
 from queue_db.queue import Queue
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.outages import Activity

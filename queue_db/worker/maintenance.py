@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.feeds.retention import trim_all
-from queue_db.pauses import Pause
 from queue_db.worker.outages import Activity
 
 log = logging.getLogger("queue_db.worker")

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError
 from queue_db.feeds.shared import Failure
 from queue_db.leased_job import LeasedJob
 from queue_db.model import DeathReason, Verdict
 from queue_db.outcomes import Dead
-from queue_db.pauses import Pause
 from queue_db.worker.execution import log_failure
 from queue_db.worker.handlers import Handling, timeout_error
 from queue_db.worker.messages import MessageSource

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from queue_db import arguments
-from queue_db.pauses import Pause
+from queue_db.concurrency.pauses import Pause
 from queue_db.worker.child_process import PROCESS_NUMBER, ParentPipe, PipedProcess
 from queue_db.worker.signals import STOPS, available
 

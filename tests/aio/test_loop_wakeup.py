@@ -17,12 +17,12 @@ from sqlalchemy.util import greenlet_spawn
 
 from queue_db import QueueDB
 from queue_db.aio import AsyncQueueDB
+from queue_db.concurrency.pauses import Pause
 from queue_db.dialects import listening
 from queue_db.dialects.listening import AsyncpgListener
 from queue_db.errors import ConfigurationError, TransientStorageError
 from queue_db.feeds import waiting
 from queue_db.notifications.loop import LoopWakeup
-from queue_db.pauses import Pause
 from tests.patience import PATIENCE
 
 POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from queue_db import ConfigurationError, LeasedJob, Queue, QueueDB
-from queue_db.actions import Actions
 from queue_db.aio import (
     AsyncActions,
     AsyncCursor,
@@ -35,7 +34,8 @@ from queue_db.aio import (
 )
 from queue_db.dead import DeadJobs
 from queue_db.feeds import Cursor, Feed, Feeds, MessageClaim, SharedCursor, Span
-from queue_db.metrics import Metrics
+from queue_db.monitoring.actions import Actions
+from queue_db.monitoring.metrics import Metrics
 from queue_db.routes import Routes, Topic
 from queue_db.schedules import Schedules
 from queue_db.streams import Streams

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import QueueDB
+from queue_db.concurrency.pauses import Pause
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import waiting
 from queue_db.notifications.wakeup import Wakeup
-from queue_db.pauses import Pause
 from tests.feeds.conftest import ORDERINGS
 from tests.patience import PATIENCE
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import pytest
 
-from queue_db import batching
-from queue_db.batching import Batcher, Signal, Threads
+from queue_db.concurrency import batching
+from queue_db.concurrency.batching import Batcher, Signal, Threads
 from queue_db.errors import PermanentStorageError, QueueDBError, StorageError, TransientStorageError
 from tests.patience import PATIENCE
 

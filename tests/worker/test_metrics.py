@@ -134,7 +134,7 @@ def test_ten_minutes_are_summed_when_they_are_over_and_old_rows_are_deleted(open
 
 @SQLITE
 def test_old_rows_are_deleted_in_steps(opened, clock, monkeypatch):
-    monkeypatch.setattr("queue_db.sampling._PRUNED", 4)
+    monkeypatch.setattr("queue_db.monitoring.sampling._PRUNED", 4)
     db = opened()
     db.queue("mail").enqueue("k")
     for _ in range(20):

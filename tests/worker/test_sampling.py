@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from queue_db import QueueDB, TransientStorageError
 from queue_db.instrumentation import prometheus
-from queue_db.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
+from queue_db.monitoring.sampling import LONGEST_LEASE, REST, SHORTEST_LEASE, Sampling
 from queue_db.testing import SettableClock, counted_statements
 from tests.patience import PATIENCE
 from tests.worker.serving import serving
@@ -142,7 +142,7 @@ def test_a_count_that_fails_costs_one_rest_and_is_logged_once(opened, clock, mon
     one, other = opened(), opened()
     assert Sampling(one.core).take(None)
     clock.advance(REST)
-    with monkeypatch.context() as broken, caplog.at_level("INFO", logger="queue_db.sampling"):
+    with monkeypatch.context() as broken, caplog.at_level("INFO", logger="queue_db.monitoring.sampling"):
         failing = Sampling(one.core)
         broken.setattr(failing, "counted", fails(TransientStorageError("the server restarts", statement_name="stats")))
         assert failing.depths().age == REST

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from queue_db import ArgumentError, Controls, Queue
-from queue_db.pauses import Idle
+from queue_db.concurrency.pauses import Idle
 from queue_db.store import controls
 from queue_db.testing import counted_statements
 from queue_db.worker import Worker

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from queue_db import ArgumentError, Cancel, Dead, JobNotFoundError, Retry, SchemaOutOfDateError, Snooze, State, StorageError
+from queue_db.concurrency.pauses import Idle, Pause
 from queue_db.db import QueueDB
-from queue_db.pauses import Idle, Pause
 from queue_db.store import settle
 from queue_db.worker import Worker
 from tests.patience import PATIENCE

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from sqlalchemy import event, text
 
+from queue_db.concurrency.pauses import Idle
 from queue_db.notifications.wakeup import Wakeup
-from queue_db.pauses import Idle
 from queue_db.worker import Worker
 from tests.patience import PATIENCE
 from tests.worker.serving import serving

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from queue_db.db import QueueDB
-from queue_db.metrics import QueueMetrics
+from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service.pages import words
 from queue_db.service.pages.numbers import series, waiting
 

@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from queue_db.db import QueueDB
-from queue_db.metrics import QueueMetrics
 from queue_db.model import Controls
+from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.store import controls
 
 _T = TypeVar("_T")

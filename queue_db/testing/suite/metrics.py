@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from queue_db.metrics import QueueMetrics
+from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.queue import Queue
 from queue_db.testing.clock import SettableClock
 

@@ -15,7 +15,7 @@ from queue_db import arguments
 from queue_db.core import ONCE, Core
 from queue_db.errors import ArgumentError, StorageError
 from queue_db.model import from_micros
-from queue_db.sampling import STATES, Sampling
+from queue_db.monitoring.sampling import STATES, Sampling
 from queue_db.store import metrics
 from queue_db.store.metrics import FINE
 from queue_db.store.schema import COUNTS, DEPTHS, QUEUE_LENGTH

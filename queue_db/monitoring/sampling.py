@@ -21,7 +21,7 @@ from queue_db.errors import QueueDBError, StorageError
 from queue_db.model import QueueStats
 from queue_db.store import insights, metrics, samples
 
-log = logging.getLogger("queue_db.sampling")
+log = logging.getLogger("queue_db.monitoring.sampling")
 
 #: Seconds between two samples at least; after a sample that took s seconds, s times ``REST_TIMES``.
 REST = 10.0

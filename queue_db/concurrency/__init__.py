@@ -1,0 +1,1 @@
+"""Threads together: group commit, counts, and the waits between tries."""
