@@ -134,6 +134,8 @@ def serve(
     hosts = address.hosts()
     url = parse_url(common.required_url())
     new = dialect_for(url.get_backend_name()).is_new(url)
+    if new and read_only:
+        raise ConfigurationError(f"{url.database} does not exist or is empty, and --read-only creates nothing: check --url")
     with log_to_stderr(common.url, log.log_format, verbose=log.verbose), common.open(create=True) as db:
         for quiet in ("uvicorn", "alembic"):
             logging.getLogger(quiet).setLevel(logging.WARNING)

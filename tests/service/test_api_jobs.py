@@ -190,6 +190,21 @@ def test_dead_jobs_are_listed_redriven_and_purged(db: QueueDB, name: str, client
     assert client.post("/api/v1/dead/purge", json={"queue": name, "limit": 1}).json()["count"] == 1
 
 
+def test_a_change_of_all_dead_jobs_is_asked_for(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    job_id = db.queue(name).enqueue("mail")
+    db.queue(name).claim()[0].bury("broken")
+    for verb in ("redrive", "purge"):
+        for body in ({}, {"limit": 1}, {"dry_run": True}, {"all": False}, {"queue": None}):
+            refused = client.post(f"/api/v1/dead/{verb}", json=body)
+            assert refused.status_code == 422, (verb, body)
+            assert "all" in refused.json()["errors"][0]["what"]
+        everything = client.post(f"/api/v1/dead/{verb}", json={"all": True, "dry_run": True}).json()
+        assert everything["count"] == db.dead.count()
+    assert [job.id for job in db.dead.list(name)] == [job_id]
+    assert client.post("/api/v1/dead/redrive", json={"all": True}).json()["count"] > 0
+    assert db.dead.count() == 0
+
+
 def test_finished_jobs_are_listed(db: QueueDB, name: str, client: httpx2.Client) -> None:
     from queue_db.model import RetainedResult
 

@@ -94,7 +94,10 @@ def test_an_empty_file_is_enough(start: Callable[..., Served], tmp_path: Path) -
 
 
 def test_open_and_read_only(start: Callable[..., Served], tmp_path: Path) -> None:
-    served = start(f"sqlite:///{tmp_path}/queue.db", "--open", "--read-only")
+    url = f"sqlite:///{tmp_path}/queue.db"
+    with QueueDB(url) as db:
+        db.migrate()
+    served = start(url, "--open", "--read-only")
     assert (served.printed["open"], served.printed["read_only"]) == (True, True)
     assert get(served.url, "api/v1/queues").status_code == 200
     assert get(served.url, "api/v1/queues", follow_redirects=True).status_code == 200
@@ -135,6 +138,11 @@ def test_what_would_be_dangerous_or_cannot_work_is_refused(
     tmp_path: Path, options: tuple[str, ...], says: str, status: int
 ) -> None:
     assert says in refused(f"sqlite:///{tmp_path}/queue.db", *options, status=status)
+
+
+def test_read_only_creates_no_file(tmp_path: Path) -> None:
+    assert "does not exist" in refused(f"sqlite:///{tmp_path}/queue.db", "--read-only", status=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from queue_db.errors import ArgumentError
 from queue_db.model import Job, State, from_micros, to_micros
@@ -22,13 +23,23 @@ _ErrorClass = Annotated[str, Field(max_length=200, description="Class of the err
 
 
 class DeadFilter(shapes.Request):
-    """Which dead jobs; without a field all of them."""
+    """Which dead jobs: at least one field must say it, or `all`."""
 
     queue: QueueName | None = None
     kind: KindName | None = None
     error_class: _ErrorClass | None = None
     dry_run: Annotated[bool, Field(description="true: only count them; at most 10,000 are counted.")] = False
     limit: Annotated[int | None, Field(ge=1, le=2**31 - 1, description="At most this many.")] = None
+    all: Annotated[bool, Field(description="true: the dead jobs of all queues; needed where no other field says which.")] = False
+
+    @model_validator(mode="after")
+    def _says_which(self) -> Self:
+        """An empty body, as of a client with a bug, must not change all queues."""
+        names = [name for name in type(self).model_fields if name not in {"all", "dry_run", "limit"}]
+        if not self.all and all(getattr(self, name) is None for name in names):
+            what = "name the jobs with one of {fields}; all: true stands for those of all queues"
+            raise PydanticCustomError("which", what, {"fields": ", ".join(names)})
+        return self
 
 
 class Redrive(DeadFilter):
