@@ -12,5 +12,5 @@ def check(who: Identity, scope: str, queue: str | None) -> None:
     """
     if queue is not None:
         who.check(scope, queue)
-    elif "*" not in who.patterns:
-        who.check(scope, "*")
+    else:
+        who.check_all(scope)

@@ -17,6 +17,7 @@ from queue_db.service import errors as answers
 from queue_db.service.api import API, HEALTH
 from queue_db.service.login import router as login
 from queue_db.service.pages import PAGES
+from queue_db.store import worker_registry
 from queue_db.tokens import SCOPES
 from tests.patience import PATIENCE
 from tests.service.conftest import serving
@@ -167,6 +168,91 @@ def _world(db: QueueDB, name: str) -> object:
     feed = [(message.kind, message.position) for message in db.feed(name).read().messages]
     schedules = [(one.name, one.paused) for one in db.schedules.list()]
     return jobs, feed, schedules, db.queue(name).controls()
+
+
+def _only(db: QueueDB, client: httpx2.Client, name: str, *queues: str) -> None:
+    """Let a client have all scopes, for these queues."""
+    client.headers["Authorization"] = f"Bearer {db.tokens.create(f'{name}-{len(db.tokens.list())}', SCOPES, queues=queues)}"
+
+
+@pytest.mark.parametrize("pattern", ["?", "[!b]*", "**"])
+def test_a_pattern_that_matches_a_star_is_not_all_queues(db: QueueDB, name: str, closed: httpx2.Client, pattern: str) -> None:
+    db.queue(name).enqueue("dies")
+    db.queue(name).claim()[0].bury("gone")
+    _only(db, closed, name, pattern)
+    asked = [
+        ("GET", "/dead"),
+        ("GET", "/finished"),
+        *(("POST", f"/{path}") for path in ("dead/redrive", "dead/purge", "workers/w/rescue")),
+    ]
+    for method, path in asked:
+        body = {} if path.startswith("/dead/") else None
+        assert (closed.request(method, f"/api/v1{path}", json=body).status_code, path) == (403, path)
+    assert len(db.dead.list(name)) == 1
+
+
+def test_a_route_leads_only_to_what_its_token_is_for(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    mine, theirs = f"{name}-mine", f"{name}-theirs"
+    definitions = [db.routes.define(enqueue=theirs), db.routes.define(webhook="https://example.com/")]
+    own, nothing = db.routes.define(count=mine), db.routes.define(drop=True)
+    db.routes.set(mine, count=mine)
+    _only(db, closed, name, mine)
+    route = f"/api/v1/routes/{mine}"
+    unknown = closed.post(f"{route}/point", json={"definition": "0" * 64})
+    for sha in definitions:
+        answer = closed.post(f"{route}/point", json={"definition": sha[:20]})
+        assert (answer.status_code, answer.text) == (404, unknown.text.replace("0" * 64, sha[:20]))
+    assert [one.action for one in db.routes.list() if one.name == mine] == ["count"]
+    for sha in (nothing, own):
+        assert closed.post(f"{route}/point", json={"definition": sha}).json()["definition"] == sha
+
+
+def test_a_route_gets_only_topics_that_its_token_is_for(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    mine = f"{name}-mine"
+    db.routes.set(mine, count=mine)
+    path = f"/api/v1/routes/{mine}/subscriptions"
+    given = [("#", "amqp"), (mine, "glob"), ("*", "glob"), (f'{{"topic": "{mine}", "a": null}}', "headers"), ("theirs", "exact")]
+    _only(db, closed, name, mine)
+    for pattern, form in given:
+        assert (closed.post(path, json={"pattern": pattern, "form": form}).status_code, pattern) == (403, pattern)
+    assert closed.post(path, json={"pattern": mine, "form": "exact"}).json()["subscriptions"] == [
+        {"pattern": mine, "form": "exact"}
+    ]
+    _only(db, closed, name, "*")
+    assert [closed.post(path, json={"pattern": pattern, "form": form}).status_code for pattern, form in given] == [201] * len(given)
+    db.routes.remove(mine)
+
+
+def test_a_test_of_a_topic_shows_only_routes_that_may_be_read(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    mine, theirs = f"{name}-mine", f"{name}-theirs"
+    for route in (mine, theirs):
+        db.routes.set(route, enqueue=route)
+        db.routes.subscribe(mine, route, "exact")
+    _only(db, closed, name, mine)
+    answer = closed.post(f"/api/v1/topics/{mine}/test", json={})
+    assert [step["route"] for step in answer.json()["steps"]] == [mine]
+
+
+def test_pages_and_api_show_the_same_routes(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    mine, theirs = f"{name}-mine", f"{name}-theirs"
+    db.routes.set(mine, enqueue=theirs)
+    db.routes.set(theirs, enqueue=mine)
+    _only(db, closed, name, mine)
+    assert [one["name"] for one in closed.get("/api/v1/routes").json()["routes"]] == [mine]
+    secret = closed.headers.pop("Authorization").removeprefix("Bearer ")
+    assert closed.post("/login", data={"token": secret}).status_code == 303
+    assert re.findall('data-row="([^"]+)"', closed.get("/routes").text) == [mine]
+    done = [closed.post("/routes/pause", data={"csrf": _csrf(db, closed), "name": one}).status_code for one in (mine, theirs)]
+    assert done == [303, 403]
+    assert {one.name: one.paused for one in db.routes.list() if one.name in {mine, theirs}} == {mine: True, theirs: False}
+
+
+def test_a_worker_is_shown_with_its_readable_queues(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    mine = f"{name}-mine"
+    values = {"host": "h", "pid": 1, "state": "working", "in_hand": 0, "stuck": 0, "counters": "{}"}
+    db.core.write(worker_registry.heartbeat, name, {**values, "queues": f'{{"{mine}": 4, "{name}-theirs": 5}}'})
+    _only(db, closed, name, mine)
+    assert [one["queues"] for one in closed.get("/api/v1/workers").json()["workers"]] == [{mine: 4}]
 
 
 def test_probes_need_no_host_name(closed: httpx2.Client) -> None:

@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from queue_db.db import QueueDB
+from queue_db.errors import RouteError
 from queue_db.routes import RouteInfo
 from queue_db.routes.definition import WEBHOOKS
 from queue_db.service.feed_shapes import Body, ClientId, NewMessages
-from queue_db.service.identity import Identity
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Enqueuer, Manager, Reader, record
 from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, PATTERN_LENGTH, TOPIC_LENGTH
@@ -126,7 +126,7 @@ def get_route(route: Name, db: Db, who: Reader) -> RouteView:
 def set_route(route: Name, does: RouteAction, request: Request, db: Db, who: Manager) -> RouteView:
     """Create a route, or let it do something else from now on."""
     who.check("manage", route)
-    _may_reach(who, does)
+    who.check("manage", _reached(does.action, does.target))
     arguments: dict[str, Any] = {does.action: True if does.action == "drop" else does.target}
     if does.action == "enqueue":
         arguments = {"enqueue": does.target if does.kind is None else (does.target, does.kind), "group": does.group}
@@ -141,6 +141,9 @@ def set_route(route: Name, does: RouteAction, request: Request, db: Db, who: Man
 def point_route(route: Name, at: Definition, request: Request, db: Db, who: Manager) -> RouteView:
     """Point a route at a definition that it or another route had before."""
     who.check("manage", route)
+    for one in db.routes.definitions():
+        if one.sha.startswith(at.definition) and not who.allows("manage", _reached(one.action, one.target)):
+            raise RouteError(f"no definition begins with {at.definition!r}")
     db.routes.point(route, at.definition)
     record(request, who, "point", f"route {route}", detail={"definition": at.definition})
     return _find(db, route)
@@ -183,8 +186,15 @@ def list_subscriptions(route: Name, db: Db, who: Reader) -> list[Subscription]:
 
 @router.post("/routes/{route}/subscriptions", status_code=201)
 def subscribe(route: Name, to: NewSubscription, request: Request, db: Db, who: Manager) -> RouteView:
-    """Lead the messages of matching topics to a route. One that it has already is not added again."""
+    """Lead the messages of matching topics to a route. One that it has already is not added again.
+
+    Any form but `exact` needs a token for all queues: its pattern may match every topic.
+    """
     who.check("manage", route)
+    if to.form == "exact":
+        who.check("manage", to.pattern)
+    else:
+        who.check_all("manage")
     db.routes.subscribe(to.pattern, route, to.form)
     record(request, who, "subscribe", f"route {route}", detail=to.model_dump())
     return _find(db, route)
@@ -210,7 +220,7 @@ def publish_to_topic(topic: Name, messages: NewMessages, db: Db, who: Enqueuer, 
 
 @router.post("/topics/{topic}/test")
 def test_topic(topic: Name, message: Headers, db: Db, who: Reader) -> Way:
-    """Show what a publish to a topic would do now; nothing is done."""
+    """Show what a publish to a topic would do now, by routes that the token may read; nothing is done."""
     who.check("read", topic)
     way = db.routes.test(topic, headers=message.headers)
     steps = [
@@ -220,15 +230,14 @@ def test_topic(topic: Name, message: Headers, db: Db, who: Reader) -> Way:
             version=str(one.version),
         )
         for one in way.steps
+        if who.allows("read", one.route)
     ]
     return Way(topic=way.topic, steps=steps)
 
 
-def _may_reach(who: Identity, does: RouteAction) -> None:
-    """A token for some queues must not lead messages to others."""
-    if does.action != "drop":
-        target = WEBHOOKS if does.action == "webhook" else does.target
-        who.check("manage", target)
+def _reached(action: str, target: str) -> str | None:
+    """What a token must be for, so that it leads messages to nothing else."""
+    return {"drop": None, "webhook": WEBHOOKS}.get(action, target)
 
 
 def _find(db: QueueDB, name: str) -> RouteView:

@@ -46,7 +46,7 @@ def list_workers(db: Db, who: Reader) -> WorkerList:
                 name=clean(one.name),
                 host=clean(one.host),
                 pid=one.pid,
-                queues=dict(one.queues),
+                queues={queue: most for queue, most in one.queues.items() if who.allows("read", queue)},
                 state=one.state,
                 in_hand=one.in_hand,
                 stuck=one.stuck,

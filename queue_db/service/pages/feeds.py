@@ -42,17 +42,16 @@ def remove_cursor(request: Request, db: Db, who: Person, fields: Fields) -> Redi
 def show_routes(request: Request, db: Db, who: Person) -> HTMLResponse:
     """The routes by name, with the topics that they are subscribed to."""
     who.check("read")
-    routes = [one for one in db.routes.list() if who.allows("read", one.target)]
+    routes = [one for one in db.routes.list() if who.allows("read", one.name)]
     return page(request, "routes.html.jinja", who, here="routes", routes_=routes)
 
 
 def _chosen(db: Db, who: Person, fields: Fields) -> str:
     """The name of the route of a form; who sent it may change it."""
     name = fields.get("name", "")
-    route = next((one for one in db.routes.list() if one.name == name), None)
-    if route is None:
+    who.check("manage", name)
+    if all(one.name != name for one in db.routes.list()):
         raise HTTPException(404, "There is no such route")
-    who.check("manage", route.target)
     return name
 
 
