@@ -35,8 +35,11 @@ class Drain:
         self.program = program
         self.folder = folder
         self.secret = db.tokens.create(f"drain {queue}", ["work"], queues=[queue])
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        # Bound, and never listening: the service, which sets SO_REUSEADDR, may listen there again and again, and nobody else.
+        self.held = socket.socket()
+        self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.held.bind(("127.0.0.1", 0))
+        self.port = self.held.getsockname()[1]
         self.service: subprocess.Popen[bytes] | None = None
         self.clients: list[subprocess.Popen[bytes]] = []
         self.started = 0
@@ -91,6 +94,7 @@ class Drain:
             if process is not None:
                 process.kill()
                 process.wait()
+        self.held.close()
 
     def completed(self) -> int:
         """How many completions clients know of."""
@@ -122,24 +126,32 @@ def live(db: QueueDB, queue: str) -> int:
 
 
 def drain(db: QueueDB, queue: str, jobs: int, folder: Path, kills: int = 4) -> Drain:
-    """Enqueue jobs, complete them over REST with clients that were generated, kill clients and service, and check."""
+    """Enqueue jobs, complete them over REST with clients that were generated, kill clients and service, and check.
+
+    Half of the jobs are enqueued after the last kill.
+    """
     program = built(service(db).openapi(), folder)
-    enqueued = set(db.queue(queue).enqueue_many([("k", number) for number in range(jobs)]))
+    half = jobs // 2
+    enqueued = set(db.queue(queue).enqueue_many([("k", number) for number in range(half)]))
     run = Drain(db, queue, program, folder)
     try:
         run.start_service()
         for _ in range(_CLIENTS):
             run.start_client()
-        marks = [jobs * one // (kills + 1) for one in range(1, kills + 1)]
-        until = time.monotonic() + PATIENCE + jobs / 20
-        while (left := live(db, queue)) and time.monotonic() < until:
+        marks = [half * one // (kills + 1) for one in range(1, kills + 1)]
+        last, until = half, time.monotonic() + PATIENCE
+        while ((left := live(db, queue)) or marks) and time.monotonic() < until:
+            if left != last:
+                last, until = left, time.monotonic() + PATIENCE
             assert all(client.poll() is None for client in run.clients), (folder / "clients.log").read_text()
-            if marks and jobs - left >= marks[0]:
+            if marks and half - left >= marks[0]:
                 marks.pop(0)
                 if len(marks) % 2:
                     run.kill_client()
                 else:
                     run.kill_service()
+                if not marks:
+                    enqueued |= set(db.queue(queue).enqueue_many([("k", number) for number in range(half, jobs)]))
             time.sleep(0.1)
     finally:
         run.end()

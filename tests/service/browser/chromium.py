@@ -76,9 +76,14 @@ def _from_packages() -> tuple[Path, dict[str, str]]:
         debian_packages.unpack(tree, "own", PACKAGES)
     libraries = [str(path) for path in sorted(tree.glob("usr/lib/*-linux-gnu*"))]
     fonts = tree / "fonts.conf"
-    fonts.write_text(
+    wanted = (
         f'<?xml version="1.0"?><fontconfig><dir>{tree}/usr/share/fonts</dir><cachedir>{tree}/fonts.cache</cachedir></fontconfig>'
     )
+    if not fonts.exists() or fonts.read_text() != wanted:
+        # In one step: a browser of another process may be reading it.
+        new = fonts.with_name(f"fonts.conf-{os.getpid()}")
+        new.write_text(wanted)
+        new.replace(fonts)
     environment = {"LD_LIBRARY_PATH": ":".join(libraries), "FONTCONFIG_FILE": str(fonts)}
     program = tree / "usr/lib/chromium/chromium"
     if trouble := _trouble(program, environment):
