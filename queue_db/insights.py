@@ -41,14 +41,19 @@ def findings(db: QueueDB) -> list[Finding]:
     return [*_queues(db), *_parked(db), *_workers(db.workers()), *_schedules(db), *_groups(db)]
 
 
+def controlled(db: QueueDB) -> dict[str, Controls]:
+    """The pause and the limits of each queue that has any, in one read."""
+    return db.core.read(controls.read)
+
+
 def _queues(db: QueueDB) -> Iterator[Finding]:
     rows = db.core.read(insights.overdue, round(OVERDUE * 1e6), MOST)
     if not rows:
         return
-    controlled = db.core.read(controls.read, [row.queue for row in rows])
+    settings = db.core.read(controls.read, [row.queue for row in rows])
     workers = db.workers()
     for row in rows:
-        why = _why(row.queue, controlled.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
+        why = _why(row.queue, settings.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
         waits = f"{row.jobs:,} jobs have been due for more than a minute, the oldest for {(row.read_at - row.oldest) / 1e6:,.0f} s"
         yield Finding(f"queue {row.queue!r}: {waits}: {why.sentence}", why.stuck)
 

@@ -26,7 +26,8 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
 
     :param settings: default: closed to requests without a token, and only for loopback host names.
     """
-    samples = Samples(db)
+    made = Service(db, settings or Settings())
+    samples = Samples(db, writes=not made.settings.read_only)
     app = FastAPI(
         title="queue_db",
         version=__version__,
@@ -38,7 +39,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
         lifespan=lifespan(samples),
     )
-    made = app.state.service = Service(db, settings or Settings())
+    app.state.service = made
     app.state.board = Board(db, samples)
     app.state.waiting = Waiting(db, made.ending)
     app.state.pressure = Pressure(db, made.settings.max_rate, made.settings.max_depths)

@@ -48,10 +48,11 @@ class Identity:
     def check(self, scope: str, queue: str | None = None) -> None:
         """Raise unless :meth:`allows`.
 
-        :raises ForbiddenError: with the scope and the queue.
+        :raises ForbiddenError: with the scope.
         """
         if not self.allows(scope, queue):
-            raise ForbiddenError(self._refusal(scope, "" if queue is None else f" for {queue!r}"))
+            # Without its name: an id may have led here, and names of other queues are not to be seen.
+            raise ForbiddenError(self._refusal(scope, "" if queue is None else " for this queue"))
 
     def check_all(self, scope: str) -> None:
         """Raise unless :meth:`allows_all`.

@@ -20,18 +20,22 @@ _EVERY, _AFTER_ERROR = 10.0, 60.0
 
 
 class Samples:
-    """A thread that calls ``db.metrics.take()``; it begins with the application, or with the first page where that is mounted."""
+    """A thread that calls ``db.metrics.take()``; it begins with the application, or with the first page where that is mounted.
 
-    def __init__(self, db: QueueDB) -> None:
+    :param writes: False: the service is read-only, and workers count.
+    """
+
+    def __init__(self, db: QueueDB, *, writes: bool) -> None:
         self._db = db
+        self._writes = writes
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Begin, unless it has begun, or nothing may be written."""
         with self._lock:
-            if self._thread is None and not self._stop.is_set():
+            if self._writes and self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(target=self._run, name="queue_db samples", daemon=True)
                 self._thread.start()
 

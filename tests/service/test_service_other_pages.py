@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from queue_db import QueueDB
+from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service import Settings
+from queue_db.service.pages.numbers import series, waiting
 from queue_db.store import worker_registry
 
 
@@ -81,6 +84,27 @@ def test_others_queues_are_neither_shown_nor_changed(db: QueueDB, name: str, ser
     db.schedules.remove(name)
 
 
+def test_names_and_payloads_of_others_are_on_no_page(db: QueueDB, serve: Serve) -> None:
+    mine, other = db.queue("a1"), db.queue("secret-queue")
+    mine.enqueue("k", 1)
+    for number in (1, 2, 3):
+        other.enqueue("secret-kind", {"secret-key": number}, max_attempts=1, group="secret-group", unique_key=f"secret-{number}")
+    (dead,) = other.claim()
+    dead.fail(ValueError("secret-error"))
+    db.actions.add("ann", "pause", "queue secret-queue")
+    db.tokens.create("secret-token", ["read"], queues=["secret-*"])
+    db.metrics.take()
+    client = logged_in(db, serve(Settings()), "t", "read", "manage", queues=("a*",))
+    lists = ("", "strategy", "workers", "jobs", "groups", "batches", "schedules", "streams", "feeds", "routes", "failures?queue=a1")
+    refused = ("actions", "tokens", "failures", "dead", f"jobs/{dead.id}", f"jobs/{dead.id + 1}", "dead/all?action=purge")
+    for paths, status in ((lists, 200), (refused, 403)):
+        for path in paths:
+            answer = client.get(f"/{path}")
+            assert (answer.status_code, "secret" in answer.text) == (status, False), path
+    for path in ("failures", "dead", "jobs", "groups"):
+        assert client.get(f"/{path}?queue=secret-queue").status_code == 403
+
+
 def test_nobody_gives_a_scope_that_they_lack(db: QueueDB, name: str, serve: Serve) -> None:
     client = logged_in(db, serve(Settings()), f"{name}-t", "read", "manage")
     given = {"name": f"{name}-new", "queues": "*", "scope-work": "1"}
@@ -107,3 +131,15 @@ def test_read_only_changes_nothing(db: QueueDB, name: str, serve: Serve) -> None
         assert client.post(path, data={"name": name}).status_code == 403
     assert db.queue(name).peek() == []
     db.schedules.remove(name)
+
+
+def test_a_chart_ends_with_the_last_step_that_has_ended() -> None:
+    now = datetime(2026, 1, 1, 12, 0, 5, tzinfo=UTC)
+
+    def row(minutes: int, jobs: int) -> QueueMetrics:
+        at = now.replace(second=0) - timedelta(minutes=minutes)
+        return QueueMetrics("mail", at, jobs, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 60.0)
+
+    rows = [row(4, 9), row(2, 5), row(1, 6), row(0, 1)]
+    assert series(rows, waiting, 3, 60, now) == (None, 5, 6)
+    assert series(rows[-1:], waiting, 3, 60, now) == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
@@ -11,8 +12,10 @@ import httpx2
 import pytest
 
 from queue_db import QueueDB
+from queue_db.model import to_micros
 from queue_db.service import Settings
 from tests.patience import PATIENCE
+from tests.service.conftest import serving
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
@@ -241,3 +244,16 @@ def test_all_like_this(db: QueueDB, name: str, client: httpx2.Client, action: st
     assert "3 jobs were" in submit(client, link, "/dead/all").text
     assert [job.kind for job in db.dead.list(name)] == ["report"]
     assert len(queue.peek()) == (3 if action == "redrive" else 0)
+
+
+def test_times_are_those_of_the_databases_clock(db: QueueDB, url: str, name: str) -> None:
+    past = datetime(2001, 2, 3, tzinfo=UTC)
+    with QueueDB(url, clock=lambda: to_micros(past)) as earlier:
+        job_id = earlier.queue(name).enqueue("mail", delay=30 * 86_400)
+        with serving(earlier, Settings(closed=False)) as base, httpx2.Client(base_url=base, timeout=PATIENCE) as client:
+            assert "in 30 d" in look(client, f"/jobs/{job_id}")
+
+
+def test_a_read_only_service_counts_nothing(serve: Callable[[Settings], httpx2.Client]) -> None:
+    assert "No numbers yet" in look(serve(Settings(closed=False, read_only=True)), "/")
+    assert "queue_db samples" not in {thread.name for thread in threading.enumerate()}

@@ -1,4 +1,4 @@
-"""What the pages of one application share: numbers and findings that are read once for all who look."""
+"""What the pages of one application share: the clock, numbers and findings that are read once for all who look."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from fastapi import Request
 
 from queue_db.db import QueueDB
 from queue_db.service.pages.diagnosis import Watch
+from queue_db.service.pages.kept import Clock
 from queue_db.service.pages.numbers import Numbers
 from queue_db.service.samples import Samples
 
 
 class Board:
-    """Numbers and findings of one database."""
+    """The clock, numbers and findings of one database."""
 
     def __init__(self, db: QueueDB, samples: Samples) -> None:
-        self.numbers = Numbers(db)
+        self.clock = Clock(db)
+        self.numbers = Numbers(db, self.clock)
         self.watch = Watch(db)
         self.samples = samples
 

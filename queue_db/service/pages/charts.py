@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from queue_db.db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service.pages import words
-from queue_db.service.pages.numbers import series, waiting
+from queue_db.service.pages.numbers import series, since, waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Chart:
         return f"{self.title}: now {self.now}, at most {self.most}"
 
 
-def charts(db: QueueDB, queue: str | None, over: Range) -> list[Chart]:
+def charts(db: QueueDB, queue: str | None, over: Range, now: datetime) -> list[Chart]:
     """The charts of a queue, or of all."""
-    since = datetime.now(UTC) - timedelta(seconds=over.seconds)
-    rows = db.metrics.history(queue, since=since, width=over.width)
+    points = over.seconds // over.width
+    rows = db.metrics.history(queue, since=since(points, over.width, now), width=over.width)
     if not rows:
         return []
 
@@ -53,7 +53,7 @@ def charts(db: QueueDB, queue: str | None, over: Range) -> list[Chart]:
     def chart(
         title: str, value: Callable[[QueueMetrics], float | None], text: Callable[[float | None], str], kind: str = ""
     ) -> Chart:
-        values = series(rows, value, over.seconds // over.width, over.width)
+        values = series(rows, value, points, over.width, now)
         known = [one for one in values if one is not None]
         return Chart(title, values, text(known[-1] if known else None), text(max(known, default=None)), kind)
 

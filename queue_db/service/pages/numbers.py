@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
-from typing import Generic, TypeVar
 
 from queue_db.db import QueueDB
+from queue_db.insights import controlled
 from queue_db.model import Controls
 from queue_db.monitoring.metrics import QueueMetrics
-from queue_db.store import controls
-
-_T = TypeVar("_T")
+from queue_db.service.pages.kept import Clock, Kept
 
 # Points of a sparkline.
 MINUTES = 60
@@ -61,38 +57,15 @@ class Race:
         return self.missed / (self.missed + won) if self.missed + won else None
 
 
-class _Kept(Generic[_T]):
-    """A value that is read again when it is older than ``seconds``; while one thread reads, others get the old one."""
-
-    def __init__(self, read: Callable[[], _T], seconds: float) -> None:
-        self._read = read
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._value: _T | None = None
-        self._until = 0.0
-
-    def get(self) -> _T:
-        if self._value is not None and (time.monotonic() < self._until or not self._lock.acquire(blocking=False)):
-            return self._value
-        if self._value is None:
-            self._lock.acquire()
-        try:
-            if self._value is None or time.monotonic() >= self._until:
-                self._value = self._read()
-                self._until = time.monotonic() + self._seconds
-            return self._value
-        finally:
-            self._lock.release()
-
-
 class Numbers:
     """The numbers of one database."""
 
-    def __init__(self, db: QueueDB) -> None:
+    def __init__(self, db: QueueDB, clock: Clock) -> None:
         self._db = db
-        self._hour = _Kept(self._read_hour, 10.0)
-        self._died = _Kept(self._read_died, 60.0)
-        self._lines = _Kept(self._read_lines, 2.0)
+        self._clock = clock
+        self._hour = Kept(self._read_hour, 10.0)
+        self._died = Kept(self._read_died, 60.0)
+        self._lines = Kept(self._read_lines, 2.0)
 
     def lines(self) -> list[Line]:
         """All queues with samples, by name."""
@@ -113,21 +86,23 @@ class Numbers:
 
     def forget(self) -> None:
         """Read again at the next call: something was changed here."""
-        self._lines = _Kept(self._read_lines, 2.0)
+        self._lines = Kept(self._read_lines, 2.0)
 
     def _read_lines(self) -> list[Line]:
         latest = self._db.metrics.latest()
-        controlled = self._db.core.read(controls.read)
+        found, now = controlled(self._db), self._clock.now()
         hour, died = self._hour.get(), self._died.get()
-        return [_line(one, controlled, hour.get(one.queue, ()), died.get(one.queue, 0)) for one in latest]
+        depth = {queue: series(rows, waiting, MINUTES, 60, now) for queue, rows in hour.items()}
+        return [
+            _line(one, found.get(one.queue, Controls()), hour.get(one.queue, ()), died.get(one.queue, 0), depth.get(one.queue, ()))
+            for one in latest
+        ]
 
     def _read_hour(self) -> dict[str, tuple[QueueMetrics, ...]]:
-        since = datetime.now(UTC) - timedelta(minutes=MINUTES)
-        return _by_queue(self._db.metrics.history(since=since, width=60))
+        return _by_queue(self._db.metrics.history(since=since(MINUTES, 60, self._clock.now()), width=60))
 
     def _read_died(self) -> dict[str, int]:
-        since = datetime.now(UTC) - timedelta(days=1)
-        rows = _by_queue(self._db.metrics.history(since=since, width=86_400))
+        rows = _by_queue(self._db.metrics.history(since=self._clock.now() - timedelta(days=1), width=86_400))
         return {queue: sum(row.died for row in some) for queue, some in rows.items()}
 
 
@@ -135,7 +110,7 @@ def _by_queue(rows: Sequence[QueueMetrics]) -> dict[str, tuple[QueueMetrics, ...
     return {queue: tuple(some) for queue, some in groupby(rows, attrgetter("queue"))}
 
 
-def _line(now: QueueMetrics, controlled: Mapping[str, Controls], hour: Sequence[QueueMetrics], died: int) -> Line:
+def _line(now: QueueMetrics, controls: Controls, hour: Sequence[QueueMetrics], died: int, depth: tuple[float | None, ...]) -> Line:
     seconds = now.duration or None
     return Line(
         queue=now.queue,
@@ -146,11 +121,11 @@ def _line(now: QueueMetrics, controlled: Mapping[str, Controls], hour: Sequence[
         running=now.running,
         held=now.held,
         dead=now.dead,
-        controls=controlled.get(now.queue, Controls()),
+        controls=controls,
         came=came(now, hour),
         done=now.completed / seconds if seconds else None,
         died=died,
-        depth=series(hour, waiting, MINUTES, 60),
+        depth=depth,
         at=now.at,
     )
 
@@ -175,21 +150,26 @@ def came(now: QueueMetrics, hour: Sequence[QueueMetrics]) -> float | None:
     return max(0.0, left + (everything(now) - everything(before)) / max(passed, 1.0))
 
 
+def since(points: int, width: float, now: datetime) -> datetime:
+    """The beginning of the first of so many steps of ``width`` seconds, the last of which has ended."""
+    return datetime.fromtimestamp((now.timestamp() // width - points) * width, UTC)
+
+
 def series(
     rows: Sequence[QueueMetrics],
     value: Callable[[QueueMetrics], float | None],
     points: int,
     width: float,
-    end: datetime | None = None,
+    now: datetime,
 ) -> tuple[float | None, ...]:
-    """Values at equal distances of ``width`` seconds up to now; None where no row is."""
-    if not rows:
-        return ()
-    last = datetime.now(UTC).timestamp() // width
+    """Values at equal distances of ``width`` seconds up to now; None where no row is.
+
+    The step that has not ended is left out: what has been counted in it so far would look like a fall.
+    """
+    first = since(points, width, now).timestamp() // width
     values: list[float | None] = [None] * points
     for row in rows:
-        place = points - 1 - int(last - row.at.timestamp() // width)
+        place = int(row.at.timestamp() // width - first)
         if 0 <= place < points:
             values[place] = value(row)
-    # The time that has just begun may have no sample yet.
-    return tuple(values[:-1] if values[-1] is None else values)
+    return tuple(values) if any(one is not None for one in values) else ()

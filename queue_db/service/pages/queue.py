@@ -23,13 +23,14 @@ def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour")
     """A queue. ``since``: how much of its history the charts show."""
     who.check("read", name)
     since = since if since in RANGES else "hour"
+    shared = board(request)
     return page(
         request,
         "queue.html.jinja",
         who,
         here="overview",
-        line=board(request).numbers.line(name),
-        charts=charts(db, name, RANGES[since]),
+        line=shared.numbers.line(name),
+        charts=charts(db, name, RANGES[since], shared.clock.now()),
         since=since,
         ranges=list(RANGES),
         may=who.allows("manage", name),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from queue_db import __version__
 from queue_db.service.identity import Identity
 from queue_db.service.pages import words
 from queue_db.service.pages.assets import VERSION
+from queue_db.service.pages.board import board
 from queue_db.service.pages.navigation import MENU
 from queue_db.service.pages.sparkline import sparkline
 from queue_db.service.paths import escaped
@@ -84,7 +86,8 @@ def _known(request: Request) -> set[str]:
 def page(request: Request, template: str, who: Identity, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
     """A page. ``here``: the route in the menu that it belongs to."""
     service = of(request)
-    now = datetime.now(UTC)
+    # Read where a page shows a time: one that says that the database is away shows none.
+    now = cache(board(request).clock.now)
 
     def link(route: str, query: dict[str, Any] | None = None, **names: object) -> str:
         return address(request, route, query, **names)
@@ -94,7 +97,7 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
         if moment is None:
             return words.NOTHING
         return Markup('<time datetime="{}" title="{}">{}</time>').format(
-            words.iso(moment), words.exact(moment), words.ago(moment, now)
+            words.iso(moment), words.exact(moment), words.ago(moment, now())
         )
 
     text = _environment.get_template(template).render(

@@ -57,7 +57,8 @@ def show(request: Request, db: Db, who: Person, since: str = "hour") -> HTMLResp
     since = since if since in RANGES else "hour"
     path = of(request).settings.report
     reports, began, problem = ([], "", None) if path is None else _reports(path)
-    races = [race for race in board(request).numbers.races() if who.allows("read", race.queue)]
+    shared = board(request)
+    races = [race for race in shared.numbers.races() if who.allows("read", race.queue)]
     return page(
         request,
         "strategy.html.jinja",
@@ -68,7 +69,9 @@ def show(request: Request, db: Db, who: Person, since: str = "hour") -> HTMLResp
         counters=db.counters,
         races=sorted(races, key=lambda race: (-race.missed, race.queue))[:100],
         window=getattr(db.strategy, "window", None),
-        charts=[chart for chart in charts(db, None, RANGES[since]) if "lost" in chart.title] if who.allows_all("read") else [],
+        charts=[one for one in charts(db, None, RANGES[since], shared.clock.now()) if "lost" in one.title]
+        if who.allows_all("read")
+        else [],
         since=since,
         ranges=list(RANGES),
         configured=path is not None,
