@@ -13,6 +13,7 @@ from queue_db.db import QueueDB
 from queue_db.errors import PayloadError
 from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
+from queue_db.service.shapes import clean, shown
 from queue_db.store.schema import CLIENT_LENGTH, FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
 
 #: Most messages of one request.
@@ -80,7 +81,7 @@ class MessageView(BaseModel):
 
     id: str = Field(description="Names the message, and is the position after it.")
     kind: str
-    payload: Any
+    payload: Any = Field(description="Values that are nested more than 100 deep are shown as `…`.")
     key: str | None
     client: str | None
     headers: dict[str, Any]
@@ -131,13 +132,14 @@ def claim_view(claim: MessageClaim) -> ClaimView:
 
 
 def _fields(message: Message) -> dict[str, Any]:
+    """Whatever is stored, every reader gets an answer: a message that was popped or claimed for it must not be lost."""
     return {
         "id": message.position,
-        "kind": message.kind,
+        "kind": clean(message.kind),
         "payload": _payload(message),
-        "key": message.key,
-        "client": message.client,
-        "headers": dict(message.headers),
+        "key": None if message.key is None else clean(message.key),
+        "client": None if message.client is None else clean(message.client),
+        "headers": shown(dict(message.headers)),
         "published_at": message.published_at,
     }
 
@@ -145,6 +147,6 @@ def _fields(message: Message) -> dict[str, Any]:
 def _payload(message: Message) -> Any:
     """The payload, or its stored text if it cannot be decoded here."""
     try:
-        return message.payload
+        return shown(message.payload)
     except PayloadError:
-        return message.payload_text
+        return clean(message.payload_text)

@@ -14,8 +14,10 @@ import httpx2
 import pytest
 
 from queue_db import Queue, QueueDB, State
+from queue_db.feeds import Feed, MessageClaim
 from queue_db.leased_job import LeasedJob
 from queue_db.service import waiting
+from queue_db.service.api import message_claims
 from tests.patience import PATIENCE
 
 here = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -181,6 +183,55 @@ def test_jobs_of_a_client_that_goes_while_it_is_claimed_for_return(
     until(lambda: queue.stats().available == 1)
     (job,) = queue.claim()
     assert job.attempts == 1
+
+
+@here
+@pytest.mark.parametrize("wait", [0, 50])
+def test_messages_of_a_client_that_goes_while_they_are_claimed_for_it_are_free(
+    db: QueueDB, name: str, waiting_client: httpx2.Client, monkeypatch: pytest.MonkeyPatch, wait: int
+) -> None:
+    db.feeds.set(name, claims=True, max_attempts=1)
+    feed = db.feed(name)
+    tried, claimed, gone = threading.Event(), threading.Event(), threading.Event()
+    plain = Feed.claim
+
+    def slowly(feed: Feed, *args: object, **options: object) -> MessageClaim | None:
+        made = plain(feed, *args, **options)  # type: ignore[arg-type]
+        tried.set()
+        if made is not None and not gone.is_set():
+            claimed.set()
+            assert gone.wait(PATIENCE)
+        return made
+
+    if not wait:
+        feed.publish("n")
+    monkeypatch.setattr(Feed, "claim", slowly)
+    with open_requests(waiting_client, f"/api/v1/feeds/{name}/claims?wait={wait}&lease=3600", {}, 1):
+        assert tried.wait(PATIENCE)
+        if wait:
+            feed.publish("n")
+        assert claimed.wait(PATIENCE)
+    server_noticed(waiting_client)
+    gone.set()
+    until(lambda: feed.stats().free == 1)
+    assert feed.claims() == []
+    db.feeds.delete(name)
+
+
+@here
+def test_messages_are_free_if_the_answer_cannot_be_made(
+    db: QueueDB, name: str, waiting_client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.feeds.set(name, claims=True)
+    db.feed(name).publish("n")
+
+    def fails(_made: MessageClaim) -> None:
+        raise OverflowError
+
+    monkeypatch.setattr(message_claims, "claim_view", fails)
+    assert waiting_client.post(f"/api/v1/feeds/{name}/claims").status_code == 500
+    until(lambda: db.feed(name).stats().free == 1)
+    db.feeds.delete(name)
 
 
 @here

@@ -135,6 +135,39 @@ def test_pop_takes_the_first_that_are_free(client: httpx2.Client, feed: str, pub
     assert client.delete(f"{feed}/messages").status_code == 422
 
 
+def nested(depth: int) -> Any:
+    """A list in a list in a list."""
+    value: Any = "inside"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [99, 300, 900])
+def test_a_message_that_is_nested_deeply_is_read_by_all(
+    client: httpx2.Client, feed: str, db: QueueDB, name: str, depth: int
+) -> None:
+    db.feed(name).publish("n", nested(depth), headers={"deep": nested(depth)})
+    db.feed(name).publish("n", [10**400])
+
+    def check(answer: httpx2.Response) -> Any:
+        assert answer.is_success, answer.text
+        first, second = answer.json()["messages"]
+        assert (first["payload"] == nested(depth)) == (depth == 99)
+        assert second["payload"] == [10**400]
+        return answer.json()
+
+    first, _ = check(client.get(f"{feed}/messages"))["messages"]
+    assert client.get(f"{feed}/messages/{first['id']}").json() == first
+    assert client.get(f"{feed}/stats").json()["oldest"] == first
+    with client.stream("GET", f"{feed}/events", params={"after": client.get(feed).json()["start"]}) as stream:
+        assert next(stream.iter_lines()) == f"id: {first['id']}"
+    claim = check(client.post(f"{feed}/claims"))
+    check(client.get(f"{feed}/claims/{claim['id']}"))
+    client.delete(f"{feed}/claims/{claim['id']}")
+    assert check(client.delete(f"{feed}/messages", params={"pop": 5}))["deleted"] == 2
+
+
 def test_counts_and_purge(client: httpx2.Client, feed: str, publish: Publish) -> None:
     publish(3)
     publish(1, delay=1000)

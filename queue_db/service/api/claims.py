@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
-from starlette.types import Receive, Scope, Send
+from starlette.concurrency import run_in_threadpool
 
 from queue_db.leased_job import LeasedJob
 from queue_db.model import from_micros
 from queue_db.service import shapes
+from queue_db.service.handover import Handover, watch
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, WorkerClient
 from queue_db.service.shapes import Id, Lease, Seconds, WorkerName, clean, shown
@@ -73,58 +74,17 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     who.check("work", queue)
     waiting: Waiting = request.app.state.waiting
     wanted = Wanted(db.queue(queue).name, body.limit, body.lease, body.worker)
-    disconnected = asyncio.get_running_loop().create_task(_disconnect(request.receive))
+    disconnected = watch(request.receive)
+    jobs: list[LeasedJob] = []
     try:
         jobs = await waiting.claim(wanted, body.wait, disconnected)
-        return Handover(_content(jobs), jobs, disconnected, waiting.return_to_queue)
+        content = await run_in_threadpool(_content, jobs)
     except BaseException:
         disconnected.cancel()
+        waiting.return_to_queue(jobs)
         raise
-
-
-class Handover(Response):
-    """The answer to a claim: jobs that a client does not get are given back.
-
-    :param disconnected: done when the client has gone.
-    :param give_back: called with the jobs if it has gone.
-    """
-
-    media_type = "application/json"
-
-    def __init__(
-        self,
-        content: bytes,
-        jobs: Sequence[LeasedJob],
-        disconnected: asyncio.Task[None],
-        give_back: Callable[[Sequence[LeasedJob]], None],
-    ) -> None:
-        super().__init__(content)
-        self._jobs = jobs
-        self._disconnected = disconnected
-        self._give_back = give_back
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived = False
-        try:
-            if self._disconnected.done():
-                # Or the server ends, and the client is still there.
-                await Response(_content([]), media_type=self.media_type)(scope, receive, send)
-                return
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": self.body, "more_body": True})
-            await asyncio.sleep(0)  # a connection that has just been closed is noticed now
-            arrived = not self._disconnected.done()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self._disconnected.cancel()
-            if not arrived:
-                self._give_back(self._jobs)
-
-
-async def _disconnect(receive: Receive) -> None:
-    """Wait until the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    nothing = Response(_content([]), media_type=Handover.media_type)
+    return Handover(content, disconnected, nothing, partial(waiting.return_to_queue, jobs))
 
 
 def _content(jobs: Sequence[LeasedJob]) -> bytes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 import time
 from datetime import datetime
 
@@ -9,10 +12,15 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
+from queue_db.errors import QueueDBError
+from queue_db.feeds import Feed, MessageClaim
 from queue_db.service.arrivals import arrivals_of
 from queue_db.service.feed_shapes import ClaimLimit, ClaimView, Grace, Lease, Wait, claim_view, feed_of
+from queue_db.service.handover import Handover, watch
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Manager, WorkerClient
+
+log = logging.getLogger("queue_db.service")
 
 router = APIRouter(tags=["feeds"])
 
@@ -46,30 +54,70 @@ async def claim_messages(
     lease: Lease = 300.0,
     grace: Grace = 60.0,
     wait: Wait = 0.0,
-) -> Response | ClaimView:
+) -> Response:
     """Claim the first messages that are free: nobody else can until the claim ends. 204: none is free.
 
-    Delete what is done with `DELETE /feeds/{feed}/messages?claim=…`.
+    Delete what is done with `DELETE /feeds/{feed}/messages?claim=…`. If the client goes away before it has the answer, the claim
+    is released at once.
     """
     who.check("work", feed)
     found = await run_in_threadpool(feed_of, db, feed)
+    making = _Making(found, limit, lease, grace)
+    disconnected = watch(request.receive)
+    try:
+        content = await run_in_threadpool(making.claim)
+        if content is None and wait:
+            until = time.monotonic() + wait
+            with arrivals_of(request).waiter(feed) as waiter:
+                while content is None and await waiter.wait(until - time.monotonic()) and not disconnected.done():
+                    content = await run_in_threadpool(making.claim)
+            arrivals_of(request).pass_on(feed)
+    except BaseException:
+        disconnected.cancel()
+        making.abandon()
+        raise
+    if content is None:
+        disconnected.cancel()
+        return Response(status_code=204)
+    return Handover(content, disconnected, Response(status_code=204), making.abandon, status_code=201)
 
-    def claim() -> ClaimView | None:
-        one = found.claim(limit, lease=lease, grace=grace)
-        return None if one is None else claim_view(one)
 
-    claimed = await run_in_threadpool(claim)
-    if claimed is None and wait:
-        until = time.monotonic() + wait
-        with arrivals_of(request).waiter(feed) as waiter:
-            while await waiter.wait(until - time.monotonic()):
-                if await request.is_disconnected():
-                    break
-                claimed = await run_in_threadpool(claim)
-                if claimed is not None:
-                    break
-        arrivals_of(request).pass_on(feed)
-    return Response(status_code=204) if claimed is None else claimed
+class _Making:
+    """A claim for a client that may go away meanwhile."""
+
+    def __init__(self, feed: Feed, limit: int, lease: float, grace: float) -> None:
+        self._feed = feed
+        self._limit = limit
+        self._lease = lease
+        self._grace = grace
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._made: MessageClaim | None = None
+
+    def claim(self) -> bytes | None:
+        """Claim, in a thread; the answer. None: no message is free, or the client has gone."""
+        made = self._feed.claim(self._limit, lease=self._lease, grace=self._grace)
+        with self._lock:
+            self._made, abandoned = made, self._abandoned
+        if made is not None and abandoned:
+            _release(made)
+            return None
+        return None if made is None else claim_view(made).model_dump_json().encode()
+
+    def abandon(self) -> None:
+        """The client has gone: release what was claimed, or is claimed from now on."""
+        with self._lock:
+            self._abandoned = True
+            made = self._made
+        if made is not None:
+            asyncio.get_running_loop().run_in_executor(None, _release, made)
+
+
+def _release(made: MessageClaim) -> None:
+    try:
+        made.release()
+    except QueueDBError as error:
+        log.warning("%d claimed messages are free when their lease ends, they could not be released: %s", len(made.messages), error)
 
 
 @router.get("/feeds/{feed}/claims")
