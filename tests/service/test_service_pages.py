@@ -257,3 +257,29 @@ def test_times_are_those_of_the_databases_clock(db: QueueDB, url: str, name: str
 def test_a_read_only_service_counts_nothing(serve: Callable[[Settings], httpx2.Client]) -> None:
     assert "No numbers yet" in look(serve(Settings(closed=False, read_only=True)), "/")
     assert "queue_db samples" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_attempts_that_fail_are_seen(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    """No job is dead or late, and yet the overview is red; a queue in which some fail is not called failing."""
+    for queue, good, bad in ((name, 2, 7), (f"{name}-fine", 7, 5)):
+        db.queue(queue).enqueue_many([("mail", n) for n in range(good + bad)])
+        jobs = db.queue(queue).claim(good + bad)
+        db.queue(queue).complete_many(jobs[:good])
+        db.queue(queue).fail_many(jobs[good:], [ValueError("no")] * bad, retry_in=600)
+    db.metrics.take()
+    page = after_a_count(client, f"{name}: 7 of 9 attempts failed in the last minute")
+    assert f"{name}-fine: 5" not in page
+    classes = [cell["class"] for cell in page.all("td") if "bad" in (cell.get("class") or "")]
+    assert len(classes) == 2, "one cell of each queue: failed"
+    assert [figure["class"] for figure in page.all("div") if "figure bad" in (figure.get("class") or "")] == ["figure bad"]
+
+
+def test_deaths_are_not_growth(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    db.queue(name).enqueue_many([("mail", n) for n in range(2)])
+    for job in db.queue(name).claim(2):
+        job.bury("no")
+    db.dead.purge(name)
+    db.metrics.take()
+    page = after_a_count(client, "2 died since yesterday")
+    cells = [cell.get("class") for cell in page.all("td")]
+    assert cells[-1] == "n zero"

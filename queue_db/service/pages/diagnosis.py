@@ -1,15 +1,20 @@
-"""What is wrong, for the strip on the overview. Looking costs a read of every overdue job: it is done in the background, seldom."""
+"""What is wrong, for the strip on the overview.
+
+Looking for stuck queues costs a read of every overdue job: it is done in the background, seldom.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.insights import Finding, findings
+from queue_db.service.pages.numbers import Line
 
 log = logging.getLogger("queue_db.service")
 
@@ -20,6 +25,9 @@ _SHARE = 0.01
 # Seconds that a page waits for a look that has just begun.
 _PATIENCE = 0.1
 
+# A queue is failing if so many attempts of the last minute failed, and at least so large a share of them.
+_FAILURES, _FAILING = 5, 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -29,6 +37,12 @@ class Diagnosis:
     failed: bool = False
     #: Seconds since the look.
     age: float = 0.0
+
+
+def failing(lines: Iterable[Line]) -> list[Line]:
+    """The queues in which most attempts of the last minute failed, the most failures first."""
+    found = [line for line in lines if line.failures >= max(_FAILURES, _FAILING * line.attempts)]
+    return sorted(found, key=lambda line: -line.failures)
 
 
 class Watch:

@@ -33,6 +33,9 @@ class Line:
     controls: Controls = field(default_factory=Controls)
     came: float | None = None  #: jobs a second, in the last minute
     done: float | None = None
+    failed: float | None = None  #: attempts that failed a second, in the last minute
+    failures: int = 0  #: attempts that failed in the last minute, also those after which the job was dead
+    attempts: int = 0  #: attempts that ended in the last minute
     died: int = 0  #: since yesterday
     #: Due and running jobs, minute by minute, oldest first; None: unknown.
     depth: tuple[float | None, ...] = ()
@@ -112,6 +115,7 @@ def _by_queue(rows: Sequence[QueueMetrics]) -> dict[str, tuple[QueueMetrics, ...
 
 def _line(now: QueueMetrics, controls: Controls, hour: Sequence[QueueMetrics], died: int, depth: tuple[float | None, ...]) -> Line:
     seconds = now.duration or None
+    failures = now.failed + now.died
     return Line(
         queue=now.queue,
         oldest=now.oldest,
@@ -124,6 +128,9 @@ def _line(now: QueueMetrics, controls: Controls, hour: Sequence[QueueMetrics], d
         controls=controls,
         came=came(now, hour),
         done=now.completed / seconds if seconds else None,
+        failed=failures / seconds if seconds else None,
+        failures=failures,
+        attempts=now.completed + failures,
         died=died,
         depth=depth,
         at=now.at,

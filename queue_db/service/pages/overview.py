@@ -10,6 +10,7 @@ from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from queue_db.service.pages.board import board
+from queue_db.service.pages.diagnosis import failing
 from queue_db.service.pages.numbers import Line
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
@@ -25,7 +26,8 @@ SORTS: dict[str, Callable[[Line], Any]] = {
     "name": lambda line: line.queue,
     "oldest": lambda line: -(line.oldest or 0.0),
     "due": lambda line: -line.available,
-    "dead": lambda line: -(line.died or line.dead),
+    "failed": lambda line: -line.failures,
+    "dead": lambda line: -line.dead,
 }
 
 
@@ -40,6 +42,7 @@ class Totals:
     oldest: float | None
     came: float | None
     done: float | None
+    failed: float | None
 
 
 def totals(lines: list[Line]) -> Totals:
@@ -57,6 +60,7 @@ def totals(lines: list[Line]) -> Totals:
         oldest=max((line.oldest for line in lines if line.oldest is not None), default=None),
         came=rate([line.came for line in lines]),
         done=rate([line.done for line in lines]),
+        failed=rate([line.failed for line in lines]),
     )
 
 
@@ -85,6 +89,7 @@ def overview(
         number_of_lines=len(lines),
         number_of_queues=len(seen),
         totals=totals(seen),
+        failing=failing(seen),
         diagnosis=shared.watch.look() if who.allows_all("read") else None,
         q=q,
         sort=sort,
