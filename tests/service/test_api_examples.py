@@ -1,9 +1,10 @@
-"""The curl commands of docs/service.md are requests of the API, with bodies and headers that it takes."""
+"""The curl commands of docs/service.md and docs/feeds-http.md are requests of the API, with bodies and headers that it takes."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -11,9 +12,24 @@ import pytest
 
 from queue_db import QueueDB
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "service.md"
-BLOCKS = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-COMMANDS = [command for block in BLOCKS for command in re.findall(r"^curl (.*?)(?=^curl |\Z)", block, re.MULTILINE | re.DOTALL)]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def commands(page: str) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [command for block in blocks for command in re.findall(r"^curl (.*?)(?=^curl |\Z)", block, re.MULTILINE | re.DOTALL)]
+
+
+SERVICE, FEEDS = commands("service.md"), commands("feeds-http.md")
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueDB]:
+    """A database of this page's own, since the examples name queues, feeds and routes as a reader does."""
+    with QueueDB(f"sqlite:///{tmp_path_factory.mktemp('examples') / 'queue.db'}") as db:
+        db.migrate()
+        yield db
 
 
 def request(command: str) -> tuple[str, str, dict[str, str], str | None]:
@@ -34,16 +50,35 @@ def request(command: str) -> tuple[str, str, dict[str, str], str | None]:
     return method, path.removeprefix("$URL"), headers, body
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
-@pytest.mark.parametrize("number", range(len(COMMANDS)))
-def test_an_example_is_a_request_of_the_api(db: QueueDB, client: httpx2.Client, number: int) -> None:
-    assert len(COMMANDS) >= 8
-    method, path, headers, body = request(COMMANDS[number])
+def send(client: httpx2.Client, command: str) -> httpx2.Response:
+    method, path, headers, body = request(command)
     assert headers.pop("Authorization") == "Bearer $TOKEN"
-    if "/claims" in path:
+    return client.request(method, f"/api/v1{path}", headers=headers, content=body)
+
+
+@pytest.mark.parametrize("number", range(len(SERVICE)))
+def test_an_example_is_a_request_of_the_api(db: QueueDB, client: httpx2.Client, number: int) -> None:
+    assert len(SERVICE) >= 10
+    if "/claims" in SERVICE[number]:
         db.queue("mail").enqueue("welcome")
-    answer = client.request(method, f"/api/v1{path}", headers=headers, content=body)
+    answer = send(client, SERVICE[number])
     # A job 17 need not be there, and its lease is lost.
     assert answer.status_code in {200, 201, 204, 404, 412}, answer.text
     if answer.status_code == 404:
         assert answer.json()["title"] == "There is no such job"
+
+
+def test_the_examples_of_feeds_lead_from_one_to_the_next(db: QueueDB, client: httpx2.Client) -> None:
+    assert len(FEEDS) >= 8
+    after = claim = ""
+    for command in FEEDS:
+        answer = send(client, command.replace("$AFTER", after).replace("$CLAIM", claim))
+        assert answer.status_code in {200, 201}, (command, answer.text)
+        got = answer.json()
+        if "/claims" in command:
+            claim = got["id"]
+        elif command.startswith("-X PUT") and "/feeds/" in command:
+            after = got["end"]
+    assert got == {"acted": 1}
+    (message,) = db.feed("orders").read().messages
+    assert message.headers["topic"] == "orders.paid"
