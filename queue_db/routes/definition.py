@@ -58,7 +58,7 @@ def new(
     if group is not False and enqueue is None:
         raise ArgumentError("group= is the group of jobs: give it with enqueue=")
     kind: str | None = None
-    target = ""
+    target, action, options = "", chosen[0], {"group": group} if group is not False else {}
     if feed is not None:
         target = arguments.name("feed", feed, FEED_LENGTH)
     elif enqueue is not None:
@@ -67,14 +67,14 @@ def new(
     elif forward is not None:
         target = arguments.name("forward", forward, TOPIC_LENGTH)
     elif webhook is not None:
-        target = address(webhook)
+        # Code that does not know webhooks makes the job, too, and in its group the handler finds the address.
+        action, target, kind, options = "enqueue", WEBHOOKS, WEBHOOK, {"group": address(webhook), "webhook": True}
     elif count is not None:
         target = arguments.name("count", count, COUNTER_LENGTH)
-    options = {"group": group} if group is not False else {}
-    content = {"action": chosen[0], "target": target, "kind": kind, "options": options}
+    content = {"action": action, "target": target, "kind": kind, "options": options}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     sha = hashlib.sha256(canonical.encode()).hexdigest()
-    return DefinitionRow(sha, chosen[0], target, kind, _json(options) if options else None)
+    return DefinitionRow(sha, action, target, kind, _json(options) if options else None)
 
 
 def group_of(options: str | None) -> bool | str:

@@ -155,10 +155,10 @@ class Routes:
             RouteInfo(
                 name=row.name,
                 definition=row.sha,
-                action=row.action,
-                target=row.target,
-                kind=row.kind,
-                group=group_of(row.options),
+                action=does.action,
+                target=does.target,
+                kind=does.kind,
+                group=group_of(does.options),
                 version=row.version,
                 paused=bool(row.paused),
                 patterns=by_route[row.name],
@@ -166,13 +166,15 @@ class Routes:
                 changed_at=from_micros(row.changed_at),
             )
             for row in self._core.read(routes.every)
+            for does in [routes.meaning(row.action, row.target, row.kind, row.options)]
         ]
 
     def definitions(self) -> Definitions:
         """All definitions, oldest first."""
         return [
-            Definition(row.sha, row.action, row.target, row.kind, group_of(row.options), from_micros(row.created_at))
+            Definition(row.sha, does.action, does.target, does.kind, group_of(does.options), from_micros(row.created_at))
             for row in self._core.read(routes.definitions)
+            for does in [routes.meaning(row.action, row.target, row.kind, row.options)]
         ]
 
     def pause(self, name: str) -> None:

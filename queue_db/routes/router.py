@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from queue_db.codecs import JSONCodec
 from queue_db.core import Core
-from queue_db.errors import TransientStorageError
+from queue_db.errors import TransientStorageError, UnsupportedError
 from queue_db.feeds import Feed
 from queue_db.feeds.forwarding import JobTemplate
 from queue_db.feeds.settings import defaults, ordering_of
@@ -182,6 +182,8 @@ def _collect(effects: _Effects, step: Step, row: WalkRow, message: NewMessage) -
         effects.feeds.setdefault(row.target, (row, []))[1].append(message)
     elif step.action == "count":
         effects.counts[row.target] += 1
+    elif step.action not in {"forward", "drop"}:
+        raise UnsupportedError(f"route {step.route!r} has the action {step.action!r}, which this version does not know: upgrade it")
 
 
 def _delivery(step: Step, message: NewMessage) -> NewJob:

@@ -5,6 +5,7 @@ A transaction that routes locks in this order: the stripes of groups by number, 
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from functools import lru_cache
@@ -77,8 +78,27 @@ class WalkRow(NamedTuple):
     feed: FeedRow | None  #: the feed that is the target, if there is one
 
 
-# Columns of a row before those of the feed.
+class Meaning(NamedTuple):
+    """What the columns of a definition say."""
+
+    action: str
+    target: str
+    kind: str | None
+    options: str | None
+
+
+def meaning(action: str, target: str, kind: str | None, options: str | None) -> Meaning:
+    """A webhook is stored as an ``enqueue`` whose group is the address: code older than webhooks makes the job, too."""
+    if action == "enqueue" and options is not None:
+        found = json.loads(options)
+        if found.get("webhook"):
+            return Meaning("webhook", found["group"], None, None)
+    return Meaning(action, target, kind, options)
+
+
+# Columns of a row before those of the feed, and up to the SHA-256, which the meaning follows.
 _PLAIN = len(WalkRow._fields) - 1
+_SHA = WalkRow._fields.index("sha") + 1
 
 
 # --- definitions ----------------------------------------------------------------------------------------------------
@@ -223,7 +243,7 @@ def walk(connection: Connection, store: Store, topic: str, hops: int) -> list[Wa
     """
     found = store.dialect.fetch(connection, _walk(store.tables.feeds), {"topic": topic, "hops": hops})
     feeds = [None if row[_PLAIN] is None else FeedRow(*row[_PLAIN:]) for row in found]
-    return [WalkRow._make((*row[:_PLAIN], feed)) for row, feed in zip(found, feeds, strict=True)]
+    return [WalkRow._make((*row[:_SHA], *meaning(*row[_SHA:_PLAIN]), feed)) for row, feed in zip(found, feeds, strict=True)]
 
 
 @lru_cache(maxsize=64)

@@ -15,11 +15,13 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from queue_db import QueueDB
-from queue_db.errors import ConfigurationError
+from queue_db.errors import ConfigurationError, UnsupportedError
 from queue_db.outcomes import Dead, Retry
 from queue_db.service.webhooks import RefusedAddressError, Sender, deliver, is_public, key_of
+from queue_db.store import routes
 from queue_db.worker import Worker
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -168,6 +170,33 @@ def test_the_address_that_was_checked_is_the_one_that_is_reached(receiver: Recei
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:
     assert is_public(ip_address(address)) is public
+
+
+@on_sqlite
+def test_code_older_than_webhooks_makes_the_job(
+    receiver: Receiver, routed_to: Any, db: QueueDB, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "meaning", routes.Meaning)  # such code takes them as they are stored
+    db.routes.define(webhook=f"{receiver.url}/200")
+    assert [one.action for one in db.routes.definitions()] == ["enqueue"]
+    job = routed_to(f"{receiver.url}/200")
+    monkeypatch.undo()
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_ALLOW", "127.0.0.1")
+    (route,) = db.routes.list()
+    assert (route.action, route.target, route.kind, route.group) == ("webhook", f"{receiver.url}/200", None, False)
+    assert deliver(job) is None
+    ((_, _, body),) = receiver.got
+    assert json.loads(body)["payload"] == {"order": 7}
+
+
+@on_sqlite
+def test_an_action_of_a_later_version_is_not_skipped(db: QueueDB, name: str) -> None:
+    db.routes.set(name, count=name)
+    db.routes.subscribe(name, name, form="exact")
+    with db.database.begin() as connection:
+        connection.execute(update(db.core.store.tables.feeds.definitions).values(action="later"))
+    with pytest.raises(UnsupportedError, match="later"):
+        db.topic(name).publish("n")
 
 
 @on_sqlite
