@@ -10,13 +10,15 @@ export function follow(button) {
   let wait = EVERY;
   let stopped = false;
   let running = false;
+  let since = null; // when it was found that nobody answers
   const text = button.querySelector(".text");
   button.hidden = false;
 
   function show() {
     button.setAttribute("aria-pressed", String(!stopped));
-    text.textContent = stopped ? "stopped" : wait > EVERY ? "not connected" : "live";
-    button.classList.toggle("away", !stopped && wait > EVERY);
+    text.textContent = stopped ? "stopped" : since ? `not connected since ${since.toLocaleTimeString()}` : "live";
+    button.classList.toggle("away", !stopped && since !== null);
+    document.body.classList.toggle("away", since !== null);
   }
 
   function plan(after) {
@@ -30,15 +32,20 @@ export function follow(button) {
     running = true;
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin", signal: AbortSignal.timeout(15000) });
-      // A login page, or an error: this page stays as it is.
-      if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
+      // The session has ended: the login leads back to this page.
+      if (answer.redirected || answer.status === 401 || answer.status === 403) return location.replace(answer.url);
+      // An error: this page stays as it is, and says since when.
+      if (!answer.ok) throw new Error(String(answer.status));
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const part of parts()) {
         const other = fresh.getElementById(part.id);
         if (other) morph(part, other);
       }
+      document.title = fresh.title;
       wait = EVERY;
+      since = null;
     } catch {
+      since ??= new Date();
       wait = Math.min(LONGEST, wait * 2);
     }
     running = false;
