@@ -186,7 +186,7 @@ def test_a_pattern_that_matches_a_star_is_not_all_queues(db: QueueDB, name: str,
         *(("POST", f"/{path}") for path in ("dead/redrive", "dead/purge", "workers/w/rescue")),
     ]
     for method, path in asked:
-        body = {} if path.startswith("/dead/") else None
+        body = {"all": True} if path.startswith("/dead/") else None
         assert (closed.request(method, f"/api/v1{path}", json=body).status_code, path) == (403, path)
     assert len(db.dead.list(name)) == 1
 
