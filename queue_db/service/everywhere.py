@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from queue_db.db import QueueDB
+from queue_db.errors import JobNotFoundError
+from queue_db.model import Job
 from queue_db.service.identity import Identity
 
 
@@ -14,3 +17,14 @@ def check(who: Identity, scope: str, queue: str | None) -> None:
         who.check(scope, queue)
     else:
         who.check_all(scope)
+
+
+def job(db: QueueDB, who: Identity, scope: str, job_id: int) -> Job:
+    """The live or dead job with this id.
+
+    :raises JobNotFoundError: there is none, or the token lacks the scope for its queue, whose name it does not get.
+    """
+    found = db.get(job_id)
+    if not who.allows(scope, found.queue):
+        raise JobNotFoundError(job_id, "any queue")
+    return found

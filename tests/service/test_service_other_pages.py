@@ -75,8 +75,11 @@ def test_others_queues_are_neither_shown_nor_changed(db: QueueDB, name: str, ser
     db.schedules.set(name, name, "mail", every=3600)
     client = logged_in(db, serve(Settings()), f"{name}-t", "read", "manage", queues=(f"{name}-mine*",))
     assert name not in client.get("/schedules").text.replace(f"{name}-t", "")
-    for path in ("/schedules/run", "/schedules/pause", "/workers/rescue", "/tokens", "/tokens/revoke"):
+    for path in ("/workers/rescue", "/tokens", "/tokens/revoke"):
         assert sent(client, "/schedules", path, name=name).status_code == 403
+    for path in ("/schedules/run", "/schedules/pause"):
+        answers = [sent(client, "/schedules", path, name=one) for one in (name, f"{name}-none")]
+        assert [(one.status_code, one.text) for one in answers] == [(404, answers[1].text)] * 2
     assert client.get("/tokens").status_code == 403
     assert client.get("/actions").status_code == 403
     assert db.queue(name).peek() == []
@@ -96,8 +99,9 @@ def test_names_and_payloads_of_others_are_on_no_page(db: QueueDB, serve: Serve) 
     db.metrics.take()
     client = logged_in(db, serve(Settings()), "t", "read", "manage", queues=("a*",))
     lists = ("", "strategy", "workers", "jobs", "groups", "batches", "schedules", "streams", "feeds", "routes", "failures?queue=a1")
-    refused = ("actions", "tokens", "failures", "dead", f"jobs/{dead.id}", f"jobs/{dead.id + 1}", "dead/all?action=purge")
-    for paths, status in ((lists, 200), (refused, 403)):
+    refused = ("actions", "tokens", "failures", "dead", "dead/all?action=purge")
+    unknown = (f"jobs/{dead.id}", f"jobs/{dead.id + 1}")
+    for paths, status in ((lists, 200), (refused, 403), (unknown, 404)):
         for path in paths:
             answer = client.get(f"/{path}")
             assert (answer.status_code, "secret" in answer.text) == (status, False), path

@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 import queue_db
 from queue_db import QueueDB, State, errors
+from queue_db.model import RetainedResult
 from queue_db.service import Settings
 from queue_db.service import errors as answers
 from queue_db.service.api import API, HEALTH
@@ -172,7 +173,7 @@ def _world(db: QueueDB, name: str) -> object:
 
 def _only(db: QueueDB, client: httpx2.Client, name: str, *queues: str) -> None:
     """Let a client have all scopes, for these queues."""
-    client.headers["Authorization"] = f"Bearer {db.tokens.create(f'{name}-{len(db.tokens.list())}', SCOPES, queues=queues)}"
+    client.headers["Authorization"] = f"Bearer {db.tokens.create(f'{name}-token-{len(db.tokens.list())}', SCOPES, queues=queues)}"
 
 
 @pytest.mark.parametrize("pattern", ["?", "[!b]*", "**"])
@@ -253,6 +254,59 @@ def test_a_worker_is_shown_with_its_readable_queues(db: QueueDB, name: str, clos
     db.core.write(worker_registry.heartbeat, name, {**values, "queues": f'{{"{mine}": 4, "{name}-theirs": 5}}'})
     _only(db, closed, name, mine)
     assert [one["queues"] for one in closed.get("/api/v1/workers").json()["workers"]] == [{mine: 4}]
+
+
+@pytest.fixture
+def hidden(db: QueueDB, name: str) -> dict[str, str]:
+    """What another queue has, by the name of the parameter of a path."""
+    queue = db.queue(f"{name}-theirs")
+    finished = queue.enqueue("k")
+    queue.complete_many(queue.claim(), retained=[RetainedResult(None, 60)])
+    dead = queue.enqueue("k")
+    queue.claim()[0].bury(MARK)
+    batch, _ = queue.enqueue_batch([("k", MARK)], ("k", MARK))
+    db.schedules.set(queue.name, queue.name, "k", MARK, every=3600)
+    return {"finished": str(finished), "jobs": str(dead), "batches": str(batch), "schedules": queue.name}
+
+
+#: An id or name that nothing has.
+UNKNOWN = "987654321"
+
+
+def test_what_is_found_by_its_id_is_unknown_to_a_token_for_other_queues(
+    db: QueueDB, name: str, closed: httpx2.Client, hidden: dict[str, str]
+) -> None:
+    _only(db, closed, name, f"{name}-mine")
+    headers = {"If-Match": "*"}
+    lease = {"If-Match": f'"{hidden["jobs"]}:1"', "Lease-Token": "x"}
+    secret = closed.headers["Authorization"].removeprefix("Bearer ")
+    assert closed.post("/login", data={"token": secret}).status_code == 303
+    paths = [(method, path) for method, path in ENDPOINTS if re.match(r"/api/v1/(finished|jobs|batches|schedules)/\{", path)]
+    paths += [("GET", "/jobs/{number:int}")]
+    compared = 0
+    for method, path in paths:
+        if method == "PUT":
+            continue
+        kind = re.match(r"(?:/api/v1)?/(\w+)", path)[1]  # type: ignore[index]
+        body = next((body for end, body in BODIES.items() if path.endswith(end)), {"delay": 0} if method == "PATCH" else None)
+        leased = "/jobs/{job_id}/" in path and method == "POST"
+        for found in {hidden[kind], hidden["finished"]} if kind == "jobs" else {hidden[kind]}:
+            answers = []
+            for one in (found, UNKNOWN):
+                sent = {**lease, "If-Match": f'"{one}:1"'} if leased else headers
+                answers.append(closed.request(method, re.sub(r"\{.*?\}", one, path), json=body, headers=sent))
+            there, unknown = answers
+            assert (there.status_code, path) == (404, path)
+            assert re.sub(rf"(?<=[ '\"/]){found}(?=[ :'\"/])", UNKNOWN, there.text) == unknown.text
+            compared += 1
+    assert compared >= 15
+    schedule = {"queue": f"{name}-mine", "kind": "k", "every": 60}
+    refused = closed.put(f"/api/v1/schedules/{hidden['schedules']}", json=schedule)
+    assert refused.status_code == 403
+    assert "theirs" not in refused.text
+    redriven = closed.post("/api/v1/dead/redrive", json={"queue": f"{name}-mine", "ids": [hidden["jobs"]]})
+    assert redriven.status_code == 404
+    assert "theirs" not in redriven.text
 
 
 def test_probes_need_no_host_name(closed: httpx2.Client) -> None:

@@ -51,9 +51,8 @@ def list_batches(db: Db, who: Reader, after: After = None, limit: Limit = 50) ->
 def get_batch(batch_id: PathId, db: Db, who: Reader) -> BatchView:
     """Progress of a batch. 404: all its jobs have left, and its callback job was enqueued; or there was none."""
     found = db.batch(int(batch_id))
-    if found is None:
+    if found is None or not who.allows("read", found.queue):
         raise RefusedError(404, "There is no such batch", f"no batch {batch_id}: all its jobs have left, or it never existed")
-    who.check("read", found.queue)
     return _view(found)
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
 from queue_db.service import everywhere, shapes
 from queue_db.service.openapi import problems
@@ -99,7 +99,12 @@ def redrive_dead_jobs(body: Redrive, db: Db, who: Manager, request: Request) -> 
         count = len(set(body.ids)) if body.ids is not None else _count(db, body)
         return Redriven(count=count, ids=[], dry_run=True)
     ids = None if body.ids is None else [int(one) for one in body.ids]
-    back = db.dead.redrive(ids, limit=body.limit, **_filter(body))
+    try:
+        back = db.dead.redrive(ids, limit=body.limit, **_filter(body))
+    except JobNotFoundError as error:
+        if who.allows_all("read"):
+            raise
+        raise JobNotFoundError(error.job_id, f"the dead jobs of queue {body.queue!r}") from None
     record(request, who, "redrive", _target(body), len(back))
     return Redriven(count=len(back), ids=[str(one) for one in back[:1000]], dry_run=False)
 

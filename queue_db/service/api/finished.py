@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from queue_db.errors import ArgumentError
+from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Finished
 from queue_db.service import everywhere
 from queue_db.service.openapi import problems
@@ -49,7 +49,8 @@ def list_finished_jobs(
 def get_finished_job(job_id: PathId, db: Db, who: Reader, request: Request) -> FinishedView:
     """A completed job and its result, until it expires. 404: it is not completed, or its result was not retained."""
     found = db.finished(int(job_id))
-    who.check("read", found.queue)
+    if not who.allows("read", found.queue):
+        raise JobNotFoundError(found.id, "the finished jobs")
     return finished_view(found, of(request).settings.masked)
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from queue_db.errors import ArgumentError, DuplicateJobError
 from queue_db.model import Verdict
 from queue_db.queue import Queue
-from queue_db.service import shapes
+from queue_db.service import everywhere, shapes
 from queue_db.service.etag import IfMatch, etag
 from queue_db.service.openapi import problems
 from queue_db.service.paths import Name
@@ -297,8 +297,7 @@ def list_jobs(
 @router.get("/jobs/{job_id}", responses=problems(404))
 def get_job(job_id: PathId, db: Db, who: Reader, request: Request, response: Response) -> JobView:
     """A job, live or dead. Its ETag is for `If-Match` of a change. A completed job is gone, see `/finished`."""
-    job = db.get(int(job_id))
-    who.check("read", job.queue)
+    job = everywhere.job(db, who, "read", int(job_id))
     response.headers["ETag"] = etag(job)
     return job_view(job, of(request).settings.masked)
 
@@ -306,7 +305,7 @@ def get_job(job_id: PathId, db: Db, who: Reader, request: Request, response: Res
 @router.get("/jobs/{job_id}/errors", responses=problems(404))
 def list_attempts(job_id: PathId, db: Db, who: Reader) -> Attempts:
     """The latest failed attempts of a live or dead job; at most ten."""
-    who.check("read", db.get(int(job_id)).queue)
+    everywhere.job(db, who, "read", int(job_id))
     return Attempts(
         errors=[
             Attempt(
@@ -326,8 +325,7 @@ def list_attempts(job_id: PathId, db: Db, who: Reader) -> Attempts:
 def cancel_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, request: Request) -> None:
     """Cancel a live job in any state. A worker that runs it loses its lease."""
     version = if_match.version(int(job_id))
-    job = db.get(int(job_id))
-    who.check("manage", job.queue)
+    job = everywhere.job(db, who, "manage", int(job_id))
     _require(db.queue(job.queue).cancel(job.id, version=version), version)
     record(request, who, "cancel", f"job {job_id}")
 
@@ -336,8 +334,7 @@ def cancel_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, request:
 def reschedule_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, body: Reschedule, request: Request) -> None:
     """Give a waiting job another due time or priority; `{"delay": 0}` runs it now."""
     version = if_match.version(int(job_id))
-    job = db.get(int(job_id))
-    who.check("manage", job.queue)
+    job = everywhere.job(db, who, "manage", int(job_id))
     verdict = db.queue(job.queue).reschedule(job.id, run_at=body.run_at, delay=body.delay, priority=body.priority, version=version)
     _require(verdict, version)
     record(request, who, "reschedule", f"job {job_id}", detail=body.model_dump(mode="json", exclude_unset=True))

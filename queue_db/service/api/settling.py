@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Header, Response
 from queue_db.errors import LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
+from queue_db.service import everywhere
 from queue_db.service.api.settlements import (
     Bury,
     Complete,
@@ -41,8 +42,7 @@ def leased(
     :raises LeaseLostError: 412.
     """
     version = if_match.lease(int(job_id))
-    job = db.get(int(job_id))
-    who.check("work", job.queue)
+    job = everywhere.job(db, who, "work", int(job_id))
     return db.queue(job.queue).handle(job.id, version, lease_token)
 
 

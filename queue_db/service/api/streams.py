@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
+from queue_db.service.identity import Identity
 from queue_db.service.openapi import problems
 from queue_db.service.paths import Name
 from queue_db.service.refusals import RefusedError
@@ -55,7 +56,7 @@ def list_streams(
 @router.post("/streams/{name}/complete", responses=problems(404))
 def complete_stream(name: Name, db: Db, who: Manager, request: Request) -> Count:
     """Complete all jobs that a stream holds, for the sink has them. Check the sink first: a batch that was not written is lost."""
-    who.check("manage", _find(db, name).queue)
+    _find(db, who, "manage", name)
     count = db.streams.complete(name)
     record(request, who, "complete", f"stream {name}", count)
     return Count(count=count)
@@ -64,14 +65,14 @@ def complete_stream(name: Name, db: Db, who: Manager, request: Request) -> Count
 @router.post("/streams/{name}/release", responses=problems(404))
 def release_stream(name: Name, db: Db, who: Manager, request: Request) -> Count:
     """Return the jobs that a stream holds to the queue; jobs that its query has written (`maybe_written`) are done again."""
-    who.check("manage", _find(db, name).queue)
+    _find(db, who, "manage", name)
     count = db.streams.release(name)
     record(request, who, "release", f"stream {name}", count)
     return Count(count=count)
 
 
-def _find(db: QueueDB, name: str) -> Stream:
-    found = next((one for one in db.streams.list() if one.name == name), None)
+def _find(db: QueueDB, who: Identity, scope: str, name: str) -> Stream:
+    found = next((one for one in db.streams.list() if one.name == name and who.allows(scope, one.queue)), None)
     if found is None:
         raise RefusedError(404, "There is no such stream", f"no stream {name!r}")
     return found

@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Finished, Job
+from queue_db.service import everywhere
 from queue_db.service.identity import Identity
 from queue_db.service.pages.queue import whole
 from queue_db.service.pages.render import back, page
@@ -23,11 +24,11 @@ NEIGHBOURS = 12
 @router.get("/jobs/{number:int}", name="job", response_class=HTMLResponse)
 def show(request: Request, db: Db, who: Person, number: int) -> HTMLResponse:
     """A job, live, dead, or finished and kept."""
+    who.check("read")
     try:
-        job = db.get(number)
+        job = everywhere.job(db, who, "read", number)
     except JobNotFoundError:
         return _gone(request, db, who, number)
-    who.check("read", job.queue)
     return page(
         request,
         "job.html.jinja",
@@ -57,9 +58,10 @@ def _gone(request: Request, db: QueueDB, who: Identity, number: int) -> HTMLResp
     try:
         found = db.finished(number)
     except JobNotFoundError:
-        who.check_all("read")  # no row says which queue it was in
-    else:
-        who.check("read", found.queue)
+        if not who.allows_all("read"):  # no row says which queue it was in
+            raise
+    if found is not None and not who.allows("read", found.queue):
+        raise JobNotFoundError(number, "the finished jobs")
     return page(
         request,
         "finished_job.html.jinja",
@@ -104,9 +106,8 @@ def redrive(request: Request, db: Db, who: Person, number: int) -> RedirectRespo
 
 def _mine(db: QueueDB, who: Identity, number: int) -> Job:
     """The job, if it may be changed."""
-    job = db.get(number)
-    who.check("manage", job.queue)
-    return job
+    who.check("manage")
+    return everywhere.job(db, who, "manage", number)
 
 
 def _done(request: Request, who: Identity, job: Job, action: str, done: str) -> RedirectResponse:

@@ -41,11 +41,10 @@ def show(request: Request, db: Db, who: Person) -> HTMLResponse:
 
 def _chosen(db: Db, who: Identity, fields: Fields) -> str:
     """The name of the schedule of a form; who sent it may change it."""
+    who.check("manage")
     name = fields.get("name", "")
-    schedule = next((one for one in db.schedules.list() if one.name == name), None)
-    if schedule is None:
+    if all(one.name != name or not who.allows("manage", one.queue) for one in db.schedules.list()):
         raise HTTPException(404, "There is no such schedule")
-    who.check("manage", schedule.queue)
     return name
 
 

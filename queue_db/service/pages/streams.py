@@ -23,11 +23,10 @@ def show(request: Request, db: Db, who: Person) -> HTMLResponse:
 @router.post("/streams/release", name="release_stream")
 def release(request: Request, db: Db, who: Person, fields: Fields) -> RedirectResponse:
     """Return the jobs that a stream holds."""
+    who.check("manage")
     name = fields.get("name", "")
-    stream = next((one for one in db.streams.list() if one.name == name), None)
-    if stream is None:
+    if all(one.name != name or not who.allows("manage", one.queue) for one in db.streams.list()):
         raise HTTPException(404, "There is no such stream")
-    who.check("manage", stream.queue)
     released = db.streams.release(name)
     record(request, who, "release", f"stream {name}", released)
     return back(request, "streams", "stream-released")
