@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 
+from queue_db import QueueDB
+from queue_db.service import Settings, service
 from queue_db.service.paths import Name, Paths, decoded, escaped, unescaped
 
 NAMES = ["mail", "a/b", "a%2Fb", "100%", "%25", "%2f", "ä ö", "日本/語", "a?b#c", "..a", "a+b", "%41", "a//b", "/", "'\"<&>"]
@@ -51,3 +58,29 @@ def test_decoding_keeps_what_divides(name: str) -> None:
     path = decoded(b"/queues/" + escaped(name).encode() + b"/jobs?x=%2F")
     _, queues, segment, jobs = path.split("/")
     assert (queues, unescaped(segment), jobs) == ("queues", name, "jobs")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_program_mounts_the_service(db: QueueDB) -> None:
+    """As docs/service.md has it: under its prefix, for the host names of the program, which closes the database."""
+    queues = service(db, Settings(hosts=("shop.example.com",)))
+
+    @asynccontextmanager
+    async def lifespan(_outer: FastAPI) -> AsyncIterator[None]:
+        async with queues.router.lifespan_context(queues):
+            yield
+
+    outer = FastAPI(lifespan=lifespan)
+    outer.mount("/queue", queues)
+    name = f"mounted-{uuid.uuid4().hex}"
+    secret = db.tokens.create(name, ("read",))
+    with TestClient(outer, base_url="http://shop.example.com", follow_redirects=False) as client:
+        assert client.get("/queue/").headers["location"].startswith("/queue/login")
+        entered = client.post("/queue/login", data={"token": secret})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/queue/")
+        assert "Path=/queue;" in entered.headers["set-cookie"]
+        page = client.get("/queue/")
+        assert page.status_code == 200
+        assert set(re.findall(r'(?:href|src)="(?:http://shop\.example\.com)?/(\w+)', page.text)) == {"queue"}
+        assert client.get("/queue/api/v1/queues", headers={"Host": "elsewhere.example.com"}).status_code == 421
+    assert db.queues() is not None  # the program closes it
