@@ -187,6 +187,29 @@ def test_a_job_is_run_now_and_cancelled(db: QueueDB, name: str, client: httpx2.C
     assert not db.queue(name).peek()
 
 
+@pytest.mark.parametrize("action", ["reschedule", "cancel", "redrive"])
+def test_a_form_changes_no_job_that_has_changed_since(db: QueueDB, name: str, client: httpx2.Client, action: str) -> None:
+    queue = db.queue(name)
+    job_id = queue.enqueue("mail", delay=3600, max_attempts=1) or 0
+    if action == "redrive":
+        queue.reschedule(job_id, delay=0)
+        queue.claim()[0].bury(NASTY)
+    page = look(client, f"/jobs/{job_id}")
+    form = {one["name"] or "": one["value"] or "" for one in page.all("input") if one.get("name") in {"csrf", "version"}}
+    if action == "redrive":
+        db.dead.redrive(job_id)
+        queue.claim()[0].bury(NASTY)
+    else:
+        queue.reschedule(job_id, delay=7200)
+    before = db.get(job_id)
+    answer = client.post(f"/jobs/{job_id}/{action}", data=form | {"now": "1"}, follow_redirects=True)
+    assert "Nothing was changed" in answer.text
+    assert db.get(job_id) == before
+    assert db.actions.list() == []
+    unknown = form | {"now": "1", "version": ""}
+    assert client.post(f"/jobs/{job_id}/{action}", data=unknown).status_code == 422
+
+
 def test_a_dead_job_is_redriven(db: QueueDB, name: str, client: httpx2.Client) -> None:
     job_id = db.queue(name).enqueue("mail") or 0
     db.queue(name).claim()[0].bury(NASTY)

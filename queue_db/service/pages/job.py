@@ -78,18 +78,18 @@ def _gone(request: Request, db: QueueDB, who: Identity, number: int) -> HTMLResp
 def reschedule(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
     """Make a job that waits due now, or give it another priority."""
     job = _mine(db, who, number)
-    now, priority = "now" in fields, whole(fields, "priority")
+    now, priority, version = "now" in fields, whole(fields, "priority"), _version(fields)
     if not now and priority is None:
         raise ArgumentError("priority: must be a whole number")
-    done = db.queue(job.queue).reschedule(number, delay=0 if now else None, priority=priority, version=job.version)
+    done = db.queue(job.queue).reschedule(number, delay=0 if now else None, priority=priority, version=version)
     return _done(request, who, job, "reschedule", ("due" if now else "moved") if done else "lost")
 
 
 @router.post("/jobs/{number:int}/cancel", name="cancel_job")
-def cancel(request: Request, db: Db, who: Person, number: int) -> RedirectResponse:
+def cancel(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
     """Cancel a live job."""
     job = _mine(db, who, number)
-    done = db.queue(job.queue).cancel(number)
+    done = db.queue(job.queue).cancel(number, version=_version(fields))
     if not done:
         return _done(request, who, job, "cancel", "lost")
     record(request, who, "cancel", f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
@@ -97,11 +97,21 @@ def cancel(request: Request, db: Db, who: Person, number: int) -> RedirectRespon
 
 
 @router.post("/jobs/{number:int}/redrive", name="redrive_job")
-def redrive(request: Request, db: Db, who: Person, number: int) -> RedirectResponse:
+def redrive(request: Request, db: Db, who: Person, number: int, fields: Fields) -> RedirectResponse:
     """Return a dead job to its queue."""
     job = _mine(db, who, number)
+    if job.version != _version(fields):
+        return _done(request, who, job, "redrive", "lost")
     db.dead.redrive(number)
     return _done(request, who, job, "redrive", "redriven")
+
+
+def _version(fields: Fields) -> int:
+    """The version of the job that the person saw: another one is not changed."""
+    text = fields.get("version", "")
+    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+        raise ArgumentError("version: must be that of the job")
+    return int(text)
 
 
 def _mine(db: QueueDB, who: Identity, number: int) -> Job:
