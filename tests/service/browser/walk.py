@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlsplit
+from html import unescape
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
-from playwright.sync_api import Error, Locator, Page, Response
+from playwright.sync_api import Error, Page, Response
 from starlette.routing import Match, Route
 
 from queue_db.service.pages import PAGES
@@ -22,6 +23,8 @@ ENTRIES = {
 
 #: They take away what other forms need: last, in this order.
 LATE = ("redrive", "cancel", "remove", "release", "rescue", "revoke", "change_dead", "purge")
+
+POSTS = "form[method=post]"
 
 #: Nothing to look at.
 FILES = {"static"}
@@ -68,26 +71,22 @@ class Walk:
                 self.weights[urlsplit(response.url).path] = len(response.body())
 
     def everywhere(self) -> None:
-        """Follow every kind of link, and look at each page, until there is no other."""
+        """Follow links until every page has been looked at once."""
         left = ["/"]
-        seen: set[tuple[str, tuple[str, ...]]] = set()
         while left:
             address = left.pop()
-            kind = self._kind(address)
-            if kind is None or kind in seen:
-                continue
-            seen.add(kind)
-            self.look(address)
-            left += self._links()
+            name = route_of(self.app, "GET", urlsplit(address).path)
+            if name is not None and name not in self.visited:
+                self.visited[name] = address
+                self.look(address)
+                left += self._links()
 
     def look(self, address: str) -> None:
         """Open a page: it has no barriers, and is not wider than its window."""
         self.page.goto(address)
-        name = route_of(self.app, "GET", urlsplit(address).path)
-        if name is not None:
-            self.visited.setdefault(name, address)
-        for _, form in self._forms():
-            self.forms.setdefault(form, address)
+        for form in self._forms():
+            if form is not None:
+                self.forms.setdefault(form, address)
         self.found += barriers(self.page)
         if wide := too_wide(self.page):
             self.found.append(wide)
@@ -103,9 +102,10 @@ class Walk:
 
     def _submit(self, address: str, name: str) -> None:
         self.page.goto(address)
-        form = next((form for form, route in self._forms() if route == name), None)
-        if form is None:
+        forms = self._forms()
+        if name not in forms:
             return  # another form has taken it away, perhaps until later
+        form = self.page.locator(POSTS).nth(forms.index(name))
         for field_name, text in ENTRIES.get(name, {}).items():
             form.locator(f"[name='{field_name}']").fill(text)
         with self.page.expect_navigation():
@@ -120,22 +120,20 @@ class Walk:
         for address in list(self.visited.values()):
             answer = self.page.request.get(address)
             if answer.ok and "<form" in answer.text():  # a job's page is gone with the job
-                self.page.goto(address)
-                left.update({name: address for _, name in self._forms() if name not in self.submitted and name not in left})
+                actions = map(unescape, re.findall(r'<form method="post" action="([^"]+)"', answer.text()))
+                for name in (self._sends(action) for action in actions):
+                    if name is not None and name not in self.submitted:
+                        left.setdefault(name, address)
         return left
 
-    def _forms(self) -> Iterator[tuple[Locator, str]]:
-        for form in self.page.locator("form[method=post]").all():
-            name = route_of(self.app, "POST", urlsplit(form.get_attribute("action") or self.page.url).path)
-            if name is not None:
-                yield form, name
+    def _forms(self) -> list[str | None]:
+        """The routes of the forms of this page, in their order."""
+        actions: list[str] = self.page.locator(POSTS).evaluate_all("forms => forms.map(form => form.getAttribute('action'))")
+        return [self._sends(action) for action in actions]
+
+    def _sends(self, action: str) -> str | None:
+        return route_of(self.app, "POST", urlsplit(action).path)
 
     def _links(self) -> list[str]:
         paths: list[str] = self.page.locator("a[href^='/']").evaluate_all("links => links.map(link => link.getAttribute('href'))")
         return paths
-
-    def _kind(self, address: str) -> tuple[str, tuple[str, ...]] | None:
-        """Its route and the names in its query: one of each kind is looked at."""
-        parts = urlsplit(address)
-        name = route_of(self.app, "GET", parts.path)
-        return None if name is None else (name, tuple(sorted(key for key, _ in parse_qsl(parts.query))))
