@@ -224,6 +224,21 @@ def test_a_route_gets_only_topics_that_its_token_is_for(db: QueueDB, name: str, 
     db.routes.remove(mine)
 
 
+def test_an_unknown_route_is_answered_without_the_names_of_others(db: QueueDB, name: str, closed: httpx2.Client) -> None:
+    db.routes.set(f"{name}-theirs", drop=True)
+    _only(db, closed, name, f"{name}-mine")
+    bodies = {
+        "pause": None,
+        "resume": None,
+        "point": {"definition": "0" * 64},
+        "subscriptions": {"pattern": f"{name}-mine", "form": "exact"},
+    }
+    for verb, body in bodies.items():
+        answer = closed.post(f"/api/v1/routes/{name}-mine/{verb}", json=body)
+        assert (answer.status_code, "theirs" in answer.text) == (404, False), verb
+    db.routes.remove(f"{name}-theirs")
+
+
 def test_a_test_of_a_topic_shows_only_routes_that_may_be_read(db: QueueDB, name: str, closed: httpx2.Client) -> None:
     mine, theirs = f"{name}-mine", f"{name}-theirs"
     for route in (mine, theirs):

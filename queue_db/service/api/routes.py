@@ -141,6 +141,7 @@ def set_route(route: Name, does: RouteAction, request: Request, db: Db, who: Man
 def point_route(route: Name, at: Definition, request: Request, db: Db, who: Manager) -> RouteView:
     """Point a route at a definition that it or another route had before."""
     who.check("manage", route)
+    _find(db, route)
     for one in db.routes.definitions():
         if one.sha.startswith(at.definition) and not who.allows("manage", _reached(one.action, one.target)):
             raise RouteError(f"no definition begins with {at.definition!r}")
@@ -153,6 +154,7 @@ def point_route(route: Name, at: Definition, request: Request, db: Db, who: Mana
 def pause_route(route: Name, request: Request, db: Db, who: Manager) -> RouteView:
     """Let a route do nothing; messages that are published meanwhile are not kept for it."""
     who.check("manage", route)
+    _find(db, route)
     db.routes.pause(route)
     record(request, who, "pause", f"route {route}")
     return _find(db, route)
@@ -162,6 +164,7 @@ def pause_route(route: Name, request: Request, db: Db, who: Manager) -> RouteVie
 def resume_route(route: Name, request: Request, db: Db, who: Manager) -> RouteView:
     """End a pause."""
     who.check("manage", route)
+    _find(db, route)
     db.routes.resume(route)
     record(request, who, "resume", f"route {route}")
     return _find(db, route)
@@ -191,6 +194,7 @@ def subscribe(route: Name, to: NewSubscription, request: Request, db: Db, who: M
     Any form but `exact` needs a token for all queues: its pattern may match every topic.
     """
     who.check("manage", route)
+    _find(db, route)
     if to.form == "exact":
         who.check("manage", to.pattern)
     else:
@@ -241,6 +245,7 @@ def _reached(action: str, target: str) -> str | None:
 
 
 def _find(db: QueueDB, name: str) -> RouteView:
+    """The route. It is looked for before a verb is called, because the error of the verb lists all routes."""
     for one in db.routes.list():
         if one.name == name:
             return _view(one)
