@@ -40,7 +40,8 @@ class Kind:
 #: Headers of a problem that its page has too.
 _KEPT = frozenset({"retry-after", "www-authenticate", "allow"})
 
-_AGAIN = (("Retry-After", "1"),)
+#: Of a problem that may be over soon.
+AGAIN = {"Retry-After": "1"}
 _MIGRATE = "The tables are missing or of another version: run queue-db migrate"
 
 #: By class; the nearest class of an error's own line counts.
@@ -54,7 +55,7 @@ KINDS: dict[type[Exception], Kind] = {
     errors.PayloadError: Kind(422, "The payload cannot be stored"),
     errors.ArgumentError: Kind(422, "An argument is outside its range"),
     errors.UnsupportedError: Kind(501, "The database cannot do this"),
-    errors.SchemaOutOfDateError: Kind(503, _MIGRATE, detail=False, headers=_AGAIN),
+    errors.SchemaOutOfDateError: Kind(503, _MIGRATE, detail=False, headers=tuple(AGAIN.items())),
     errors.ConfigurationError: Kind(503, "The service is not set up for this; its log has the reason", detail=False),
     errors.EnqueueError: Kind(409, "The job was not enqueued"),
     errors.HandlerProcessError: Kind(409, "The process of a handler has ended"),
@@ -71,7 +72,7 @@ KINDS: dict[type[Exception], Kind] = {
     errors.StreamFencedError: Kind(409, "Another reader has taken the stream over"),
     errors.CheckpointMismatchError: Kind(409, "The checkpoint is of another history"),
     errors.StreamError: Kind(409, "The stream cannot go on"),
-    errors.TransientStorageError: Kind(503, "The database does not answer", detail=False, headers=_AGAIN),
+    errors.TransientStorageError: Kind(503, "The database does not answer", detail=False, headers=tuple(AGAIN.items())),
     errors.PermanentStorageError: Kind(503, "The database refuses this; the service's log has the reason", detail=False),
     errors.StorageError: Kind(503, "The database refuses this; the service's log has the reason", detail=False),
     errors.QueueDBError: Kind(409, "This cannot be done now"),

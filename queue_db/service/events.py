@@ -15,7 +15,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from queue_db.errors import QueueDBError
-from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service.requests import Service, of
 
 log = logging.getLogger("queue_db.service")
@@ -35,9 +34,13 @@ _EVERY = 2.0
 
 def event(data: Any, *, name: str | None = None, event_id: str | None = None) -> str:
     """One event as text."""
+    return _event(json.dumps(data, default=_text), name, event_id)
+
+
+def _event(data: str, name: str | None, event_id: str | None = None) -> str:
     lines = [f"id: {event_id}"] if event_id else []
     lines += [f"event: {name}"] if name else []
-    return "\n".join([*lines, f"data: {json.dumps(data, default=_text)}", "", ""])
+    return "\n".join([*lines, f"data: {data}", "", ""])
 
 
 class EventStream(Response):
@@ -80,22 +83,26 @@ class EventStream(Response):
 
 @dataclass(eq=False)
 class _Client:
-    latest: list[QueueMetrics] | None = None
+    latest: dict[str, str] | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Live:
-    """The live numbers of one event loop, and the clients that follow them. A slow client skips to the latest ones."""
+    """The live numbers of one event loop, and the clients that follow them. A slow client skips to the latest ones.
+
+    They are read and made texts in a thread, once for all clients: with thousands of queues this takes long.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._clients: set[_Client] = set()
         self._task: asyncio.Task[None] | None = None
-        self._known: list[QueueMetrics] | None = None
+        self._known: dict[str, str] | None = None
 
     async def follow(self, wanted: Callable[[str], bool]) -> AsyncIterator[str | None]:
         """Events with the numbers of the queues that are wanted, each time that they have changed."""
         client = _Client(self._known)
+        allowed: dict[str, bool] = {}
         if self._known is not None:
             client.news.set()
         self._clients.add(client)
@@ -109,14 +116,16 @@ class Live:
                     yield None
                     continue
                 client.news.clear()
-                yield event([asdict(one) for one in client.latest or () if wanted(one.queue)], name="queues")
+                latest = client.latest or {}
+                allowed |= {queue: wanted(queue) for queue in latest.keys() - allowed.keys()}
+                yield _event(f"[{', '.join(text for queue, text in latest.items() if allowed[queue])}]", "queues")
         finally:
             self._clients.discard(client)
 
     async def _read(self) -> None:
         while self._clients:
             try:
-                found = await run_in_threadpool(self._service.db.metrics.latest)
+                found = await run_in_threadpool(self._texts)
             except QueueDBError as error:
                 log.debug("no live numbers: %s", error)
             else:
@@ -128,6 +137,10 @@ class Live:
                 return
             await asyncio.sleep(_EVERY)
         self._known = None
+
+    def _texts(self) -> dict[str, str]:
+        """The numbers of each queue, in a thread."""
+        return {one.queue: json.dumps(asdict(one), default=_text) for one in self._service.db.metrics.latest()}
 
     def _tell(self) -> None:
         for client in self._clients:

@@ -35,5 +35,6 @@ def test_without_tables_the_process_lives_and_is_not_ready(tmp_path: Path) -> No
         answer = client.get("/readyz")
         assert answer.status_code == 503
         assert "queue-db migrate" in answer.json()["title"]
+        assert answer.headers["retry-after"] == "1"
         db.migrate()
         assert client.get("/readyz").status_code == 200

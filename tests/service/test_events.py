@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 
 from queue_db import QueueDB
-from queue_db.service.events import EventStream, event
+from queue_db.monitoring.metrics import QueueMetrics
+from queue_db.service import Settings
+from queue_db.service.events import EventStream, Live, event
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
@@ -57,6 +62,72 @@ def test_numbers_come_when_they_have_changed(client: httpx2.Client, db: QueueDB,
         first = next(events(stream))
         assert first["event"] == "queues"
         assert isinstance(first["data"], list)
+
+
+@on_sqlite
+def test_a_token_gets_events_of_its_own_queues_and_feeds_only(
+    serve: Callable[[Settings], httpx2.Client], db: QueueDB, name: str
+) -> None:
+    mine, other = f"{name}-mine", f"{name}-other"
+    for one in (mine, other):
+        db.queue(one).enqueue("mail")
+        db.feed(one).publish("n", one)
+    row = db.metrics._sampling._latest()
+    db.metrics._sampling.take(None if row is None else row.version)  # now, and not ten seconds after another test's
+    client = serve(Settings())
+    everything = {"Authorization": f"Bearer {db.tokens.create(f'{name}-all', ['read'])}"}
+    headers = {"Authorization": f"Bearer {db.tokens.create(name, ['read'], queues=[f'{name}-m*'])}"}
+
+    def queues(headers: dict[str, str], wanted: str) -> list[str]:
+        """Of the first event that has this queue."""
+        with client.stream("GET", "/api/v1/events", headers=headers) as stream:
+            return next(listed for one in events(stream) if wanted in (listed := [one["queue"] for one in one["data"]]))
+
+    assert {mine, other} <= set(queues(everything, other))
+    assert queues(headers, mine) == [mine]
+    start = db.feed(mine).start()
+    with client.stream("GET", f"/api/v1/feeds/{mine}/events", headers=headers, params={"after": start}) as stream:
+        assert next(events(stream))["data"]["payload"] == mine
+    for who, status in ((headers, 403), ({}, 401)):
+        assert client.get(f"/api/v1/feeds/{other}/events", headers=who).status_code == status
+    work = {"Authorization": f"Bearer {db.tokens.create(f'{name}-work', ['work'], queues=['*'])}"}
+    for path in ("events", f"feeds/{mine}/events"):
+        assert client.get(f"/api/v1/{path}", headers=work).status_code == 403
+    for one in (mine, other):
+        db.feeds.delete(one)
+
+
+def test_the_texts_of_queues_are_made_in_a_thread_and_once_for_all_clients() -> None:
+    """With thousands of queues nothing else would run on the event loop meanwhile."""
+    made: list[threading.Thread] = []
+
+    class Numbers(QueueMetrics):
+        @property
+        def __dataclass_fields__(self) -> Any:
+            made.append(threading.current_thread())
+            return QueueMetrics.__dataclass_fields__
+
+    def numbers(queue: str) -> QueueMetrics:
+        return Numbers(queue, datetime(2026, 11, 23, tzinfo=UTC), 1, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 60.0)
+
+    found = [numbers("a"), numbers("b")]
+    ending = threading.Event()
+    service: Any = SimpleNamespace(ending=ending, db=SimpleNamespace(metrics=SimpleNamespace(latest=lambda: found)))
+
+    async def follow() -> list[str | None]:
+        live = Live(service)
+        clients = [live.follow(lambda queue, own=own: queue in own) for own in ("a", "ab", "")]
+        first = await asyncio.gather(*(anext(one) for one in clients))
+        ending.set()
+        for one in clients:
+            await one.aclose()  # type: ignore[attr-defined]
+        return first
+
+    texts = [json.loads((text or "").split("data: ")[1]) for text in asyncio.run(follow())]
+    assert [[one["queue"] for one in text] for text in texts] == [["a"], ["a", "b"], []]
+    assert texts[0][0]["at"] == "2026-11-23T00:00:00+00:00"
+    assert len(made) == len(found)
+    assert threading.current_thread() not in made
 
 
 def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:

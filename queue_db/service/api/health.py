@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.prometheus import collector
-from queue_db.service.errors import problem
+from queue_db.service.errors import AGAIN, problem
 from queue_db.service.requests import Db, Reader, of
 
 log = logging.getLogger("queue_db.service")
@@ -38,10 +38,10 @@ def ready(db: Db) -> Health | JSONResponse:
     try:
         db.check()
     except SchemaOutOfDateError:
-        return problem(503, "The tables do not fit: run queue-db migrate")
+        return problem(503, "The tables do not fit: run queue-db migrate", headers=AGAIN)
     except QueueDBError as error:
         log.debug("not ready: %s", error)
-        return problem(503, "The database does not answer")
+        return problem(503, "The database does not answer", headers=AGAIN)
     return Health(status="ok")
 
 

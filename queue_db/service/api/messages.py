@@ -57,7 +57,7 @@ def publish_messages(feed: Name, messages: NewMessages, db: Db, who: Enqueuer, c
     return Published(ids=db.feed(feed).publish_many(listed, client=client_id))
 
 
-@router.get("/feeds/{feed}/messages")
+@router.get("/feeds/{feed}/messages", response_model=MessagesPage)
 async def read_messages(
     request: Request,
     feed: Name,
@@ -75,7 +75,7 @@ async def read_messages(
     wait: Wait = 0.0,
     ids: Ids = None,
     client_id: ClientId = None,
-) -> MessagesPage:
+) -> Response:
     """Read the messages after a position, or, with `ids`, those that are still there.
 
     A response without messages may have a new `after`: read on from there while `behind` is not 0.
@@ -83,8 +83,13 @@ async def read_messages(
     who.check("read", feed)
     found = await run_in_threadpool(feed_of, db, feed)
     if ids is not None:
-        messages = await run_in_threadpool(lambda: [message_view(one) for one in found.get(ids)])
-        return MessagesPage(messages=messages, after=None, behind=0, skipped=0)
+        listed = ids
+
+        def named() -> Response:
+            messages = [message_view(one) for one in found.get(listed)]
+            return _answer(MessagesPage(messages=messages, after=None, behind=0, skipped=0))
+
+        return await run_in_threadpool(named)
 
     def page() -> MessagesPage:
         one = found.read(after, limit, kinds=kinds, client=client_id, echo=echo, hidden=hidden, on_trimmed=on_trimmed)
@@ -93,7 +98,7 @@ async def read_messages(
 
     got = await run_in_threadpool(page)
     if got.messages or not wait:
-        return got
+        return await run_in_threadpool(_answer, got)
     until, skipped = time.monotonic() + wait, got.skipped
     with arrivals_of(request).waiter(feed) as waiter:
         while not got.messages and not await request.is_disconnected():
@@ -105,7 +110,7 @@ async def read_messages(
             skipped += got.skipped
             if time.monotonic() >= until:
                 break
-    return got.model_copy(update={"skipped": skipped})
+    return await run_in_threadpool(_answer, got.model_copy(update={"skipped": skipped}))
 
 
 @router.delete("/feeds/{feed}/messages")
@@ -149,6 +154,11 @@ def delete_message(feed: Name, message: Name, db: Db, who: WorkerClient, claim: 
     who.check("work", feed)
     feed_of(db, feed).delete(message, claim=claim)
     return Response(status_code=204)
+
+
+def _answer(page: MessagesPage) -> Response:
+    """The page as JSON, in a thread: with many large messages this takes long."""
+    return Response(page.model_dump_json(), media_type="application/json")
 
 
 def _one(feed: Feed, message: str) -> Message:
