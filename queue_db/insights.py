@@ -34,6 +34,8 @@ class Finding:
     sentence: str
     #: It does not get better by itself. Otherwise it is slow, or configured so.
     stuck: bool = False
+    #: The queue that it is about; None: a worker or a schedule.
+    queue: str | None = None
 
 
 def findings(db: QueueDB) -> list[Finding]:
@@ -54,8 +56,9 @@ def _queues(db: QueueDB) -> Iterator[Finding]:
     workers = db.workers()
     for row in rows:
         why = _why(row.queue, settings.get(row.queue, Controls()), [worker for worker in workers if row.queue in worker.queues])
-        waits = f"{row.jobs:,} jobs have been due for more than a minute, the oldest for {(row.read_at - row.oldest) / 1e6:,.0f} s"
-        yield Finding(f"queue {row.queue!r}: {waits}: {why.sentence}", why.stuck)
+        have = "job has" if row.jobs == 1 else "jobs have"
+        waits = f"{row.jobs:,} {have} been due for more than a minute, the oldest for {_span((row.read_at - row.oldest) / 1e6)}"
+        yield Finding(f"queue {row.queue!r}: {waits}: {why.sentence}", why.stuck, row.queue)
 
 
 def _parked(db: QueueDB) -> Iterator[Finding]:
@@ -71,10 +74,22 @@ def _parked(db: QueueDB) -> Iterator[Finding]:
             else f"has waited {longest / 60:,.0f} min and is dead when the unknown_grace of its workers is over,"
         )
         yield Finding(
-            f"queue {queue!r}: {jobs:,} jobs of kind {kind!r} have no handler; "
+            f"queue {queue!r}: {_count(jobs, 'job')} of kind {kind!r} {'has' if jobs == 1 else 'have'} no handler; "
             f"the first {when} unless a worker with a handler starts",
             stuck=True,
+            queue=queue,
         )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} s"
 
 
 def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
@@ -85,16 +100,18 @@ def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
         return Finding("no registered worker serves it (loops of claim() do not register)", stuck=True)
     if all(worker.state != "working" for worker in alive):
         return Finding("all its workers are quiet or stopping", stuck=True)
+    theirs, one = f"its {_count(len(alive), 'worker')}", len(alive) == 1
     limits = [] if controls.concurrency is None else [f"{controls.concurrency} at once"]
     limits += [] if controls.rate is None else [f"{controls.rate} in {controls.per:g} s"]
     if limits:
-        return Finding(f"its {len(alive)} workers are held to {' and '.join(limits)} (queue-db limit {queue} --none removes that)")
+        held = f"{theirs} {'is' if one else 'are'} held to {' and '.join(limits)}"
+        return Finding(f"{held} (queue-db limit {queue} --none removes that)")
     if all(worker.in_hand + worker.stuck >= sum(worker.queues.values()) for worker in alive):
         stuck = sum(worker.stuck for worker in alive)
-        of_these = f", {stuck} of them stuck (see below)" if stuck else ""
-        no_slot = f"its {len(alive)} workers have no free slot{of_these}: more processes, more concurrency, or shorter jobs"
+        of_these = f", {stuck} of them stuck" if stuck else ""
+        no_slot = f"{theirs} {'has' if one else 'have'} no free slot{of_these}: more processes, more concurrency, or shorter jobs"
         return Finding(no_slot, stuck=not any(worker.in_hand for worker in alive))
-    return Finding(f"its {len(alive)} workers do not keep up")
+    return Finding(f"{theirs} {'does' if one else 'do'} not keep up")
 
 
 def _workers(workers: list[WorkerInfo]) -> Iterator[Finding]:
@@ -102,12 +119,12 @@ def _workers(workers: list[WorkerInfo]) -> Iterator[Finding]:
         if worker.stuck:
             hang = "handlers that have not come back after a timeout or a lost lease"
             how = "SIGUSR1 logs where they are; a restart frees the slots, by itself with exit_when_stuck="
-            yield Finding(f"worker {worker.name!r} has {worker.stuck} stuck slots: {hang} ({how})", stuck=True)
+            yield Finding(f"worker {worker.name!r} has {_count(worker.stuck, 'stuck slot')}: {hang} ({how})", stuck=True)
         if worker.silent >= SILENT:
             has = (
                 f"what it has in hand ({worker.in_hand}) comes back with the leases" if worker.in_hand else "it had nothing in hand"
             )
-            yield Finding(f"worker {worker.name!r} has sent no heartbeat for {worker.silent:,.0f} s: {has}")
+            yield Finding(f"worker {worker.name!r} has sent no heartbeat for {_span(worker.silent)}: {has}")
 
 
 def _groups(db: QueueDB) -> Iterator[Finding]:
@@ -115,14 +132,15 @@ def _groups(db: QueueDB) -> Iterator[Finding]:
         yield Finding(
             f"group {row.group_key!r} of queue {row.queue!r}: {row.admitted} of its jobs may be claimed at once, and {row.allowed} "
             "should be: they were inserted with a group_key past enqueue (plain INSERT, a JDBC append), or the queue's limit was "
-            "lowered meanwhile; they run beside each other until they have left"
+            "lowered meanwhile; they run beside each other until they have left",
+            queue=row.queue,
         )
 
 
 def _schedules(db: QueueDB) -> Iterator[Finding]:
     for row in db.core.read(insights.late_schedules, round(OVERDUE * 1e6)):
         yield Finding(
-            f"schedule {row.name!r} is {row.late / 1e6:,.0f} s late: no worker carries schedules out "
+            f"schedule {row.name!r} is {_span(row.late / 1e6)} late: no worker carries schedules out "
             "(Worker(…, schedules=True), or db.schedules.tick())",
             stuck=True,
         )

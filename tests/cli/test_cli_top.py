@@ -58,7 +58,7 @@ def test_the_doctor_reports_what_is_stuck(ask_at, tmp_path, kind):
     answer = ask_at(url, "doctor", "--json", status=1).record
     (sentence,) = answer["stuck"]
     assert answer["healthy"] is False
-    assert "queue 'mail': 1 jobs have been due" in sentence
+    assert "queue 'mail': 1 job has been due" in sentence
     assert "stuck: queue 'mail'" in ask_at(url, "doctor", status=1).out
     with QueueDB(url) as db:
         db.queue("mail").pause()

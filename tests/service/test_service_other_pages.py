@@ -13,8 +13,12 @@ import pytest
 from queue_db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service import Settings
+from queue_db.service.identity import Identity
+from queue_db.service.pages.diagnosis import Watch, seen_by
 from queue_db.service.pages.numbers import series, waiting
 from queue_db.store import worker_registry
+from tests.patience import PATIENCE
+from tests.service.conftest import serving
 
 
 @pytest.fixture
@@ -147,3 +151,27 @@ def test_a_chart_ends_with_the_last_step_that_has_ended() -> None:
     rows = [row(4, 9), row(2, 5), row(1, 6), row(0, 1)]
     assert series(rows, waiting, 3, 60, now) == (None, 5, 6)
     assert series(rows[-1:], waiting, 3, 60, now) == ()
+
+
+def test_findings_of_ones_own_queues(tmp_path: Path, name: str) -> None:
+    """The worst first; others' queues, workers and schedules are not among them."""
+    with QueueDB(f"sqlite:///{tmp_path}/old.db", clock=lambda: 1_000_000_000_000_000) as db:  # the year 2001
+        db.migrate()
+        for queue in (f"{name}-mine-paused", f"{name}-mine", f"{name}-other"):
+            db.queue(queue).enqueue("mail")
+        db.schedules.set(f"{name}-late", f"{name}-other", "mail", every=3600)
+    with QueueDB(f"sqlite:///{tmp_path}/old.db") as db:
+        db.queue(f"{name}-mine-paused").pause()
+        watch = Watch(db)
+        looks = (watch.look() for _ in range(int(PATIENCE / 0.1)))  # each waits for so long, until there is one
+        found = next(look for look in looks if look.found is not None)
+        mine = seen_by(Identity("ann", frozenset({"read"}), (f"{name}-mine*",)), found).found or ()
+        everything = seen_by(Identity("ann", frozenset({"read"}), ("*",)), found).found or ()
+        assert [(one.queue, one.stuck) for one in mine] == [(f"{name}-mine", True), (f"{name}-mine-paused", False)]
+        assert [one.stuck for one in everything] == [True, True, True, False]
+        with serving(db, Settings()) as base, httpx2.Client(base_url=base) as client:
+            logged_in(db, client, "ann", "read", queues=(f"{name}-mine*",))
+            pages = (client.get("/").text for _ in range(int(PATIENCE / 0.1)))
+            text = next(page for page in pages if "Looking for" not in page)
+        assert "1 job has been due" in text
+        assert f"{name}-other" not in text

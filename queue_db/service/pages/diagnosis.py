@@ -9,11 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queue_db.db import QueueDB
 from queue_db.errors import QueueDBError
 from queue_db.insights import Finding, findings
+from queue_db.service.identity import Identity
 from queue_db.service.pages.numbers import Line
 
 log = logging.getLogger("queue_db.service")
@@ -43,6 +44,14 @@ def failing(lines: Iterable[Line]) -> list[Line]:
     """The queues in which most attempts of the last minute failed, the most failures first."""
     found = [line for line in lines if line.failures >= max(_FAILURES, _FAILING * line.attempts)]
     return sorted(found, key=lambda line: -line.failures)
+
+
+def seen_by(who: Identity, diagnosis: Diagnosis) -> Diagnosis:
+    """The findings that somebody may read, what is stuck first. Workers and schedules are for tokens for all queues."""
+    if diagnosis.found is None:
+        return diagnosis
+    found = [one for one in diagnosis.found if who.allows_all("read") or (one.queue is not None and who.allows("read", one.queue))]
+    return replace(diagnosis, found=tuple(sorted(found, key=lambda one: not one.stuck)))
 
 
 class Watch:

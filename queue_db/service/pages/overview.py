@@ -10,7 +10,7 @@ from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from queue_db.service.pages.board import board
-from queue_db.service.pages.diagnosis import failing
+from queue_db.service.pages.diagnosis import failing, seen_by
 from queue_db.service.pages.numbers import Line
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
@@ -90,7 +90,8 @@ def overview(
         number_of_queues=len(seen),
         totals=totals(seen),
         failing=failing(seen),
-        diagnosis=shared.watch.look() if who.allows_all("read") else None,
+        diagnosis=seen_by(who, shared.watch.look()),
+        checks_all=who.allows_all("read"),
         q=q,
         sort=sort,
         start=start,
