@@ -149,7 +149,8 @@ def downgrade() -> None:
     jobs, schema = names()
     op.execute(f"DROP VIEW IF EXISTS {view(jobs, schema)}")
     for column in ("delivered_epoch", "deliveries"):
-        op.drop_column(f"{jobs}_batches", column, schema=schema)
+        if context.is_offline_mode() or not lacks_column(f"{jobs}_batches", column, schema):
+            op.drop_column(f"{jobs}_batches", column, schema=schema)
     forget_other_queues(f"{jobs}_published", schema)
     change_key(f"{jobs}_published", schema, ["app", "version"])
 

@@ -112,4 +112,5 @@ def downgrade() -> None:
     for table in ("sessions", "tokens", "actions", "metrics"):
         op.drop_table(f"{jobs}_{table}", schema=schema, if_exists=True)
     for column in ("kind", "queue"):
-        op.drop_column(f"{jobs}_errors", column, schema=schema)
+        if context.is_offline_mode() or not lacks_column(f"{jobs}_errors", column, schema):
+            op.drop_column(f"{jobs}_errors", column, schema=schema)

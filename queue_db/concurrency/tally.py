@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
 
+from queue_db.concurrency import forks
+
+log = logging.getLogger("queue_db.concurrency.tally")
+
 #: By queue: counts by name.
 Counts = dict[str, dict[str, int]]
+
+#: Most queues that are counted until the counts are taken; those of more are dropped, and that is logged once.
+MOST_QUEUES = 10_000
 
 
 class Tally:
     """Counts by queue. Safe to share between threads; a fork begins with none."""
 
     def __init__(self) -> None:
+        self._dropped = False
+        self.after_fork()
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """Begin with none: the parent writes its own down."""
         self._lock = threading.Lock()
-        self._pid = os.getpid()
         self._counts: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def add(self, queue: str, **counts: int) -> None:
@@ -24,16 +36,19 @@ class Tally:
         if not any(counts.values()):
             return
         with self._lock:
-            self._check_process()
-            mine = self._counts[queue]
-            for name, number in counts.items():
-                if number:
-                    mine[name] += number
+            if queue in self._counts or len(self._counts) < MOST_QUEUES:
+                mine = self._counts[queue]
+                for name, number in counts.items():
+                    if number:
+                        mine[name] += number
+                return
+            first, self._dropped = not self._dropped, True
+        if first:
+            log.warning("more than %d queues have counts that nobody writes down: counts of others are dropped", MOST_QUEUES)
 
     def take(self) -> Counts:
         """All counts; from now on they are zero."""
         with self._lock:
-            self._check_process()
             taken = {queue: dict(counts) for queue, counts in self._counts.items()}
             self._counts.clear()
         return taken
@@ -42,8 +57,3 @@ class Tally:
         """Add what was taken and could not be written down."""
         for queue, some in counts.items():
             self.add(queue, **some)
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._counts.clear()  # the parent writes them down

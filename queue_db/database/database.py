@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLA
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
+from queue_db.concurrency import forks
 from queue_db.concurrency.batching import Callers, Threads
 from queue_db.database.connections import Connections
 from queue_db.database.masking import has_stray_at, mask, masked, secrets_in
@@ -124,10 +125,14 @@ def _with_driver(family: str, driver: str | None) -> str:
 class _Counting:
     """Counters for one thread at a time: a bare ``+=`` can lose the increment of another thread."""
 
-    __slots__ = ("_counters", "_lock")
+    __slots__ = ("__weakref__", "_counters", "_lock")
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
+        self.after_fork()
+        forks.watch(self)
+
+    def after_fork(self) -> None:
         self._lock = threading.Lock()
 
     def __enter__(self) -> Counters:

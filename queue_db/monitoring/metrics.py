@@ -9,13 +9,12 @@ from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Row
-from sqlalchemy.exc import IntegrityError
 
 from queue_db import arguments
-from queue_db.core import ONCE, Core
-from queue_db.errors import ArgumentError, StorageError
+from queue_db.core import Core
+from queue_db.errors import ArgumentError
 from queue_db.model import from_micros
-from queue_db.monitoring.sampling import STATES, Sampling
+from queue_db.monitoring.sampling import STATES, Sampling, write_rows
 from queue_db.store import metrics
 from queue_db.store.metrics import FINE
 from queue_db.store.schema import COUNTS, DEPTHS, QUEUE_LENGTH
@@ -121,12 +120,7 @@ class Metrics:
         if not counts:
             return
         try:
-            try:
-                self._core.run(ONCE, metrics.add, counts)
-            except StorageError as error:
-                if not isinstance(error.__cause__, IntegrityError):
-                    raise
-                self._core.run(ONCE, metrics.add, counts)  # another process has inserted the same row
+            write_rows(self._core, metrics.add, counts)
         except BaseException as error:
             if not getattr(error, "outcome_unknown", False):
                 self._core.tally.put_back(counts)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,12 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import IntegrityError
 
 from queue_db.core import ONCE, Core
-from queue_db.errors import QueueDBError, StorageError
+from queue_db.errors import QueueDBError, StorageError, TransientStorageError
 from queue_db.model import QueueStats
-from queue_db.store import insights, metrics, samples
+from queue_db.store import Store, insights, metrics, samples
 
 log = logging.getLogger("queue_db.monitoring.sampling")
 
@@ -36,10 +38,15 @@ LONGEST_LEASE = 3600.0
 # Seconds for which a reader waits for a sample that is due. Most take milliseconds.
 _PATIENCE = 1.0
 
+# How often rows are written that other processes write too, and the longest pause in between, seconds.
+_TRIES = 5
+_LONGEST_PAUSE = 0.05
+
 _NAME = "depth"
 
-# Most times of ten minutes summed after one count, and the rows deleted.
-_ROLLS = 6
+# Seconds, at least, for summing and deleting old rows after one count; where the count took longer, as long as it took: so this
+# keeps up where counts are rare. Rows deleted at once.
+_UPKEEP = 1.0
 _PRUNED = 1000
 
 # For how long a queue without jobs is still listed, microseconds.
@@ -118,10 +125,11 @@ class Sampling:
             log.debug("another process takes the sample, or the database does not answer: %s", error)
             return False
         mine = (version or 0) + 1
+        began = self._timer()
         try:
             self._count(mine)
         except Exception as error:
-            self._give_up(mine, max(REST, REST_TIMES * lasted), error)
+            self._give_up(mine, max(REST, REST_TIMES * (self._timer() - began)), error)
             raise
         return True
 
@@ -131,16 +139,16 @@ class Sampling:
 
     def _count(self, version: int) -> None:
         before = self._latest()
-        began = self._timer()
+        began, at = self._timer(), time.monotonic()
         stats = {one.queue: one for one in self.counted()}
         data = _data(stats, None if before is None or before.data is None else json.loads(before.data), self._core.now())
-        self._record(data)
+        self._record(data, max(_UPKEEP, time.monotonic() - at))
         took = data["lasted"] = self._timer() - began
         rest = max(REST, REST_TIMES * took)
         self._core.write(samples.finish, _NAME, version, json.dumps(data), round(took * 1e6), round(rest * 1e6))
 
-    def _record(self, data: Mapping[str, Any]) -> None:
-        """Write the counts down for the history; sum and delete old rows."""
+    def _record(self, data: Mapping[str, Any], upkeep: float) -> None:
+        """Write the counts down for the history; sum and delete old rows, for about ``upkeep`` seconds at most."""
         rows = {
             name: {
                 **states,
@@ -151,14 +159,15 @@ class Sampling:
         }
         try:
             if rows:
-                self._core.put(metrics.set_depths, rows)
-            for _ in range(_ROLLS):
-                if not self._core.write(metrics.roll_up):
-                    break
+                write_rows(self._core, metrics.set_depths, rows)
+            until = time.monotonic() + upkeep
+            while self._core.write(metrics.roll_up) and time.monotonic() < until:
+                pass
             for width in metrics.KEPT:
-                self._core.write(metrics.prune, width, max(_PRUNED, 2 * len(rows)))
+                while self._core.write(metrics.prune, width, _PRUNED) >= _PRUNED and time.monotonic() < until:
+                    pass
         except StorageError as error:
-            log.debug("could not write the history of the counts: %s", error)
+            log.warning("could not write the history of the counts: %s", error)
 
     def _give_up(self, version: int, rest: float, error: Exception) -> None:
         """Let the next count begin after ``rest`` seconds, as after a count that succeeds, and not when the lease expires."""
@@ -181,6 +190,20 @@ class Sampling:
         # Logged by _give_up; the next count begins when it is due.
         with suppress(QueueDBError):
             self.take(None if row is None else row.version, _lasted(row))
+
+
+def write_rows(core: Core, change: Callable[[Connection, Store, Any], None], rows: Any) -> None:
+    """Run ``change``, again where another process inserts the same rows or holds their locks."""
+    for tries in range(_TRIES):
+        try:
+            core.run(ONCE, change, rows)
+        except StorageError as error:
+            locked = isinstance(error, TransientStorageError) and not error.outcome_unknown and not error.server_away
+            if tries == _TRIES - 1 or not (locked or isinstance(error.__cause__, IntegrityError)):
+                raise
+        else:
+            return
+        core.database.pause(random.uniform(0.0, _LONGEST_PAUSE))
 
 
 def _lasted(row: Row[Any] | None) -> float:

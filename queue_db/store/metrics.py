@@ -100,9 +100,12 @@ def roll_up(connection: Connection, store: Store) -> bool:
 
 
 def prune(connection: Connection, store: Store, width: int, limit: int) -> int:
-    """Delete about ``limit`` rows of this width that are older than :data:`KEPT`; return how many."""
+    """Delete about ``limit`` rows of this width that are older than :data:`KEPT`, and summed if they are to be; return how many."""
     table = store.tables.service.metrics
     before = store.read_clock(connection) - KEPT[width] * _SECOND
+    if width == FINE:
+        summed = connection.execute(select(func.max(table.c.at)).where(table.c.width == COARSE)).scalar()
+        before = 0 if summed is None else min(before, summed + COARSE * _SECOND)
     old = select(table.c.queue, table.c.at).where(table.c.width == width, table.c.at < before).order_by(table.c.at).limit(limit)
     rows = connection.execute(old).all()
     if not rows:

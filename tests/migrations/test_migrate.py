@@ -146,6 +146,17 @@ def test_each_step_can_be_repeated_where_ddl_commits(empty: QueueDB) -> None:
     check_drift(empty)
 
 
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
+@pytest.mark.parametrize(("revision", "before"), [("0010", "0009"), ("0007", "0005")])
+def test_a_step_down_that_drops_columns_can_be_repeated(empty: QueueDB, revision: str, before: str) -> None:
+    empty.migrate(revision=revision)
+    for _ in range(2):
+        run(empty, f"UPDATE jobs_schema_version SET version_num = '{revision}'")
+        empty.migrate(revision=before)
+    empty.migrate()
+    check_drift(empty)
+
+
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_each_step_down_names_what_it_drops(empty: QueueDB) -> None:
     def there() -> set[str]:

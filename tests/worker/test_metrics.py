@@ -1,13 +1,19 @@
 """Numbers over time: written by workers, counted by one process at a time, summed and deleted in steps."""
 
+import os
+import signal
 import threading
 import time
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
 
-from queue_db import QueueDB
+from queue_db import QueueDB, TransientStorageError
+from queue_db.concurrency.tally import Tally
+from queue_db.database.database import _Counting
+from queue_db.model import Counters
 from queue_db.store import metrics as store_metrics
 from queue_db.testing import SettableClock, counted_statements
 from tests.patience import PATIENCE
@@ -25,8 +31,9 @@ def clock():
 
 
 @pytest.fixture
-def opened(fresh_url, clock):
+def opened(fresh_url, clock, monkeypatch):
     """Handles on a database of one's own, as several processes have them."""
+    monkeypatch.setattr("queue_db.monitoring.sampling._UPKEEP", PATIENCE)
     dbs = []
 
     def open_it(**options):
@@ -133,20 +140,23 @@ def test_ten_minutes_are_summed_when_they_are_over_and_old_rows_are_deleted(open
 
 
 @SQLITE
-def test_old_rows_are_deleted_in_steps(opened, clock, monkeypatch):
-    monkeypatch.setattr("queue_db.monitoring.sampling._PRUNED", 4)
+def test_where_counts_are_rare_all_old_rows_are_summed_and_deleted_and_only_those(opened, clock, monkeypatch):
+    monkeypatch.setattr("queue_db.monitoring.sampling._PRUNED", 2)
     db = opened()
-    db.queue("mail").enqueue("k")
     for _ in range(20):
-        assert db.metrics.take()
-        clock.advance(10)
+        db.core.tally.add("mail", completed=1)
+        db.metrics.flush()
+        clock.advance(600)
     clock.advance(DAY)
-    left = []
-    for _ in range(7):
+    with monkeypatch.context() as behind:
+        behind.setattr(store_metrics, "roll_up", lambda *_: False)
         assert db.metrics.take()
-        left.append(rows(db, 10))
-        clock.advance(10)
-    assert left == [17, 14, 11, 8, 5, 6, 7]
+    assert rows(db, 10) == 20
+    clock.advance(10)
+    db.queue("mail").enqueue("k")
+    assert db.metrics.take()
+    assert (rows(db, 10), rows(db, 600)) == (1, 20)
+    assert sum(one.completed for one in db.metrics.history("mail", since=clock.now() - timedelta(days=3), width=600)) == 20
 
 
 @SQLITE
@@ -190,6 +200,25 @@ def test_reports_of_many_processes_at_once_all_count(opened):
     assert {name: (int(row.completed), int(row.lost)) for name, row in found.items()} == dict.fromkeys(queues, (12, 24)), failed
 
 
+@SQLITE
+def test_rows_that_other_processes_write_are_tried_again(opened, clock, monkeypatch):
+    db = opened()
+    db.queue("mail").enqueue("k")
+    for verb in ("add", "set_depths"):
+        real, failures = getattr(store_metrics, verb), [IntegrityError("INSERT", {}, Exception()), None] * 2
+
+        def fails_first(*arguments, real=real, failures=failures):
+            if failures:
+                raise TransientStorageError("a deadlock, or the row is there") from failures.pop()
+            real(*arguments)
+
+        monkeypatch.setattr(store_metrics, verb, fails_first)
+    db.core.tally.add("mail", completed=1)
+    assert db.metrics.take()
+    (found,) = db.metrics.history("mail", since=clock.now() - timedelta(seconds=10))
+    assert (found.completed, found.available) == (1, 1)
+
+
 def test_what_could_not_be_written_is_written_by_the_next_call(opened, clock, monkeypatch):
     db = opened()
     db.core.tally.add("mail", completed=3)
@@ -201,6 +230,31 @@ def test_what_could_not_be_written_is_written_by_the_next_call(opened, clock, mo
     db.metrics.flush()
     (found,) = db.metrics.history("mail", since=clock.now() - timedelta(seconds=10))
     assert found.completed == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_the_child_of_a_fork_waits_for_no_lock_and_begins_with_no_counts():
+    tally, counting = Tally(), _Counting(Counters())
+    tally.add("mail", completed=1)
+    with tally._lock, counting:
+        child = os.fork()
+        if not child:
+            signal.alarm(int(PATIENCE))
+            tally.add("mail", completed=2)
+            with counting:
+                os._exit(0 if tally.take() == {"mail": {"completed": 2}} else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert tally.take() == {"mail": {"completed": 1}}
+
+
+def test_where_nobody_takes_them_counts_are_bounded_and_that_is_logged_once(monkeypatch, caplog):
+    monkeypatch.setattr("queue_db.concurrency.tally.MOST_QUEUES", 2)
+    tally = Tally()
+    for number in (1, 2, 3, 4, 1):
+        tally.add(f"q{number}", completed=1)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert tally.take() == {"q1": {"completed": 2}, "q2": {"completed": 1}}
 
 
 def completed(db):

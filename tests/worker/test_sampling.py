@@ -155,6 +155,24 @@ def test_a_count_that_fails_costs_one_rest_and_is_logged_once(opened, clock, mon
 
 
 @SQLITE
+def test_after_a_failed_count_the_rest_is_as_after_one_that_took_as_long(opened, clock, monkeypatch):
+    one, other, took = opened(), opened(), [0.0]
+
+    def slowly_fails():
+        took[0] += 3.0
+        raise TransientStorageError("the statement takes too long", statement_name="stats")
+
+    failing = Sampling(one.core, lambda: took[0])
+    monkeypatch.setattr(failing, "counted", slowly_fails)
+    with pytest.raises(TransientStorageError):
+        failing.take(None)
+    clock.advance(299)
+    assert not Sampling(other.core).take_if_due()
+    clock.advance(1)
+    assert Sampling(other.core).take_if_due()
+
+
+@SQLITE
 def test_one_that_took_too_long_writes_nothing(opened):
     one, other = opened(), opened()
     assert Sampling(one.core).take(None)

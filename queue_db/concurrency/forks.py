@@ -1,0 +1,31 @@
+"""What a fork must not inherit: a lock that another thread of the parent held stays locked in the child."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class Forked(Protocol):
+    """It has locks."""
+
+    def after_fork(self) -> None:
+        """Make the locks anew; called in the child, which has one thread."""
+
+
+_all: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def watch(one: Forked) -> None:
+    """Call its ``after_fork`` in each child of this process, as long as it exists."""
+    _all.add(one)
+
+
+def _after() -> None:
+    for one in list(_all):
+        one.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after)
