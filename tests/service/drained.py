@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import httpx2
 
@@ -24,6 +25,13 @@ from tests.patience import PATIENCE
 from tests.service.node_client import built
 
 _CLIENTS = 2
+
+# ``queue-db serve`` that ends with the process that has started it, however that ends: its standard input is closed then.
+_SERVE = """
+import os, runpy, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+runpy.run_module("queue_db", run_name="__main__", alter_sys=True)
+"""
 
 
 class Drain:
@@ -52,9 +60,9 @@ class Drain:
     def start_service(self) -> None:
         """Start the service on its port, and wait until it answers."""
         url = self.db.database.engine.url.render_as_string(hide_password=False)
-        command = [sys.executable, "-m", "queue_db", "serve", "--port", str(self.port)]
+        command = [sys.executable, "-c", _SERVE, "serve", "--port", str(self.port)]
         with (self.folder / "service.log").open("ab") as log:
-            self.service = subprocess.Popen(command, env=os.environ | {"QUEUE_DB_URL": url}, stdout=log, stderr=log)
+            self.service = _started(command, {"QUEUE_DB_URL": url}, log)
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             with suppress(httpx2.TransportError):
@@ -70,31 +78,35 @@ class Drain:
         journal = self.folder / f"journal-{self.started}"
         command = ["node", str(self.program), self.url, self.queue, str(journal)]
         with (self.folder / "clients.log").open("ab") as log:
-            self.clients.append(subprocess.Popen(command, env=os.environ | {"QUEUE_DB_TOKEN": self.secret}, stdout=log, stderr=log))
+            self.clients.append(_started(command, {"QUEUE_DB_TOKEN": self.secret}, log))
 
     def kill_client(self) -> None:
         """Kill the oldest client, and start another."""
         client = self.clients.pop(0)
-        client.kill()
-        client.wait()
+        _kill(client)
         self.kills["client"] += 1
         self.start_client()
 
     def kill_service(self) -> None:
         """Kill the service, and start another on its port."""
         assert self.service is not None
-        self.service.kill()
-        self.service.wait()
+        _kill(self.service)
         self.kills["service"] += 1
         self.start_service()
 
     def end(self) -> None:
-        """Kill what runs."""
-        for process in (*self.clients, self.service):
-            if process is not None:
-                process.kill()
-                process.wait()
-        self.held.close()
+        """End what runs, as it does when this process is killed: nothing is left."""
+        running = [process for process in (*self.clients, self.service) if process is not None]
+        try:
+            for process in running:
+                assert process.stdin is not None
+                process.stdin.close()
+            for process in running:
+                process.wait(PATIENCE)
+        finally:
+            for process in running:
+                _kill(process)
+            self.held.close()
 
     def completed(self) -> int:
         """How many completions clients know of."""
@@ -117,6 +129,16 @@ class Drain:
         assert {one: finished[one] for one in told} == told, "a client was told of a completion that another's has replaced"
         assert live(self.db, self.queue) == 0
         assert self.db.queue(self.queue).stats().dead == 0
+
+
+def _started(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """A process that ends when its standard input is closed."""
+    return subprocess.Popen(command, env=os.environ | environment, stdin=subprocess.PIPE, stdout=log, stderr=log)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with process:
+        process.kill()
 
 
 def live(db: QueueDB, queue: str) -> int:

@@ -1,4 +1,5 @@
 // Completes the jobs of a queue until it is ended: node drain.js URL QUEUE JOURNAL. The token is in QUEUE_DB_TOKEN.
+// It ends, too, when its standard input is closed: with the process that has started it.
 // The journal gets a line for each completion that the service has confirmed: the job's id, and the result that it was given.
 
 import { appendFileSync } from 'node:fs';
@@ -44,6 +45,8 @@ async function main(): Promise<void> {
     appendFileSync(journal, applied.map((one) => `${one.id} ${results.get(one.id)}\n`).join(''));
   }
 }
+
+process.stdin.on('end', () => process.exit(1)).resume();
 
 main().catch((error: unknown) => {
   console.error(error);
