@@ -44,6 +44,7 @@ class DeadJobs:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
         :param error_class: only those that died by an exception of this class; empty: by a reason that a handler gave.
+            The class is what ``last_error`` begins with, so a reason that begins with the same word and ``: `` counts too.
         """
         like = _like(queue, kind, error_class)
         arguments.whole("limit", limit, 1)

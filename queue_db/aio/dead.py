@@ -27,6 +27,7 @@ class AsyncDeadJobs:
         """Dead jobs, longest dead first; ``available_at`` is when they died. ``after``: the last job of the previous page.
 
         :param error_class: only those that died by an exception of this class; empty: by a reason that a handler gave.
+            The class is what ``last_error`` begins with, so a reason that begins with the same word and ``: `` counts too.
         """
         return await run(self._dead.list, queue, kind=kind, error_class=error_class, limit=limit, after=after)
 
