@@ -71,26 +71,33 @@ class Pressure:
                 429, "Too many requests", f"this token may send {self._rate:g} requests in a second", retry_after=max(1, wait)
             )
 
-    def enqueue(self, queue: str, jobs: int) -> None:
-        """Count jobs that are about to be enqueued.
+    def check(self, queue: str, jobs: int) -> None:
+        """Look whether as many jobs may be enqueued; :meth:`count` them after that.
 
         :raises RefusedError: 429, too many jobs wait in this queue.
         """
-        most = next((most for pattern, most in self._depths.items() if fnmatchcase(queue, pattern)), None)
+        most = self._most(queue)
         if most is None:
             return
         self._refresh()
         with self._lock:
             waiting = self._waiting.get(queue, 0) + self._added.get(queue, 0)
-            if waiting + jobs <= most:
+        if waiting + jobs > most:
+            raise RefusedError(
+                429,
+                "Too many jobs are waiting",
+                f"about {waiting:,} jobs wait in this queue, and {most:,} may",
+                retry_after=_FULL_FOR,
+            )
+
+    def count(self, queue: str, jobs: int) -> None:
+        """Count jobs that were enqueued."""
+        if self._most(queue) is not None:
+            with self._lock:
                 self._added[queue] = self._added.get(queue, 0) + jobs
-                return
-        raise RefusedError(
-            429,
-            "Too many jobs are waiting",
-            f"about {waiting:,} jobs wait in this queue, and {most:,} may",
-            retry_after=_FULL_FOR,
-        )
+
+    def _most(self, queue: str) -> int | None:
+        return next((most for pattern, most in self._depths.items() if fnmatchcase(queue, pattern)), None)
 
     def _refresh(self) -> None:
         with self._lock:

@@ -68,6 +68,26 @@ def test_a_repetition_of_many_gets_their_first_ids(
     assert db.queue(name).stats().available == 5
 
 
+@pytest.mark.parametrize("then", [None, {"kind": "report"}])
+def test_a_key_is_of_one_request(db: QueueDB, name: str, client: httpx2.Client, jobs: str, then: dict[str, Any] | None) -> None:
+    """Whatever a taken key would mean for the jobs, and however many the repetition has."""
+    url = f"{jobs}/many" if then is None else f"/api/v1/queues/{name}/batches"
+
+    def send(number: int) -> httpx2.Response:
+        body = {"jobs": [{"kind": "mail"}] * number, "on_duplicate": "skip", **({} if then is None else {"then": then})}
+        return client.post(url, json=body, headers={"Idempotency-Key": "import"})
+
+    first = send(3)
+    again = send(3)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["ids"] == first.json()["ids"]
+    assert again.json().get("batch") is None
+    assert [send(number).status_code for number in (2, 4)] == [409, 409]
+    queue = db.queue(name)
+    queue.complete_many(queue.claim(9))
+    assert [job.kind for job in queue.claim(9)] == ([] if then is None else ["report"])
+
+
 def test_a_batch_is_followed_by_its_callback(db: QueueDB, name: str, client: httpx2.Client) -> None:
     body = {"jobs": [{"kind": "page"}, {"kind": "page"}], "then": {"kind": "report", "payload": [1], "priority": 5}}
     made = client.post(f"/api/v1/queues/{name}/batches", json=body)
@@ -160,6 +180,17 @@ def test_a_full_queue_refuses_more(
     assert int(refused.headers["retry-after"]) > 0
     assert client.post(f"/api/v1/queues/{name}-more/jobs", json={"kind": "mail"}).status_code == 201
     assert db.queue(name).stats().available == 3
+
+
+def test_what_was_not_enqueued_does_not_fill_a_queue(db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client]) -> None:
+    client = serve(Settings(closed=False, max_depths={name: 4}))
+    url = f"/api/v1/queues/{name}/jobs"
+    keyed = {"kind": "mail", "unique_key": "k"}
+    db.queue(name).enqueue("mail", unique_key="k")
+    for _ in range(3):
+        assert client.post(f"{url}/many", json={"jobs": [{"kind": "mail"}, keyed]}).status_code == 409
+        assert client.post(url, json={**keyed, "on_duplicate": "skip"}).status_code == 200
+    assert client.post(f"{url}/many", json={"jobs": [{"kind": "mail"}] * 3}).status_code == 201
 
 
 def test_a_token_that_asks_too_often_waits(serve: Callable[[Settings], httpx2.Client]) -> None:

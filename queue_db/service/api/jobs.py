@@ -37,7 +37,7 @@ _KEY = Header(
     min_length=1,
     max_length=KEY_LENGTH - 5,
     description="A repetition within 24 hours enqueues nothing and is answered with the first one's ids and status 200. "
-    "It is the unique key of the job, with `unique_for` of a day or the one given.",
+    "It is the unique key of the job, with `unique_for` of a day or the one given; `on_duplicate` has no effect then.",
 )
 IdempotencyKey = Annotated[str | None, _KEY]
 OnDuplicate = Literal["raise", "skip", "replace", "debounce"]
@@ -165,7 +165,8 @@ def enqueue_job(
 ) -> Enqueued:
     """Enqueue a job. With `Idempotency-Key` a request may be repeated when its answer was lost."""
     who.check("enqueue", queue)
-    target = _target(request, db.queue(queue), 1)
+    target = db.queue(queue)
+    pressure = _checked(request, queue, 1)
     options = {**body.options(), "on_duplicate": body.on_duplicate}
     if idempotency_key is not None:
         options |= _idempotent(body, idempotency_key)
@@ -179,6 +180,7 @@ def enqueue_job(
     if job_id is None:
         response.status_code = 200
         return Enqueued(id=None, created=False)
+    pressure.count(queue, 1)
     response.headers["Location"] = request.url_for("get_job", job_id=str(job_id)).path
     return Enqueued(id=str(job_id), created=True)
 
@@ -199,12 +201,15 @@ def enqueue_jobs(
 ) -> EnqueuedMany:
     """Enqueue jobs in one transaction: all or none."""
     who.check("enqueue", queue)
-    target = _target(request, db.queue(queue), len(body.jobs))
+    target = db.queue(queue)
+    pressure = _checked(request, queue, len(body.jobs))
+    on_duplicate = body.on_duplicate if idempotency_key is None else "raise"
     try:
-        ids = target.enqueue_many(_many(body.jobs, idempotency_key), on_duplicate=body.on_duplicate)
+        ids = target.enqueue_many(_many(body.jobs, idempotency_key), on_duplicate=on_duplicate)
     except DuplicateJobError:
         response.status_code = 200
         return EnqueuedMany(ids=_first(target, idempotency_key, len(body.jobs)), created=False)
+    pressure.count(queue, len(ids) - ids.count(None))
     return EnqueuedMany(ids=_texts(ids), created=True)
 
 
@@ -225,23 +230,26 @@ def enqueue_batch(
 ) -> EnqueuedBatch:
     """Enqueue jobs, and one that follows when all of them have been completed, have died or were cancelled."""
     who.check("enqueue", queue)
-    target = _target(request, db.queue(queue), len(body.jobs))
+    target = db.queue(queue)
+    pressure = _checked(request, queue, len(body.jobs))
+    on_duplicate = body.on_duplicate if idempotency_key is None else "raise"
     then = body.then
     options = {name: getattr(then, name) for name in then.model_fields_set - {"kind", "payload"}}
     try:
         batch, ids = target.enqueue_batch(
-            _many(body.jobs, idempotency_key), (then.kind, then.payload, options), on_duplicate=body.on_duplicate
+            _many(body.jobs, idempotency_key), (then.kind, then.payload, options), on_duplicate=on_duplicate
         )
     except DuplicateJobError:
         response.status_code = 200
         return EnqueuedBatch(ids=_first(target, idempotency_key, len(body.jobs)), batch=None, created=False)
+    pressure.count(queue, len(ids) - ids.count(None))
     return EnqueuedBatch(ids=_texts(ids), batch=str(batch), created=True)
 
 
-def _target(request: Request, queue: Queue, jobs: int) -> Queue:
+def _checked(request: Request, queue: str, jobs: int) -> Pressure:
     pressure: Pressure = request.app.state.pressure
-    pressure.enqueue(queue.name, jobs)
-    return queue
+    pressure.check(queue, jobs)
+    return pressure
 
 
 def _idempotent(job: NewJob, key: str) -> dict[str, Any]:
@@ -263,12 +271,19 @@ def _own_key(key: str, position: int, job: NewJob) -> dict[str, Any]:
 
 
 def _first(queue: Queue, key: str | None, jobs: int) -> list[str | None]:
-    """The ids of the first request with this key; to be called while an error is handled, which is raised again without a key."""
+    """The ids of the first request with this key; to be called while an error is handled, which is raised again without a key.
+
+    :raises RefusedError: 409, that request had more or fewer jobs.
+    """
     if key is None:
         raise  # noqa: PLE0704 - the error that is handled
-    keys = [f"{key}{_POSITION}{position}" for position in range(jobs)]
-    found = queue.holders(keys)
-    return [str(found[one]) if one in found else None for one in keys]
+    *keys, beyond = [f"{key}{_POSITION}{position}" for position in range(jobs + 1)]
+    found = queue.holders([*keys, beyond])
+    if found.keys() != set(keys):
+        raise RefusedError(
+            409, "The Idempotency-Key is taken", "by a request with another number of jobs; nothing was enqueued by this one"
+        )
+    return [str(found[one]) for one in keys]
 
 
 def _texts(ids: list[int | None]) -> list[str | None]:
