@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import text
 
 from queue_db import JobNotFoundError, QueueDB, State, Verdict
 
@@ -90,6 +92,47 @@ def test_each_job_of_a_batch_gets_its_verdict(db: QueueDB, name: str, client: ht
         7: State.RUNNING,
         8: State.RUNNING,
     }
+
+
+@here
+def test_nothing_is_settled_if_a_later_result_cannot_be_stored(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    queue.enqueue_many([("mail", n) for n in range(2)])
+    first, second = claimed(client, name, 2)
+    settlements = [
+        {"lease": first["lease"], "verb": "bury", **WHY},
+        {"lease": second["lease"], "verb": "complete", "result": "\ud800", "keep": 60},
+    ]
+    url, headers = f"/api/v1/queues/{name}/settlements", {"Content-Type": "application/json"}
+    assert client.post(url, content=json.dumps({"settlements": settlements}), headers=headers).status_code == 422
+    assert db.get(int(first["id"])).state is State.RUNNING
+
+
+@here
+def test_what_is_settled_is_known_when_the_database_fails(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    queue.enqueue_many([("mail", n) for n in range(4)])
+    leases = [job["lease"] for job in claimed(client, name, 4)]
+    settlements = [
+        {"lease": leases[0], "verb": "complete"},
+        {"lease": leases[1], "verb": "bury", **WHY},
+        {"lease": leases[2], "verb": "snooze", "seconds": 60},
+        {"lease": {**leases[3], "token": "guessed"}, "verb": "complete"},
+    ]
+    dead = db.store.tables.dead.name
+    with db.database.begin("test") as connection:
+        full = f"CREATE TRIGGER full BEFORE INSERT ON {dead} WHEN NEW.queue = '{name}' BEGIN SELECT RAISE(ABORT, 'full'); END"
+        connection.execute(text(full))
+    try:
+        verdicts = settle(client, name, *settlements)
+        alone = client.post(f"/api/v1/queues/{name}/settlements", json={"settlements": settlements[1:2]})
+    finally:
+        with db.database.begin("test") as connection:
+            connection.execute(text("DROP TRIGGER full"))
+    assert [one["verdict"] for one in verdicts] == ["applied", "unknown", "unknown", "lost"]
+    assert alone.status_code == 503
+    again = settle(client, name, *settlements)
+    assert [one["verdict"] for one in again] == ["lost", "applied", "applied", "lost"]
 
 
 @here
@@ -179,8 +222,6 @@ def test_a_settlement_that_makes_no_sense_is_refused(
     job_id = db.queue(name).enqueue("mail")
     assert job_id is not None
     (job,) = claimed(client, name)
-    import json
-
     body = json.dumps({"settlements": [{"lease": job["lease"], **settlement}]})
     answer = client.post(f"/api/v1/queues/{name}/settlements", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422, answer.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +12,8 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from queue_db.codecs import described
-from queue_db.errors import PayloadError
+from queue_db.database.masking import mask, secrets_in
+from queue_db.errors import PayloadError, StorageError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import MOST_VERSION, RetainedResult, Verdict
 from queue_db.queue import Queue
@@ -21,8 +23,12 @@ from queue_db.service.requests import Db, WorkerClient
 from queue_db.service.shapes import Id, Lease, Seconds
 from queue_db.verbs.claim import MAX_CLAIM
 
+log = logging.getLogger("queue_db.service")
+
 router = APIRouter(tags=["settlements"])
 
+Results = Sequence[RetainedResult | None]
+SettledAs = Literal["applied", "lost", "unknown"]
 Lasts = Annotated[Seconds, Field(gt=0)]
 _LONG = 100_000
 
@@ -104,7 +110,10 @@ class SettledJob(BaseModel):
     """What became of one settlement."""
 
     id: Id
-    verdict: Literal["applied", "lost"] = Field(description="lost: the lease was lost before; nothing has changed.")
+    verdict: SettledAs = Field(
+        description="lost: the lease was lost before; nothing has changed. unknown: the database failed after other jobs of this "
+        "request were settled; settle this job again."
+    )
     lease: Lease | None = Field(default=None, description="After `extend`: the lease as it is now.")
     lease_expires: datetime | None = None
 
@@ -136,30 +145,39 @@ def error_of(failure: Failure | None) -> BaseException | str:
 def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient) -> Verdicts:
     """Settle leased jobs of one queue: a transaction for each verb, and a verdict for each job.
 
-    A lost lease is no error: another worker has the job, or it is gone.
+    A lost lease is no error: another worker has the job, or it is gone. If the database fails after some jobs are settled, the
+    verdict of the others is `unknown`.
     """
     who.check("work", queue)
     source = db.queue(queue)
     given = body.settlements
+    # All that can be wrong in a request is found before the first job is settled.
+    results = [retained(source, one.result, one.keep) if one.verb == "complete" else None for one in given]
     leases = source.handles([(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in given])
-    verdicts = [Verdict.LOST] * len(given)
+    verdicts: list[SettledAs] = ["lost" if lease is None else "unknown" for lease in leases]
     by_verb: dict[tuple[str, float | None], list[int]] = {}
     for position, (one, lease) in enumerate(zip(given, leases, strict=True)):
         if lease is not None:
             by_verb.setdefault((one.verb, one.seconds if one.verb in {"snooze", "extend"} else None), []).append(position)
     for (verb, seconds), positions in by_verb.items():
         jobs = [job for at in positions if (job := leases[at]) is not None]
-        found = _VERBS[verb](source, jobs, [given[at] for at in positions], seconds or 0.0)
+        try:
+            found = _VERBS[verb](source, jobs, [given[at] for at in positions], [results[at] for at in positions], seconds or 0.0)
+        except StorageError as error:
+            if "applied" not in verdicts:
+                raise
+            log.warning("only some jobs were settled: %s", mask(str(error), secrets_in(db.database.engine.url)))
+            break
         for at, verdict in zip(positions, found, strict=True):
-            verdicts[at] = verdict
+            verdicts[at] = verdict.value
     return Verdicts(verdicts=[_settled(*each) for each in zip(given, leases, verdicts, strict=True)])
 
 
-def _settled(one: Settlement, lease: LeasedJob | None, verdict: Verdict) -> SettledJob:
-    extended = one.verb == "extend" and verdict and lease is not None
+def _settled(one: Settlement, lease: LeasedJob | None, verdict: SettledAs) -> SettledJob:
+    extended = one.verb == "extend" and verdict == "applied" and lease is not None
     return SettledJob(
         id=one.lease.id,
-        verdict=verdict.value,
+        verdict=verdict,
         lease=lease_view(lease) if extended and lease is not None else None,
         lease_expires=lease.lease_expires if extended and lease is not None else None,
     )
@@ -174,12 +192,6 @@ def _version(text: str) -> int:
     return min(int(text), MOST_VERSION)
 
 
-def _complete(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: float) -> list[Verdict]:
-    if all(one.keep is None for one in given):
-        return queue.complete_many(jobs)
-    return queue.complete_many(jobs, retained=[retained(queue, one.result, one.keep) for one in given])
-
-
 def retained(queue: Queue, result: Any, keep: float | None) -> RetainedResult | None:
     """The result to retain of a completed job."""
     if keep is None:
@@ -191,20 +203,24 @@ def retained(queue: Queue, result: Any, keep: float | None) -> RetainedResult | 
     return RetainedResult(text, round(keep * 1_000_000))
 
 
-def _fail(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: float) -> list[Verdict]:
+def _complete(queue: Queue, jobs: Sequence[LeasedJob], _: Sequence[Settlement], results: Results, __: float) -> list[Verdict]:
+    return queue.complete_many(jobs, retained=results) if any(results) else queue.complete_many(jobs)
+
+
+def _fail(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: Results, __: float) -> list[Verdict]:
     return queue.fail_many(jobs, [error_of(one.error) for one in given], retry_in=[one.retry_in for one in given])
 
 
-def _bury(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: float) -> list[Verdict]:
+def _bury(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: Results, __: float) -> list[Verdict]:
     return queue.bury_many(jobs, [error_of(one.error) for one in given])
 
 
-_VERBS: dict[str, Callable[[Queue, list[LeasedJob], list[Settlement], float], list[Verdict]]] = {
+_VERBS: dict[str, Callable[[Queue, list[LeasedJob], list[Settlement], Results, float], list[Verdict]]] = {
     "complete": _complete,
     "fail": _fail,
     "bury": _bury,
-    "snooze": lambda queue, jobs, _, seconds: queue.snooze_many(jobs, seconds),
-    "extend": lambda queue, jobs, _, seconds: queue.extend_many(jobs, seconds),
-    "release": lambda queue, jobs, _, __: queue.release_many(jobs),
-    "cancel": lambda queue, jobs, _, __: queue.cancel_many(jobs),
+    "snooze": lambda queue, jobs, _, __, seconds: queue.snooze_many(jobs, seconds),
+    "extend": lambda queue, jobs, _, __, seconds: queue.extend_many(jobs, seconds),
+    "release": lambda queue, jobs, _, __, ___: queue.release_many(jobs),
+    "cancel": lambda queue, jobs, _, __, ___: queue.cancel_many(jobs),
 }
