@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import sys
 from contextlib import suppress
@@ -78,6 +79,53 @@ class AddressOptions:
         return (*names, self.host)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitOptions:
+    """How much clients may ask for."""
+
+    max_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--max-rate",
+            metavar="NUMBER",
+            show_default=False,
+            help="Most requests of one token in a second to the API; more are answered with 429. Default: any number.",
+        ),
+    ] = None
+    max_depth: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--max-depth",
+            metavar="PATTERN=N",
+            show_default=False,
+            help="Most waiting jobs of the queues whose names match the glob pattern; beyond it enqueuing through the API is "
+            "answered with 429. May be repeated; the first pattern that matches counts.",
+        ),
+    ] = None
+
+    def rate(self) -> float | None:
+        """Requests in a second.
+
+        :raises ConfigurationError: not more than 0, or not a number.
+        """
+        if self.max_rate is not None and not 0 < self.max_rate < math.inf:
+            raise ConfigurationError(f"--max-rate {self.max_rate}: must be more than 0 requests in a second")
+        return self.max_rate
+
+    def depths(self) -> dict[str, int]:
+        """Jobs by pattern.
+
+        :raises ConfigurationError: not PATTERN=N.
+        """
+        found: dict[str, int] = {}
+        for given in self.max_depth or ():
+            pattern, _, number = given.rpartition("=")
+            if not pattern or not (number.isascii() and number.isdecimal()):
+                raise ConfigurationError(f"--max-depth {given}: must be a pattern and a whole number, as in 'mail-*=1000'")
+            found.setdefault(pattern, int(number))
+        return found
+
+
 @command(
     app,
     "serve",
@@ -105,6 +153,7 @@ def serve(
             "--report", metavar="FILE", help='Show the results of "queue-db compare --json FILE" on the page of the strategy.'
         ),
     ] = None,
+    limits: LimitOptions,
     log: LogOptions,
     common: CommonOptions,
 ) -> None:
@@ -131,7 +180,7 @@ def serve(
         raise ConfigurationError(
             f'the service needs {error.name}, which is not installed: pip install "queue-db[service]"'
         ) from None
-    hosts = address.hosts()
+    hosts, rate, depths = address.hosts(), limits.rate(), limits.depths()
     url = parse_url(common.required_url())
     new = dialect_for(url.get_backend_name()).is_new(url)
     if new and read_only:
@@ -149,6 +198,8 @@ def serve(
             hosts=hosts,
             masked=(*Settings().masked, *(mask or ())),
             report=report,
+            max_rate=rate,
+            max_depths=depths,
         )
         _raise_file_limit(MOST_CONNECTIONS + _OTHER_FILES)
         with _listening(address) as listening:

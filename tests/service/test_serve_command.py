@@ -106,6 +106,15 @@ def test_open_and_read_only(start: Callable[..., Served], tmp_path: Path) -> Non
     assert "qdb_" not in err
 
 
+def test_too_many_jobs_and_requests_are_refused(start: Callable[..., Served], tmp_path: Path) -> None:
+    limits = ("--max-rate", "0.001", "--max-depth", "mail-*=0", "--max-depth", "*=5")
+    served = start(f"sqlite:///{tmp_path}/queue.db", "--open", *limits)
+    url = f"{served.url}api/v1/queues/mail-1/jobs"
+    answers = [httpx2.post(url, json={"kind": "mail"}, timeout=PATIENCE) for _ in range(2)]
+    titles = [(one.status_code, one.json()["title"]) for one in answers]
+    assert titles == [(429, "Too many jobs are waiting"), (429, "Too many requests")]
+
+
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 def test_a_database_that_takes_no_changes(start: Callable[..., Served], fresh_url: str) -> None:
     """As a standby server: people can still log in and look."""
@@ -132,6 +141,10 @@ def test_a_database_that_takes_no_changes(start: Callable[..., Served], fresh_ur
         (("--host", "::"), "--allow-host", 2),
         (("--host", "192.0.2.1", "--open"), "--open lets everyone in", 2),
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1", 2),
+        (("--max-rate", "0"), "--max-rate 0", 2),
+        (("--max-rate", "nan"), "--max-rate nan", 2),
+        (("--max-depth", "mail"), "--max-depth mail", 2),
+        (("--max-depth", "mail=-1"), "--max-depth mail=-1", 2),
     ],
 )
 def test_what_would_be_dangerous_or_cannot_work_is_refused(
