@@ -102,8 +102,8 @@ def test_names_and_payloads_of_others_are_on_no_page(db: QueueDB, serve: Serve) 
     db.tokens.create("secret-token", ["read"], queues=["secret-*"])
     db.metrics.take()
     client = logged_in(db, serve(Settings()), "t", "read", "manage", queues=("a*",))
-    lists = ("", "strategy", "workers", "jobs", "groups", "batches", "schedules", "streams", "feeds", "routes", "failures?queue=a1")
-    refused = ("actions", "tokens", "failures", "dead", "dead/all?action=purge")
+    lists = ("", "strategy", "workers", "jobs", "groups", "batches", "schedules", "streams", "feeds", "routes", "failures", "dead")
+    refused = ("actions", "tokens", "dead/all?action=purge")
     unknown = (f"jobs/{dead.id}", f"jobs/{dead.id + 1}")
     for paths, status in ((lists, 200), (refused, 403), (unknown, 404)):
         for path in paths:
@@ -175,3 +175,19 @@ def test_findings_of_ones_own_queues(tmp_path: Path, name: str) -> None:
             text = next(page for page in pages if "Looking for" not in page)
         assert "1 job has been due" in text
         assert f"{name}-other" not in text
+
+
+def test_each_link_of_the_menu_works_for_a_token_of_some_queues(db: QueueDB, serve: Serve) -> None:
+    for queue in ("mine", "other"):
+        db.queue(queue).enqueue("mail", max_attempts=1)
+        db.queue(queue).claim()[0].fail(ValueError(f"the error of {queue}"))
+    db.metrics.take()
+    client = serve(Settings())
+    for pattern, shown in (("mine*", True), ("none*", False)):
+        logged_in(db, client, pattern.strip("*"), "read", "manage", queues=(pattern,))
+        menu = client.get("/").text.partition("<nav")[2].partition("</nav>")[0]
+        pages = {path: client.get(path) for path in re.findall(r'href="([^"]+)"', menu)}
+        assert {path for path, answer in pages.items() if answer.status_code != 200} == set()
+        assert pages.keys().isdisjoint({"/actions", "/tokens"})
+        for path in ("/dead", "/failures"):
+            assert ("the error of mine" in pages[path].text, "other" in pages[path].text) == (shown, False), (path, pattern)

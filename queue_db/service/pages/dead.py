@@ -33,9 +33,13 @@ def dead(
     after: Annotated[int | None, Query(ge=0)] = None,
 ) -> HTMLResponse:
     """Dead jobs, longest dead first. ``after``: the last job of the page before."""
-    check(who, "read", queue)
-    jobs = db.dead.list(queue or None, kind=kind or None, error_class=error_class, limit=LIMIT + 1, after=_last(db, after))
-    lines = [line for line in board(request).numbers.lines() if line.dead and who.allows("read", line.queue)]
+    who.check("read", queue or None)
+    lines = [line for line in board(request).numbers.lines() if who.allows("read", line.queue)]
+    everywhere = who.allows_all("read")
+    if not queue and lines and not everywhere:
+        queue = max(lines, key=lambda line: line.dead).queue
+    filters = {"kind": kind or None, "error_class": error_class}
+    jobs = db.dead.list(queue or None, **filters, limit=LIMIT + 1, after=_last(db, after)) if queue or everywhere else []
     return page(
         request,
         "dead.html.jinja",
@@ -47,7 +51,7 @@ def dead(
         queue=queue,
         kind=kind,
         error_class=error_class,
-        lines=sorted(lines, key=lambda line: -line.dead)[:20],
+        lines=sorted((line for line in lines if line.dead), key=lambda line: -line.dead)[:20],
         may=who.allows("manage", queue) if queue else who.allows_all("manage"),
         number=request.query_params.get("number", "") if request.query_params.get("number", "").isdecimal() else "",
     )

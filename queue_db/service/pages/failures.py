@@ -28,8 +28,12 @@ ACTIONS = ("redrive", "purge")
 @router.get("/failures", name="failures", response_class=HTMLResponse)
 def failures(request: Request, db: Db, who: Person, queue: str = "", kind: str = "") -> HTMLResponse:
     """The newest failures, grouped."""
-    check(who, "read", queue)
-    found = db.failures(queue or None, kind=kind or None, limit=GROUPS)
+    who.check("read", queue or None)
+    lines = [line for line in board(request).numbers.lines() if who.allows("read", line.queue)]
+    everywhere = who.allows_all("read")
+    if not queue and lines and not everywhere:
+        queue = max(lines, key=lambda line: (line.failures, line.died, line.dead)).queue
+    found = db.failures(queue or None, kind=kind or None, limit=GROUPS) if queue or everywhere else []
     return page(
         request,
         "failures.html.jinja",

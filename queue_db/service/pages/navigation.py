@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from queue_db.service.identity import Identity
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -13,6 +15,8 @@ class Place:
     route: str
     #: ``g`` and then this key leads there.
     key: str
+    #: It needs this scope for all queues.
+    scope: str | None = None
 
 
 #: Groups of the menu.
@@ -42,8 +46,14 @@ MENU: tuple[tuple[str, tuple[Place, ...]], ...] = (
         "Service",
         (
             Place("Strategy", "strategy", "y"),
-            Place("Actions", "actions", "a"),
-            Place("Tokens", "tokens", "t"),
+            Place("Actions", "actions", "a", "read"),
+            Place("Tokens", "tokens", "t", "manage"),
         ),
     ),
 )
+
+
+def closed_to(who: Identity) -> set[str]:
+    """The routes of the menu that are refused to somebody."""
+    places = [place for _, some in MENU for place in some]
+    return {place.route for place in places if place.scope is not None and not who.allows_all(place.scope)}

@@ -19,7 +19,7 @@ from queue_db.service.identity import Identity
 from queue_db.service.pages import words
 from queue_db.service.pages.assets import VERSION
 from queue_db.service.pages.board import board
-from queue_db.service.pages.navigation import MENU
+from queue_db.service.pages.navigation import MENU, closed_to
 from queue_db.service.pages.sparkline import sparkline
 from queue_db.service.paths import escaped
 from queue_db.service.requests import of
@@ -106,7 +106,7 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
         static=lambda file: link("static", version=VERSION, file=file),
         here=here,
         status=status,
-        routes=_known(request),
+        routes=_known(request) - closed_to(who),
         who=who,
         csrf=request.state.session.csrf,
         named=request.state.session.named,
