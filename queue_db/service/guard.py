@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from ipaddress import ip_address
 
-from fastapi import HTTPException
+from fastapi import HTTPException, Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queue_db.service import errors, session
-from queue_db.service.requests import LOOKING, Service
+from queue_db.service.requests import LOOKING, Service, identity
 
 #: What asks for these knows no host name; the answers have no data.
 PROBES = frozenset({"/healthz", "/readyz"})
+
+#: Largest body of a login, which nobody has to be allowed to send.
+MOST_OF_LOGIN = 4096
 
 #: On every response.
 HEADERS = {
@@ -35,6 +38,8 @@ class Guard:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
         self.service = service
+        # Bytes of the bodies of all requests that are being answered.
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,13 +62,32 @@ class Guard:
         if refusal is not None:
             await errors.problem(*refusal)(scope, receive, sending)
             return
+        body = _Body(receive, self, self._largest(scope))
         try:
-            await self.app(scope, _Body(receive, self.service).receive, sending)
+            if scope["method"] not in LOOKING and _path(scope).startswith("/api/"):
+                # The body is read and parsed before any endpoint asks who sends it.
+                await identity(Request(scope))
+            await self.app(scope, body.receive, sending)
         except Exception as error:
             if started:
                 errors.report(error, self.service.db)
                 raise
             await errors.answer(error, self.service.db)(scope, receive, sending)
+        finally:
+            self._held -= body.size
+
+    def hold(self, size: int) -> None:
+        """Count bytes of a body until its request is answered.
+
+        :raises HTTPException: there are too many.
+        """
+        self._held += size
+        if self._held > self.service.settings.max_bodies:
+            raise HTTPException(503, "Too many large requests at once", {"Retry-After": "1"})
+
+    def _largest(self, scope: Scope) -> int:
+        most = self.service.settings.max_body
+        return min(most, MOST_OF_LOGIN) if _path(scope) == "/login" else most
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and title of the answer to a request that goes no further."""
@@ -76,8 +100,9 @@ class Guard:
         if scope["method"] not in LOOKING and not session.is_own(headers):
             return 403, "A page of another site must not do this"
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length[:20]) > settings.max_body:
-            return 413, f"The body is larger than {settings.max_body:,} bytes"
+        largest = self._largest(scope)
+        if not length.isdecimal() or int(length[:20]) > largest:
+            return 413, f"The body is larger than {largest:,} bytes"
         return None
 
 
@@ -103,18 +128,19 @@ def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
 class _Body:
     """The body of a request, up to a size and a time."""
 
-    def __init__(self, receive: Receive, service: Service) -> None:
+    def __init__(self, receive: Receive, guard: Guard, largest: int) -> None:
+        self.size = 0
         self._receive = receive
-        self._ending = service.ending
-        self._largest = service.settings.max_body
-        self._ends = asyncio.get_running_loop().time() + service.settings.arrival
+        self._guard = guard
+        self._ending = guard.service.ending
+        self._largest = largest
+        self._ends = asyncio.get_running_loop().time() + guard.service.settings.arrival
         self._complete = False
-        self._size = 0
 
     async def receive(self) -> Message:
         """The next part.
 
-        :raises HTTPException: it is too large, or has not arrived in time.
+        :raises HTTPException: it is too large, has not arrived in time, or all bodies together are too large.
         """
         if self._complete:
             # For what asks whether its client is still there, a server that ends is a client that has left.
@@ -127,8 +153,10 @@ class _Body:
         if message["type"] != "http.request":
             self._complete = True
             return message
-        self._size += len(message.get("body", b""))
+        part = len(message.get("body", b""))
+        self.size += part
+        self._guard.hold(part)
         self._complete = not message.get("more_body", False)
-        if self._size > self._largest:
+        if self.size > self._largest:
             raise HTTPException(413, f"The body is larger than {self._largest:,} bytes")
         return message

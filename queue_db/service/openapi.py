@@ -24,7 +24,7 @@ PROBLEMS = {
     428: "If-Match is missing.",
     429: "Too many jobs or requests; Retry-After says when to come again.",
     501: "The database cannot do this.",
-    503: "The database does not answer; Retry-After says when to come again.",
+    503: "The database does not answer, or there are too many large bodies at once; Retry-After says when to come again.",
 }
 
 #: What holds for all operations.

@@ -115,7 +115,7 @@ class Pressure:
             self._waiting, self._sampled = waiting, ats
 
 
-def _paced(request: Request, who: Annotated[Identity, Depends(identity)]) -> None:
+async def _paced(request: Request, who: Annotated[Identity, Depends(identity)]) -> None:
     pressure: Pressure = request.app.state.pressure
     pressure.request(who.name)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
 from queue_db.db import QueueDB
@@ -23,6 +24,12 @@ log = logging.getLogger("queue_db.service")
 #: Methods that change nothing.
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 
+# Threads for this alone, so that it works while endpoints wait for a table in all other threads.
+_ASKING = 8
+
+# Where the scope of a request has who asks, once that is known.
+_WHO = "queue_db.identity"
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -34,6 +41,10 @@ class Service:
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     #: Set when the server ends: a request that waits for something is to be answered.
     ending: threading.Event = field(default_factory=threading.Event, repr=False)
+    #: Threads for finding out who asks.
+    asking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_ASKING), repr=False)
+    #: A thread for finding out whether the database answers.
+    probing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), repr=False)
 
 
 def of(request: Request) -> Service:
@@ -42,7 +53,7 @@ def of(request: Request) -> Service:
     return found
 
 
-def _db(request: Request) -> QueueDB:
+async def _db(request: Request) -> QueueDB:
     return of(request).db
 
 
@@ -50,13 +61,19 @@ def _db(request: Request) -> QueueDB:
 Db = Annotated[QueueDB, Depends(_db)]
 
 
-def identity(request: Request) -> Identity:
+async def identity(request: Request) -> Identity:
     """Who asks: the owner of the token in the ``Authorization`` header, or of the session in the cookie, which may only look.
 
     :raises UnauthorizedError: the service is closed, and nobody has this token.
     """
     service = of(request)
-    return _as_allowed(service, _found(request, service) if service.settings.closed else ANYBODY)
+    if not service.settings.closed:
+        return _as_allowed(service, ANYBODY)
+    known: Identity | None = request.scope.get(_WHO)
+    if known is None:
+        found = await to_thread.run_sync(_found, request, service, limiter=service.asking)
+        known = request.scope[_WHO] = _as_allowed(service, found)
+    return known
 
 
 def _found(request: Request, service: Service) -> Identity:
@@ -82,7 +99,7 @@ def _as_allowed(service: Service, who: Identity) -> Identity:
 def needs(scope: str) -> Any:
     """A parameter of an endpoint: who asks. They have this scope for some queue; :meth:`Identity.check` looks at the queue."""
 
-    def checked(who: Annotated[Identity, Depends(identity)]) -> Identity:
+    async def checked(who: Annotated[Identity, Depends(identity)]) -> Identity:
         who.check(scope)
         return who
 
@@ -99,7 +116,7 @@ Manager = Annotated[Identity, needs("manage")]
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
-def session_of(request: Request) -> Session:
+async def session_of(request: Request) -> Session:
     """The session of a person. A page gets the token of its forms from ``request.state.session.csrf``.
 
     :raises LoginNeededError: there is none.
@@ -107,7 +124,7 @@ def session_of(request: Request) -> Session:
     service = of(request)
     if service.settings.closed:
         key = session.key_of(request)
-        found = session.find(service.db, key) if key else None
+        found = await to_thread.run_sync(session.find, service.db, key, limiter=service.asking) if key else None
         if found is None:
             raise LoginNeededError
     else:

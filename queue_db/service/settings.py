@@ -23,6 +23,8 @@ class Settings:
     report: Path | None = None
     #: Largest body of a request, bytes.
     max_body: int = 8 * 1024 * 1024
+    #: Largest sum of the bodies of all requests that are being answered, bytes; beyond it requests are answered with 503.
+    max_bodies: int = 64 * 1024 * 1024
     #: Largest headers of a request, bytes.
     max_headers: int = 16 * 1024
     #: A request must have arrived within this many seconds.

@@ -7,13 +7,15 @@ import logging
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from fastapi import FastAPI
+from anyio import to_thread
+from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from queue_db import QueueDB
@@ -60,6 +62,9 @@ def application(db: QueueDB, **settings: Any) -> FastAPI:
     async def bug(who: Reader) -> None:
         raise RuntimeError(f"postgresql://user:hunter2@host/name and {db.database.engine.url}")
 
+    async def tell(who: Reader) -> str:
+        return who.name
+
     def page(who: Person, given: Fields) -> HTMLResponse:
         return HTMLResponse(f"{who.name} {given.get('do', '')}")
 
@@ -67,6 +72,7 @@ def application(db: QueueDB, **settings: Any) -> FastAPI:
         return {"size": len(str(given))}
 
     app.add_api_route("/api/v1/try-bug", bug, methods=["GET"], response_model=None)
+    app.add_api_route("/api/v1/try-who", tell)
     app.add_api_route("/api/v1/try-body", body, methods=["POST"])
     app.add_api_route("/try-page", page, methods=["GET", "POST"], response_model=None)
     return app
@@ -303,6 +309,77 @@ def test_a_large_body_is_refused(site: Site, db: QueueDB, name: str) -> None:
     parts = (b"y" * 100_000 for _ in range(100))
     answer = client.post("/api/v1/try-body", content=parts, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
+
+
+def test_who_asks_is_found_out_before_the_body_comes(site: Site) -> None:
+    with site.connect() as connection:
+        connection.sendall(b"POST /api/v1/try-body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+        with connection.makefile("rb") as answer:
+            assert answer.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
+
+
+def test_a_login_is_short(site: Site) -> None:
+    assert site.client().post("/login", data={"token": "x" * 1000}).status_code == 401
+    assert site.client().post("/login", data={"token": "x" * 10_000}).status_code == 413
+    parts = (b"token=" + b"x" * 1000 for _ in range(10))
+    assert site.client().post("/login", content=parts).status_code == 413
+
+
+def test_bodies_together_are_limited(db: QueueDB, stack: ExitStack, name: str) -> None:
+    app = application(db, max_bodies=1000)
+    came, gone = threading.Event(), threading.Event()
+
+    async def part(request: Request) -> None:
+        try:
+            async for _ in request.stream():
+                came.set()
+        finally:
+            gone.set()
+
+    app.add_api_route("/part", part, methods=["POST"], response_model=None)
+    site = Site(stack, app)
+    client = site.client(db.tokens.create(name, ["enqueue"]))
+    with site.connect() as connection:
+        connection.sendall(b"POST /part HTTP/1.1\r\nHost: localhost\r\nContent-Length: 901\r\n\r\n" + b"y" * 900)
+        assert came.wait(PATIENCE)
+        answer = client.post("/api/v1/try-body", json={"x": "y" * 500})
+        assert (answer.status_code, answer.headers.get("retry-after")) == (503, "1")
+    # What its client has given up is held no longer.
+    assert gone.wait(PATIENCE)
+    for _ in range(int(PATIENCE / 0.01)):
+        if client.post("/api/v1/try-body", json={"x": "y" * 500}).status_code == 200:
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("a body is held after its client has gone")
+
+
+def test_a_service_whose_threads_all_wait_says_who_may_ask(db: QueueDB, stack: ExitStack, name: str) -> None:
+    app = application(db)
+    waits, goes_on = threading.Event(), threading.Event()
+    stack.callback(goes_on.set)
+
+    async def shrink() -> None:
+        to_thread.current_default_thread_limiter().total_tokens = 1
+
+    def slow() -> None:
+        waits.set()
+        assert goes_on.wait(PATIENCE)
+
+    app.add_api_route("/shrink", shrink, response_model=None)
+    app.add_api_route("/slow", slow, response_model=None)
+    site = Site(stack, app)
+    client = site.client(db.tokens.create(name, ["read"]))
+    assert client.get("/shrink").status_code == 200
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(site.client().get, "/slow")
+        assert waits.wait(PATIENCE)
+        try:
+            assert client.get("/readyz").status_code == 200
+            assert site.client("qdb_wrong").get("/api/v1/queues").status_code == 401
+            assert client.get("/api/v1/try-who").status_code == 200
+        finally:
+            goes_on.set()
+        assert running.result(PATIENCE).status_code == 200
 
 
 def test_endless_headers_are_refused(site: Site) -> None:

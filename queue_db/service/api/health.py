@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
@@ -33,10 +34,10 @@ async def healthy() -> Health:
 
 
 @router.get("/readyz", response_model=Health)
-def ready(db: Db) -> Health | JSONResponse:
+async def ready(request: Request, db: Db) -> Health | JSONResponse:
     """Whether the database answers and has the tables of this version."""
     try:
-        db.check()
+        await to_thread.run_sync(db.check, limiter=of(request).probing)
     except SchemaOutOfDateError:
         return problem(503, "The tables do not fit: run queue-db migrate", headers=AGAIN)
     except QueueDBError as error:
