@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from queue_db import QueueDB
 from queue_db.service import Settings
-from tests.patience import PATIENCE
 from tests.service.browser.watched import Watched
 from tests.service.conftest import serving
 
@@ -40,16 +39,16 @@ def test_an_open_page_of_a_session_that_has_ended(db: QueueDB, browser: Browser)
         page.goto("/?sort=due")
         page.locator("input[name=token]").fill(secret)
         page.locator("form button").click()
-        expect(page).to_have_title("(1) Overview · queue_db", timeout=PATIENCE * 1000)
+        expect(page).to_have_title("(1) Overview · queue_db")
 
         page.context.set_offline(True)
         refresh(page)
-        expect(page.locator("#live")).to_contain_text("not connected since", timeout=PATIENCE * 1000)
+        expect(page.locator("#live")).to_contain_text("not connected since")
         expect(page.locator("#totals")).to_have_css("opacity", "0.5")
 
         page.context.set_offline(False)
         refresh(page)
-        expect(page.locator("#live")).to_have_text("live", timeout=PATIENCE * 1000)
+        expect(page.locator("#live")).to_have_text("live")
         expect(page.locator("#totals")).to_have_css("opacity", "1")
 
         db.tokens.revoke("ann")
