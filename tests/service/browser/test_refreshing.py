@@ -40,6 +40,7 @@ def test_an_open_page_of_a_session_that_has_ended(db: QueueDB, browser: Browser)
         page.locator("input[name=token]").fill(secret)
         page.locator("form button").click()
         expect(page).to_have_title("(1) Overview · queue_db")
+        expect(page.locator("#live")).to_be_visible()  # the scripts have come, too
 
         page.context.set_offline(True)
         refresh(page)
