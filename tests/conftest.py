@@ -105,8 +105,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "test_all: a case that others stand for; only make test-all runs it")
     # Started by nohup this process ignores hang-ups, and every program that tests start would inherit that. A handler that does
     # nothing is the same here and is not inherited.
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGHUP, lambda number, frame: None)
+    if threading.current_thread() is threading.main_thread():
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, lambda number, frame: None)
+        # In the background of a shell it ignores Ctrl-C, which tests send to themselves and to programs.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

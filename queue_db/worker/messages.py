@@ -50,6 +50,7 @@ class LeasedMessage(LeasedJob):
         self._lost = None
         self._report_to = None
         self._claimed_at = None
+        self.worker = None
         self.queue = source.name
         self.source = source
         self.token = source.fence

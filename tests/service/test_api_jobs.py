@@ -230,10 +230,10 @@ def test_a_change_of_all_dead_jobs_is_asked_for(db: QueueDB, name: str, client: 
             assert refused.status_code == 422, (verb, body)
             assert "all" in refused.json()["errors"][0]["what"]
         everything = client.post(f"/api/v1/dead/{verb}", json={"all": True, "dry_run": True}).json()
-        assert everything["count"] == db.dead.count()
+        assert everything["count"] >= 1
     assert [job.id for job in db.dead.list(name)] == [job_id]
     assert client.post("/api/v1/dead/redrive", json={"all": True}).json()["count"] > 0
-    assert db.dead.count() == 0
+    assert db.dead.count(name) == 0
 
 
 def test_finished_jobs_are_listed(db: QueueDB, name: str, client: httpx2.Client) -> None:
@@ -275,7 +275,7 @@ def test_a_schedule_is_set_run_paused_and_removed(db: QueueDB, name: str, client
     assert client.put(url, json={"queue": name, "kind": "report"}).status_code == 422
     assert client.delete(url).status_code == 204
     assert client.delete(url).status_code == 404
-    assert client.get("/api/v1/streams").json() == {"streams": []}
+    assert name not in [stream["queue"] for stream in client.get("/api/v1/streams").json()["streams"]]
     assert client.post("/api/v1/streams/none/release").status_code == 404
     assert client.post("/api/v1/workers/nobody/rescue").json() == {"count": 0}
     assert client.get("/api/v1/workers").status_code == 200

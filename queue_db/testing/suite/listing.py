@@ -143,7 +143,6 @@ class TestJobs:
             "x",
             "é",
             after + "=",
-            after[:-1],
             17,
             text("c.0.0"),
             text("c.0.0.x"),
