@@ -169,7 +169,7 @@ def test_findings_of_ones_own_queues(tmp_path: Path, name: str) -> None:
         everything = seen_by(Identity("ann", frozenset({"read"}), ("*",)), found).found or ()
         assert [(one.queue, one.stuck) for one in mine] == [(f"{name}-mine", True), (f"{name}-mine-paused", False)]
         assert [one.stuck for one in everything] == [True, True, True, False]
-        with serving(db, Settings()) as base, httpx2.Client(base_url=base) as client:
+        with serving(db, Settings()) as base, httpx2.Client(base_url=base, timeout=PATIENCE) as client:
             logged_in(db, client, "ann", "read", queues=(f"{name}-mine*",))
             pages = (client.get("/").text for _ in range(int(PATIENCE / 0.1)))
             text = next(page for page in pages if "Looking for" not in page)
