@@ -6,7 +6,6 @@ the same verbs run on an asynchronous engine.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -18,10 +17,9 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.database.database import ATTEMPTS
-from queue_db.errors import ArgumentError, JobNotFoundError, LeaseLostError
+from queue_db.errors import ArgumentError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import (
-    MOST_VERSION,
     Controls,
     DeathReason,
     Job,
@@ -34,32 +32,24 @@ from queue_db.model import (
     Verdict,
 )
 from queue_db.notifications.wakeups import Notifications
-from queue_db.store import Store, controls, dependents, groups, insights, sweep, windows
-from queue_db.store.callbacks import Departure
+from queue_db.store import Store, controls, insights, windows
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop, Won
+from queue_db.verbs.control import control_queue, limit_queue, pause_queue, repair_groups
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.find_job import find_job, job_from_row
 from queue_db.verbs.find_leased import find_leased, given_lease
 from queue_db.verbs.list_jobs import list_jobs
+from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job
 from queue_db.verbs.settle import Settle
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-#: Seconds within which workers obey the controls of a queue.
-OBEY_WITHIN = 1.5
-
-# Seconds between two reads of whether a paused queue is at rest.
-_BETWEEN_LOOKS = 0.05
-
 # Most keys looked up in one statement.
 _KEYS_AT_ONCE = 1000
-
-# Tries to cancel a job that changes between reading and deleting it.
-_LOOKS = 5
 
 # Microseconds; such a lease ends in the transaction in which it begins.
 _POP_LEASE = 60_000_000
@@ -286,7 +276,7 @@ class Queue:
         verdicts = self._settle.release(jobs)
         if any(verdicts):
             self.core.write(_notify, self.core.notifications, self.name)
-            self._wake([self.name])
+            self.core.notifications.wake(self.name)
         return verdicts
 
     def extend_many(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
@@ -416,26 +406,11 @@ class Queue:
             when no job has run for that time; the call may take that much longer than ``wait``.
         :return: whether no job runs; without ``wait`` True.
         """
-        patience = None if wait is None else arguments.seconds("wait", wait) / 1_000_000
-        self._control(paused=1)
-        if patience is None:
-            return True
-        until = time.monotonic() + patience
-        # Workers notice the pause late: no job may run for longer than that. If none runs when the wait is over, go on to the end.
-        quiet_since: float | None = None
-        while True:
-            now = time.monotonic()
-            running = self.stats().running
-            quiet_since = None if running else quiet_since or now
-            if quiet_since is not None and now - quiet_since > OBEY_WITHIN:
-                return True
-            if running and now >= until:
-                return False
-            self.core.database.pause(_BETWEEN_LOOKS)
+        return pause_queue(self.core, self.name, wait)
 
     def resume(self) -> None:
         """Let workers claim from this queue again."""
-        self._control(paused=0)
+        control_queue(self.core, self.name, paused=0)
 
     def limit(
         self, *, concurrency: int | None = None, rate: int | None = None, per: float = 1.0, per_group: int | None = None
@@ -449,13 +424,7 @@ class Queue:
         :param rate: most jobs started in ``per`` seconds. After an idle time that many may start at once.
         :param per_group: most running jobs of one group at once, default one. Every claim obeys it.
         """
-        self._control(
-            concurrency=None if concurrency is None else arguments.whole("concurrency", concurrency, 1),
-            rate=None if rate is None else arguments.whole("rate", rate, 1),
-            per=None if rate is None else arguments.seconds("per", per, zero=False),
-            spent_until=0,
-            per_group=None if per_group is None else arguments.whole("per_group", per_group, 1),
-        )
+        limit_queue(self.core, self.name, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
         self.repair_groups()
 
     def repair_groups(self) -> None:
@@ -463,21 +432,11 @@ class Queue:
 
         Workers call it once a minute.
         """
-        found = self.core.read(groups.incomplete, self.name)
-        # A few at a time, since others wait for them meanwhile.
-        for start in range(0, len(found), groups.AT_ONCE):
-            self._wake(self.core.write(groups.repair, found[start : start + groups.AT_ONCE]))
+        repair_groups(self.core, self.name)
 
     def controls(self) -> Controls:
         """The pause and the limits of this queue."""
         return self.core.read(controls.read, [self.name]).get(self.name, Controls())
-
-    def _control(self, **values: int | None) -> None:
-        self.core.put(controls.write, self.name, values)
-
-    def _wake(self, queues: Iterable[str]) -> None:
-        for queue in queues:
-            self.core.notifications.wake(queue)
 
     # --- remove -----------------------------------------------------------------------------------------------------
 
@@ -489,44 +448,11 @@ class Queue:
         :param version: cancel it only if it still has this version.
         :raises JobNotFoundError: there is no such live job.
         """
-        if version is not None:
-            arguments.whole("version", version, 0, MOST_VERSION)
-        for _ in range(_LOOKS):
-            job = self.get(job_id)
-            if job.state is State.DEAD:
-                break
-            if version is not None and job.version != version:
-                return Verdict.LOST
-            gone, woken_queues = self.core.write(_cancel, job, self.core.notifications)
-            self._wake(woken_queues)
-            if gone:
-                if job.state is State.RUNNING:
-                    self.core.notifications.wake_cancelled(job.id)
-                return Verdict.APPLIED
-            # It changed between the read and the DELETE (claimed, extended, settled): read again.
-        else:
-            return Verdict.LOST
-        raise JobNotFoundError(job_id, f"queue {self.name!r}", state=State.DEAD.value)
+        return cancel_job(self.core, self.name, job_id, version=version)
 
     def purge(self) -> int:
         """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""
-        # Jobs enqueued meanwhile stay, such as the job after a batch.
-        upto = self.core.read(sweep.highest)
-        deleted, above = 0, -1
-        while True:
-            gone, last, woken_queues = self.core.write(sweep.delete_waiting, self.name, above=above, upto=upto, limit=sweep.BATCH)
-            deleted += gone
-            self._wake(woken_queues)
-            if last is None:
-                return deleted
-            above = last
-
-
-def _cancel(connection: Connection, store: Store, job: Job, notifications: Notifications) -> tuple[set[int], set[str]]:
-    gone, woken_queues = dependents.delete(connection, store, [(job.id, job.version)], lambda _: Departure.CANCELLED)
-    if gone and job.state is State.RUNNING:
-        notifications.notify_cancelled(connection, job.id)
-    return gone, woken_queues
+        return purge_queue(self.core, self.name)
 
 
 def _notify(connection: Connection, store: Store, notifications: Notifications, queue: str) -> None:

@@ -24,7 +24,8 @@ from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
 from queue_db.aio.tokens import AsyncTokens
 from queue_db.codecs import Codec, Schema
-from queue_db.database.database import Database, wrong_sort
+from queue_db.database.database import Database
+from queue_db.database.urls import wrong_sort
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
 from queue_db.errors import ConfigurationError
 from queue_db.model import (

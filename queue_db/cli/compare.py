@@ -13,7 +13,7 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.comparison_progress import show_progress
 from queue_db.cli.loading import import_module
-from queue_db.database.database import URL_VARIABLE
+from queue_db.database.urls import URL_VARIABLE
 from queue_db.errors import ArgumentError, ConfigurationError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, YesOption
 from queue_db.database import migrate as migrations
-from queue_db.database.database import parse_url
+from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, SchemaOutOfDateError
 from queue_db.store.schema import tables

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from queue_db.cli import output
-from queue_db.database.database import URL_VARIABLE, parse_url
 from queue_db.database.migrate import repair
+from queue_db.database.urls import URL_VARIABLE, parse_url
 from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
 from queue_db.errors import ArgumentError, ConfigurationError, SchemaOutOfDateError

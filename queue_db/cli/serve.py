@@ -20,7 +20,7 @@ from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions
 from queue_db.cli.recording import record
 from queue_db.cli.work_options import LogOptions
-from queue_db.database.database import parse_url
+from queue_db.database.urls import parse_url
 from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError

@@ -12,7 +12,7 @@ import typer
 from queue_db import arguments
 from queue_db.cli.loading import load
 from queue_db.cli.options import CommonOptions
-from queue_db.database.database import URL_VARIABLE
+from queue_db.database.urls import URL_VARIABLE
 from queue_db.errors import ArgumentError
 from queue_db.worker import Program
 from queue_db.worker.child_process import PARENT_PIPE

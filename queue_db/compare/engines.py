@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine, NullPool, create_engine, make_url
 
-from queue_db.database.database import parse_url
+from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
 
 

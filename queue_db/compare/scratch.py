@@ -13,8 +13,9 @@ from queue_db.compare.contestant import Target
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.plan import Plan
 from queue_db.compare.results import Bench
-from queue_db.database.database import Database, parse_url
+from queue_db.database.database import Database
 from queue_db.database.masking import masked
+from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
 from queue_db.errors import ConfigurationError
 from queue_db.store.schema import tables

@@ -13,17 +13,18 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import stamina
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
 from queue_db.concurrency import forks
 from queue_db.concurrency.batching import Callers, Threads
 from queue_db.database.connections import Connections
-from queue_db.database.masking import has_stray_at, mask, masked, secrets_in
-from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, registered, transactions
+from queue_db.database.masking import mask, masked, secrets_in
+from queue_db.database.urls import parse_url, wrong_sort
+from queue_db.dialects import Dialect, Listener, LoopListener, dialect_for, transactions
 from queue_db.errors import (
     ConfigurationError,
     PermanentStorageError,
@@ -60,66 +61,6 @@ COUNTED = {
     Fault.LOCK_TIMEOUT: "lock_timeouts",
     Fault.OTHER: "other_errors",
 }
-
-
-#: The environment variable in which the command line finds the database.
-URL_VARIABLE = "QUEUE_DB_URL"
-
-
-def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
-    """The URL, with our driver if it names none.
-
-    :param asynchronous: a driver for asyncio.
-    :raises ConfigurationError: the text is not a URL, the scheme is unknown, or the driver is not installed or of the other sort.
-    """
-    try:
-        parsed = make_url(url)
-    except (SQLAlchemyArgumentError, ValueError):  # ValueError: a port that is no number
-        raise ConfigurationError(
-            "this is not a database URL; write for example sqlite:///queue.db or postgresql+psycopg2://user:password@host/database"
-        ) from None
-    if has_stray_at(url, parsed):
-        raise ConfigurationError(
-            "the user or password in the database URL contains an @: write it as %40, and so each other @ after it"
-        )
-    if parsed.port is not None and not 0 < parsed.port < 2**16:
-        raise ConfigurationError(f"cannot open {masked(parsed)}: its port must be 1 to 65,535")
-    if parsed.drivername == "postgres":
-        parsed = parsed.set(drivername="postgresql")
-    family = parsed.get_backend_name()
-    known = registered()
-    if family not in known:
-        raise ConfigurationError(
-            f"unknown database scheme {parsed.drivername!r}; use one of: "
-            + ", ".join(_with_driver(name, kind.driver(asynchronous=asynchronous)) for name, kind in sorted(known.items()))
-        )
-    kind = known[family]
-    ours = _with_driver(family, kind.driver(asynchronous=asynchronous))
-    if "+" not in parsed.drivername:
-        parsed = parsed.set(drivername=ours)
-    try:
-        dialect = parsed.get_dialect(_is_async=asynchronous)
-        if dialect.is_async is not asynchronous:
-            raise ConfigurationError(wrong_sort(parsed.drivername, f"{ours}://…", asynchronous=asynchronous))
-        dialect.import_dbapi()
-    except NoSuchModuleError:
-        raise ConfigurationError(f"unknown driver in {parsed.drivername!r}; use {ours}") from None
-    except ImportError:
-        extra = kind.async_extra if asynchronous else kind.extra
-        wish = f'pip install "queue-db[{extra}]"' if extra else f"install the driver of {parsed.drivername}"
-        raise ConfigurationError(f"the driver of {parsed.drivername!r} is not installed: {wish}") from None
-    return parsed
-
-
-def wrong_sort(given: str, instead: str, *, asynchronous: bool) -> str:
-    """The refusal of a driver or engine of the other sort: asyncio or not."""
-    if asynchronous:
-        return f"{given} is not for asyncio: use {instead} here, or queue_db.QueueDB"
-    return f"{given} is for asyncio: use {instead} here, or queue_db.aio.AsyncQueueDB"
-
-
-def _with_driver(family: str, driver: str | None) -> str:
-    return family if driver is None else f"{family}+{driver}"
 
 
 class _Counting:

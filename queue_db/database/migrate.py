@@ -21,8 +21,9 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from queue_db.arguments import shown
-from queue_db.database.database import URL_VARIABLE, Database, parse_url
+from queue_db.database.database import Database
 from queue_db.database.masking import MASK, masked
+from queue_db.database.urls import URL_VARIABLE, parse_url
 from queue_db.errors import ConfigurationError, SchemaOutOfDateError, StorageError, TransientStorageError
 from queue_db.model import Fault
 from queue_db.store.schema import HEAD, Tables

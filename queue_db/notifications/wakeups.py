@@ -73,10 +73,11 @@ class Notifications:
         if self._store.dialect.notifies:
             self._store.dialect.notify(connection, self.channel, f"{CANCELLED}{job_id}")
 
-    def wake(self, queue: str) -> None:
+    def wake(self, *queues: str) -> None:
         """After the commit: call the listeners of this process."""
-        for listener in self._listeners:
-            listener(queue)
+        for queue in queues:
+            for listener in self._listeners:
+                listener(queue)
 
     def wake_cancelled(self, job_id: int) -> None:
         """After the commit: call the listeners of this process."""

@@ -132,8 +132,7 @@ class Router:
     def after_commit(self, done: Done) -> None:
         """Wake workers, number the messages of feeds, and :meth:`report`."""
         self.report(done)
-        for queue in sorted(done.queues):
-            self.core.notifications.wake(queue)
+        self.core.notifications.wake(*sorted(done.queues))
         for name in sorted(done.feeds)[:_ATTENDED]:
             self.feed(name).after_publish()
 

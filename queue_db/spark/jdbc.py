@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import URL
 
-from queue_db.database.database import parse_url
 from queue_db.database.masking import MASK, is_secret
+from queue_db.database.urls import parse_url
 from queue_db.dialects import dialect_for
 
 # Rows in a written batch, and rows that are read at a time. Spark's defaults are 1000, and 0: the driver's, which is the whole

@@ -12,6 +12,9 @@ from queue_db.leased_job import decode_headers
 from queue_db.model import Job, State, from_micros
 from queue_db.store import insights
 
+#: Attempts to change a job that changes between the read and the write.
+CHANGE_ATTEMPTS = 5
+
 
 def find_job(core: Core, job_id: int, queue: str | None = None) -> Job:
     """The job with this id in ``queue``, or in any.

@@ -9,15 +9,12 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, JobNotFoundError, JobStateError
-from queue_db.model import Job, State, Verdict, to_micros
+from queue_db.model import MOST_VERSION, Job, State, Verdict, to_micros
 from queue_db.store import Store, reschedule
 from queue_db.store.groups import Group
 from queue_db.store.reschedule import Due
 from queue_db.store.schema import NEVER
-from queue_db.verbs.find_job import find_job
-
-#: Tries to change a job that changes between reading and changing it.
-LOOKS = 5
+from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
 
 
 def reschedule_job(
@@ -42,8 +39,8 @@ def reschedule_job(
     elif due is None:
         raise ArgumentError("nothing to change: give run_at, delay or priority")
     if version is not None:
-        arguments.whole("version", version, 0, 2**63 - 1)
-    for _ in range(LOOKS):
+        arguments.whole("version", version, 0, MOST_VERSION)
+    for _ in range(CHANGE_ATTEMPTS):
         job = find_job(core, job_id, queue)
         if version is not None and job.version != version:
             return Verdict.LOST

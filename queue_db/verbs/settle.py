@@ -349,8 +349,7 @@ class Settle:
         fenced = FencedChange(self._core, verb, work, change, attempts, direct)
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
         if using is None:
-            for queue in woken_queues:
-                self._core.notifications.wake(queue)
+            self._core.notifications.wake(*woken_queues)
         took_effect = verdicts.count(Verdict.APPLIED)
         with self._core.database.counting as counters:
             counters.applied += took_effect

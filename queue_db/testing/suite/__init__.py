@@ -26,10 +26,11 @@ from queue_db.testing.suite.actions import TestActions
 from queue_db.testing.suite.batches import TestBatches
 from queue_db.testing.suite.claiming import TestClaim, TestOrder
 from queue_db.testing.suite.costs import TestStatements
+from queue_db.testing.suite.cursors import TestCursors
 from queue_db.testing.suite.dead import TestDead
 from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
 from queue_db.testing.suite.failures import TestFailures
-from queue_db.testing.suite.feeds import TestCursors, TestFeeds, TestPositions, TestRetention, feed, ordering
+from queue_db.testing.suite.feeds import TestFeeds, TestPositions, TestRetention, feed, ordering
 from queue_db.testing.suite.fixtures import (
     Notes,
     OpenDB,

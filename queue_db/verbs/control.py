@@ -1,0 +1,68 @@
+"""The controls of one queue: its pause, its limits, and the repair of its groups."""
+
+from __future__ import annotations
+
+import time
+
+from queue_db import arguments
+from queue_db.core import Core
+from queue_db.store import controls, groups, insights
+
+#: Seconds within which workers obey the controls of a queue.
+OBEY_WITHIN = 1.5
+
+# Seconds between two reads of whether a paused queue is at rest.
+_BETWEEN_LOOKS = 0.05
+
+
+def control_queue(core: Core, queue: str, **values: int | None) -> None:
+    """Write these columns of the controls of ``queue``; the others keep their values."""
+    core.put(controls.write, queue, values)
+
+
+def pause_queue(core: Core, queue: str, wait: float | None) -> bool:
+    """Stop the claims of workers from ``queue``, and wait up to ``wait`` seconds until none of its jobs runs; None: do not wait.
+
+    :return: whether no job runs; True without ``wait``.
+    :raises ArgumentError: ``wait`` is out of range; nothing was paused.
+    """
+    patience = None if wait is None else arguments.seconds("wait", wait) / 1_000_000
+    control_queue(core, queue, paused=1)
+    if patience is None:
+        return True
+    until = time.monotonic() + patience
+    # Workers notice the pause late: no job may run for longer than that. If none runs when the wait is over, go on to the end.
+    quiet_since: float | None = None
+    while True:
+        now = time.monotonic()
+        running = core.read(insights.stats, queue).running
+        quiet_since = None if running else quiet_since or now
+        if quiet_since is not None and now - quiet_since > OBEY_WITHIN:
+            return True
+        if running and now >= until:
+            return False
+        core.database.pause(_BETWEEN_LOOKS)
+
+
+def limit_queue(core: Core, queue: str, *, concurrency: int | None, rate: int | None, per: float, per_group: int | None) -> None:
+    """Set the limits of ``queue``; None removes one. ``rate`` is jobs in ``per`` seconds.
+
+    :raises ArgumentError: a limit is out of range; nothing was changed.
+    """
+    control_queue(
+        core,
+        queue,
+        concurrency=None if concurrency is None else arguments.whole("concurrency", concurrency, 1),
+        rate=None if rate is None else arguments.whole("rate", rate, 1),
+        per=None if rate is None else arguments.seconds("per", per, zero=False),
+        spent_until=0,
+        per_group=None if per_group is None else arguments.whole("per_group", per_group, 1),
+    )
+
+
+def repair_groups(core: Core, queue: str) -> None:
+    """Unblock the groups of ``queue`` whose next job waits for no other."""
+    found = core.read(groups.incomplete, queue)
+    # A few at a time, since others wait for them meanwhile.
+    for start in range(0, len(found), groups.AT_ONCE):
+        core.notifications.wake(*core.write(groups.repair, found[start : start + groups.AT_ONCE]))

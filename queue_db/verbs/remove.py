@@ -1,0 +1,59 @@
+"""Removing jobs from a queue: one live job, or all that wait."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from queue_db import arguments
+from queue_db.core import Core
+from queue_db.errors import JobNotFoundError
+from queue_db.model import MOST_VERSION, Job, State, Verdict
+from queue_db.notifications.wakeups import Notifications
+from queue_db.store import Store, dependents, sweep
+from queue_db.store.callbacks import Departure
+from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job
+
+
+def cancel_job(core: Core, queue: str, job_id: int, *, version: int | None) -> Verdict:
+    """Cancel a live job of ``queue`` in any state; with ``version`` only if it still has this version.
+
+    :return: LOST: it has another version, a stream holds it and cannot give it back, or it changed during each of five tries.
+    :raises JobNotFoundError: there is no such live job.
+    """
+    if version is not None:
+        arguments.whole("version", version, 0, MOST_VERSION)
+    for _ in range(CHANGE_ATTEMPTS):
+        job = find_job(core, job_id, queue)
+        if job.state is State.DEAD:
+            raise JobNotFoundError(job_id, f"queue {queue!r}", state=State.DEAD.value)
+        if version is not None and job.version != version:
+            return Verdict.LOST
+        gone, woken_queues = core.write(_cancel, job, core.notifications)
+        core.notifications.wake(*woken_queues)
+        if gone:
+            if job.state is State.RUNNING:
+                core.notifications.wake_cancelled(job.id)
+            return Verdict.APPLIED
+        # It changed between the read and the DELETE (claimed, extended, settled): read again.
+    return Verdict.LOST
+
+
+def purge_queue(core: Core, queue: str) -> int:
+    """Delete all due, scheduled and blocked jobs of ``queue``, in batches; return how many."""
+    # Jobs enqueued meanwhile stay, such as the job after a batch.
+    upto = core.read(sweep.highest)
+    deleted, above = 0, -1
+    while True:
+        gone, last, woken_queues = core.write(sweep.delete_waiting, queue, above=above, upto=upto, limit=sweep.BATCH)
+        deleted += gone
+        core.notifications.wake(*woken_queues)
+        if last is None:
+            return deleted
+        above = last
+
+
+def _cancel(connection: Connection, store: Store, job: Job, notifications: Notifications) -> tuple[set[int], set[str]]:
+    gone, woken_queues = dependents.delete(connection, store, [(job.id, job.version)], lambda _: Departure.CANCELLED)
+    if gone and job.state is State.RUNNING:
+        notifications.notify_cancelled(connection, job.id)
+    return gone, woken_queues
