@@ -47,11 +47,12 @@ examples:
   python -m benchmarks routes --help      a publish to a topic
   python -m benchmarks repointing --help  a route that is changed under load
   python -m benchmarks service --help     jobs over HTTP
+  python -m benchmarks tabs --help        a dashboard that is left open
 """
 
 
 # Modules that are programs of their own.
-_OTHERS = ("spark", "worker", "spans", "routes", "repointing", "service")
+_OTHERS = ("spark", "worker", "spans", "routes", "repointing", "service", "tabs")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
