@@ -11,6 +11,7 @@ from queue_db.service.api import API, HEALTH
 from queue_db.service.guard import Guard
 from queue_db.service.pages import PAGES
 from queue_db.service.pages.board import Board
+from queue_db.service.pages.render import by_name
 from queue_db.service.paths import Paths
 from queue_db.service.pressure import Pressure, paced
 from queue_db.service.requests import Service
@@ -52,6 +53,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     for pages in PAGES:
         app.include_router(pages)
     app.include_router(login.router)
+    app.state.addresses = by_name(app.router, login.router, *PAGES)
     app.add_middleware(Paths, router=app.router)
     app.add_middleware(Guard, service=made)
     return app

@@ -98,6 +98,8 @@ class Live:
         self._clients: set[_Client] = set()
         self._task: asyncio.Task[None] | None = None
         self._known: dict[str, str] | None = None
+        # Of each queue what its text was made of, without the duration, which grows all the time.
+        self._numbers: dict[str, dict[str, Any]] = {}
 
     async def follow(self, wanted: Callable[[str], bool]) -> AsyncIterator[str | None]:
         """Events with the numbers of the queues that are wanted, each time that they have changed."""
@@ -139,8 +141,15 @@ class Live:
         self._known = None
 
     def _texts(self) -> dict[str, str]:
-        """The numbers of each queue, in a thread."""
-        return {one.queue: json.dumps(asdict(one), default=_text) for one in self._service.db.metrics.latest()}
+        """The numbers of each queue, in a thread; where only the duration has changed, the text of before."""
+        known, numbers, texts = self._known or {}, {}, {}
+        for one in self._service.db.metrics.latest():
+            found = asdict(one)
+            compared = numbers[one.queue] = {**found, "duration": None}
+            same = self._numbers.get(one.queue) == compared and one.queue in known
+            texts[one.queue] = known[one.queue] if same else json.dumps(found, default=_text)
+        self._numbers = numbers
+        return texts
 
     def _tell(self) -> None:
         for client in self._clients:

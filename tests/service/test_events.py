@@ -130,6 +130,24 @@ def test_the_texts_of_queues_are_made_in_a_thread_and_once_for_all_clients() -> 
     assert threading.current_thread() not in made
 
 
+def test_numbers_of_which_only_the_duration_has_grown_are_not_sent_again() -> None:
+    """The counts are those of the last minute or little more, and this grows with each read."""
+    read = {"a": (1, 60.0), "b": (1, 60.0)}
+
+    def latest() -> list[QueueMetrics]:
+        at = datetime(2026, 11, 23, tzinfo=UTC)
+        return [QueueMetrics(name, at, jobs, 0, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, seconds) for name, (jobs, seconds) in read.items()]
+
+    live = Live(SimpleNamespace(ending=threading.Event(), db=SimpleNamespace(metrics=SimpleNamespace(latest=latest))))  # type: ignore[arg-type]
+    live._known = first = live._texts()
+    read = {"a": (1, 62.0), "b": (2, 62.0)}
+    live._known = second = live._texts()
+    assert second["a"] == first["a"]
+    assert json.loads(second["b"]) == json.loads(first["b"]) | {"available": 2, "duration": 62.0}
+    read = {"a": (1, 64.0), "b": (2, 64.0)}
+    assert live._texts() == second
+
+
 def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:
     sent: list[dict[str, Any]] = []
     stuck = asyncio.Event()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
 import jinja2
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from markupsafe import Markup
-from starlette.routing import NoMatchFound
+from starlette.routing import Route
 
 from queue_db import __version__
 from queue_db.service.identity import Identity
@@ -68,19 +67,14 @@ _environment.globals.update(sparkline=sparkline, menu=MENU, product_version=__ve
 def address(request: Request, route: str, /, query: dict[str, Any] | None = None, **names: object) -> str:
     """The path of a page, wherever the application is mounted. ``query``: those that are not None are added."""
     segments = {name: escaped(str(value)) for name, value in names.items()}
-    path = request.scope.get("app_root_path", "") + request.app.router.url_path_for(route, **segments)
+    path = request.scope.get("app_root_path", "") + request.app.state.addresses[route].url_path_for(route, **segments)
     asked = {name: value for name, value in (query or {}).items() if value is not None}
     return f"{path}?{urlencode(asked)}" if asked else str(path)
 
 
-def _known(request: Request) -> set[str]:
-    """The routes that there are, of those that the layout would link to."""
-    known = set()
-    for route in ("logout", *(place.route for _, places in MENU for place in places)):
-        with suppress(NoMatchFound):
-            request.app.router.url_path_for(route)
-            known.add(route)
-    return known
+def by_name(*routers: APIRouter) -> dict[str, Route]:
+    """The routes of these routers by name: an application that looks for a name tries each of its routes."""
+    return {route.name: route for router in routers for route in router.routes if isinstance(route, Route)}
 
 
 def page(request: Request, template: str, who: Identity, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
@@ -106,7 +100,7 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
         static=lambda file: link("static", version=VERSION, file=file),
         here=here,
         status=status,
-        routes=_known(request) - closed_to(who),
+        routes=request.app.state.addresses.keys() - closed_to(who),
         who=who,
         csrf=request.state.session.csrf,
         named=request.state.session.named,
