@@ -171,7 +171,7 @@ class ClaimRequest:
 
 
 class NewJob(NamedTuple):
-    """A job to insert, checked and encoded. Times in microseconds."""
+    """A job to insert, checked and encoded; without the defaults it is due now. Times in microseconds."""
 
     queue: str
     kind: str
@@ -179,12 +179,12 @@ class NewJob(NamedTuple):
     headers: str | None
     priority: int
     max_attempts: int
-    unique_key: str | None
-    group_key: str | None
-    callback_id: int | None
-    unique_for: int  #: its key stays taken for this long; 0: until it leaves
-    after: int  #: due this long from now, …
-    not_before: int  #: … and not before then
+    unique_key: str | None = None
+    group_key: str | None = None
+    callback_id: int | None = None
+    unique_for: int = 0  #: its key stays taken for this long; 0: until it leaves
+    after: int = 0  #: due this long from now, …
+    not_before: int = 0  #: … and not before then
 
     @property
     def key(self) -> tuple[str, str] | None:

@@ -273,10 +273,4 @@ def _job(row: Any, occurrence: int) -> NewJob:
         headers=json.dumps(headers, separators=(",", ":")),
         priority=row.priority,
         max_attempts=row.max_attempts,
-        unique_key=None,
-        group_key=None,
-        callback_id=None,
-        unique_for=0,
-        after=0,
-        not_before=0,
     )

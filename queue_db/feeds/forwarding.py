@@ -55,12 +55,7 @@ class JobTemplate:
             headers=message.headers,
             priority=0,
             max_attempts=DEFAULT_MAX_ATTEMPTS,
-            unique_key=None,
             group_key=self.group if isinstance(self.group, str) else message.message_key if self.group else None,
-            callback_id=None,
-            unique_for=0,
-            after=0,
-            not_before=0,
         )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -31,7 +30,7 @@ from queue_db.feeds.position import Position
 from queue_db.spark.feed_reader import FeedRead
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
-from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, Target
+from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, DriverDatabase, Target
 from queue_db.store import Store
 from queue_db.store.feeds import cursors, ranges, rows
 from queue_db.store.feeds.rows import FeedRow
@@ -58,11 +57,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Position | None = None
         self._latest: Position | None = None
         self._ceiling: int | None = None
-        self._open: tuple[ExitStack, QueueDB] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A connection is not pickled.
-        return self.__dict__ | {"_open": None}
+        self._db = DriverDatabase(target)
 
     # --- on the driver, in the order of Spark's calls -------------------------------------------------------------------
 
@@ -139,13 +134,6 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from self._read.read(partition)  # type: ignore[arg-type]
 
     # --- the database ---------------------------------------------------------------------------------------------------
-
-    def _db(self) -> QueueDB:
-        """The database, kept open on the driver as long as this process: Spark asks many times a second."""
-        if self._open is None:
-            stack = ExitStack()
-            self._open = stack, stack.enter_context(self.target.open())
-        return self._open[1]
 
     def _follow(self, row: FeedRow, position: Position) -> None:
         """All up to here is written: move the cursor."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +30,7 @@ from queue_db.errors import CheckpointMismatchError, StreamError
 from queue_db.spark.masked_errors import masked_errors, masks_errors
 from queue_db.spark.options import Settings
 from queue_db.spark.rows import FIRST_ROWS, RowShape, fitting
-from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, Target
+from queue_db.spark.target import REPEATABLE, REPEATABLE_READ, DriverDatabase, Target
 from queue_db.store import streams
 from queue_db.store.ranges import COLUMNS
 
@@ -77,11 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._heartbeat_at = 0.0
         self._counted = (0.0, 0.0)  # when, and how long it took
         self._backlog: dict[str, Any] = {}
-        self._open: tuple[ExitStack, QueueDB] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A connection is not pickled.
-        return self.__dict__ | {"_open": None}
+        self._db = DriverDatabase(target)
 
     # --- on the driver, in the order of Spark's calls -------------------------------------------------------------------
 
@@ -181,13 +176,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     # --- the database ---------------------------------------------------------------------------------------------------
-
-    def _db(self) -> QueueDB:
-        """The database, kept open on the driver as long as this process: Spark asks many times a second."""
-        if self._open is None:
-            stack = ExitStack()
-            self._open = stack, stack.enter_context(self.target.open())
-        return self._open[1]
 
     def _opened(self, db: QueueDB) -> streams.Session:
         """The session of this process. The first call opens the stream, which fences off the reader before."""

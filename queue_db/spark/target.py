@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,24 @@ class Target:
                 yield db
         finally:
             engine.dispose()
+
+
+class DriverDatabase:
+    """The database of a reader on the driver, by a call: open as long as the process, since Spark asks many times a second."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._open: tuple[ExitStack, QueueDB] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A connection is not pickled.
+        return self.__dict__ | {"_open": None}
+
+    def __call__(self) -> QueueDB:
+        if self._open is None:
+            stack = ExitStack()
+            self._open = stack, stack.enter_context(self._target.open())
+        return self._open[1]
 
 
 def target_of(url: str | URL, table: str = "jobs", schema: str | None = None, *, local_infile: bool = False) -> Target:

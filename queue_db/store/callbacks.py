@@ -90,10 +90,4 @@ def _job(row: Row[Any]) -> NewJob:
         headers=json.dumps({**headers, "batch": became}, separators=(",", ":")),
         priority=row.priority,
         max_attempts=row.max_attempts,
-        unique_key=None,
-        group_key=None,
-        callback_id=None,
-        unique_for=0,
-        after=0,
-        not_before=0,
     )

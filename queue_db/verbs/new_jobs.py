@@ -111,7 +111,6 @@ class JobBuilder:
             max_attempts=arguments.whole("max_attempts", options.get("max_attempts", DEFAULT_MAX_ATTEMPTS), 1),
             unique_key=None if key is None else arguments.name("unique_key", key, KEY_LENGTH),
             group_key=None if group is None else arguments.name("group", group, KEY_LENGTH),
-            callback_id=None,
             unique_for=self._window(key, options.get("unique_for")),
             after=arguments.seconds("delay", options.get("delay", 0.0)),
             not_before=arguments.moment("run_at", options.get("run_at")) or 0,

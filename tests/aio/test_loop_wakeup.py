@@ -17,31 +17,14 @@ from sqlalchemy.util import greenlet_spawn
 
 from queue_db import QueueDB
 from queue_db.aio import AsyncQueueDB
-from queue_db.concurrency.pauses import Pause
 from queue_db.dialects import listening
 from queue_db.dialects.listening import AsyncpgListener
 from queue_db.errors import ConfigurationError, TransientStorageError
 from queue_db.feeds import waiting
 from queue_db.notifications.loop import LoopWakeup
-from tests.patience import PATIENCE
+from tests.patience import HOURS, PATIENCE, UntilWoken
 
 POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-
-#: Seconds between two looks at a feed: no test waits for one.
-HOURS = 10_000.0
-
-
-class Hours(Pause):
-    """Hours, until the reader is woken. From then on short ones: the publisher may be numbering the message."""
-
-    woken = False
-
-    def reset(self) -> None:
-        self.woken = True
-        super().reset()
-
-    def next(self) -> float:
-        return super().next() if self.woken else HOURS
 
 
 class Waits:
@@ -64,7 +47,7 @@ class Waits:
 @pytest.fixture
 def waits(kind: str, monkeypatch: pytest.MonkeyPatch) -> Waits:
     """Readers look at a feed again in a few hours, unless they are woken before."""
-    monkeypatch.setattr(waiting, "Pause", Hours)
+    monkeypatch.setattr(waiting, "Pause", UntilWoken)
     seen, arrived, notifies = Waits(), LoopWakeup.arrived, kind == "postgresql"
 
     async def watched(self: LoopWakeup, seconds: float) -> Any:

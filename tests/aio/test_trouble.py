@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from queue_db import PermanentStorageError, QueueDB, State, StorageError, TransientStorageError, Verdict
 from queue_db.aio import AsyncLeasedJob, AsyncQueue, AsyncQueueDB
 from queue_db.aio.running import run
 from queue_db.store.feeds import cursors
 from tests.aio.loop import for_asyncio
+from tests.faults.once import Once
 from tests.faults.test_contention import Rival
 from tests.servers.proxy import Proxy
 
@@ -38,26 +39,6 @@ def far(async_url: str, url: str, proxy: Proxy, name: str) -> Callable[[], Any]:
             yield db.queue(name)
 
     return opened
-
-
-class Once:
-    """Do something before the n-th statement that begins with ``start``, and never again."""
-
-    def __init__(self, queue: AsyncQueue, start: str, act: Callable[[], object], at: int = 1) -> None:
-        self.left = at
-        self._start = start
-        self._act = act
-        event.listen(queue.db._db.database.engine, "before_cursor_execute", self._count)
-
-    def _count(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        if statement.startswith(self._start):
-            self.left -= 1
-            if self.left == 0:
-                self._act()
-
-    @property
-    def happened(self) -> bool:
-        return self.left <= 0
 
 
 @SERVERS
@@ -109,7 +90,7 @@ async def test_a_claim_cut_at_any_of_its_statements_is_made_again(mail: AsyncQue
         while True:
             at += 1
             job_id = await mail.enqueue("k", at)
-            cut = Once(queue, "", proxy.cut, at)
+            cut = Once(queue.db._db.database.engine, "", proxy.cut, at)
             (job,) = await queue.claim()
             assert (job.id, job.attempts, job.version) == (job_id, 1, 1)
             assert await job.complete()
@@ -165,7 +146,7 @@ async def test_a_verdict_survives_a_connection_that_breaks_at_its_commit(
     async with far() as queue:
         await queue.enqueue("k")
         (job,) = await queue.claim(lease=60)
-        cut = Once(queue, "COMMIT", proxy.cut)
+        cut = Once(queue.db._db.database.engine, "COMMIT", proxy.cut)
         assert await settle(job) is Verdict.APPLIED
         assert cut.happened
         seen = await mail.get(job.id)
@@ -176,7 +157,7 @@ async def test_a_verdict_survives_a_connection_that_breaks_at_its_commit(
 @SERVERS
 async def test_an_enqueue_whose_commit_is_in_doubt_says_so(mail: AsyncQueue, far: Callable[[], Any], proxy: Proxy) -> None:
     async with far() as queue:
-        Once(queue, "COMMIT", proxy.cut)
+        Once(queue.db._db.database.engine, "COMMIT", proxy.cut)
         with pytest.raises(TransientStorageError, match="it is unknown whether it took effect") as doubt:
             await queue.enqueue("k", unique_key="order 7")
         assert doubt.value.outcome_unknown

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
+from tests.faults.once import Once
 from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
@@ -37,27 +38,6 @@ def far(kind: str, url: str, proxy: Proxy, db: QueueDB, name: str) -> Iterator[Q
         yield remote.queue(name)
 
 
-class Once:
-    """Do something before the n-th statement of an engine that begins with ``start``, and never again."""
-
-    def __init__(self, queue: Queue, start: str, act: Callable[[], object], at: int = 1) -> None:
-        self.left = at
-        self._start = start
-        self._act = act
-        event.listen(queue.db.database.engine, "before_cursor_execute", self._count)
-
-    def _count(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        if not statement.startswith(self._start):
-            return
-        self.left -= 1
-        if self.left == 0:
-            self._act()
-
-    @property
-    def happened(self) -> bool:
-        return self.left <= 0
-
-
 def rows(db: QueueDB, queue: str) -> list[Any]:
     with db.database.engine.connect() as connection:
         return list(connection.execute(text("SELECT * FROM jobs WHERE queue = :queue ORDER BY id"), {"queue": queue}))
@@ -69,7 +49,7 @@ def test_a_claim_cut_at_any_of_its_statements_is_made_again(db: QueueDB, far: Qu
     while True:
         at += 1
         job_id = near.enqueue("k", at)
-        cut = Once(far, "", proxy.cut, at)
+        cut = Once(far.db.database.engine, "", proxy.cut, at)
         (job,) = far.claim()
         # Once, by the count of attempts too: what the cut-off transaction had done is undone.
         assert (job.id, job.attempts, job.version) == (job_id, 1, 1)
@@ -186,7 +166,7 @@ def test_a_mark_survives_a_lost_reply(kind: str, url: str, proxy: Proxy, db: Que
 def test_a_change_that_never_arrived_is_made_again(kind: str, db: QueueDB, far: Queue, proxy: Proxy, verb: str) -> None:
     settle, expected = SETTLED[verb]
     job = claimed(far, verb)
-    cut = Once(far, decides(kind, verb), proxy.cut)
+    cut = Once(far.db.database.engine, decides(kind, verb), proxy.cut)
     assert settle(job) is Verdict.APPLIED
     assert cut.happened
     check(db, job, expected)
@@ -204,7 +184,7 @@ def test_a_lease_lost_while_a_change_was_in_doubt_is_lost(kind: str, db: QueueDB
         with db.database.engine.begin() as connection:
             connection.execute(text("UPDATE jobs SET version = version + 7 WHERE id = :id"), {"id": job.id})
 
-    Once(far, decides(kind, verb), steal)
+    Once(far.db.database.engine, decides(kind, verb), steal)
     assert settle(job) is Verdict.LOST
     (row,) = rows(db, job.queue)
     assert row.version == 8
@@ -244,7 +224,7 @@ def test_an_enqueue_whose_commit_is_in_doubt_says_so_and_its_key_makes_it_safe(
     if reaches_the_server:
         proxy.swallow("COMMIT")
     else:
-        Once(far, "COMMIT", proxy.cut)
+        Once(far.db.database.engine, "COMMIT", proxy.cut)
     with pytest.raises(TransientStorageError, match="it is unknown whether it took effect") as doubt:
         far.enqueue("k", "once", unique_key="order 7")
     assert doubt.value.outcome_unknown

@@ -13,32 +13,15 @@ import pytest
 from sqlalchemy import text
 
 from queue_db import QueueDB
-from queue_db.concurrency.pauses import Pause
 from queue_db.errors import TransientStorageError
 from queue_db.feeds import waiting
 from queue_db.notifications.wakeup import Wakeup
 from tests.feeds.conftest import ORDERINGS
-from tests.patience import PATIENCE
+from tests.patience import HOURS, PATIENCE, UntilWoken
 
 Make = Callable[[str], str]
 OpenDB = Callable[..., QueueDB]
 POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-
-#: Seconds between two looks at a feed: no test waits for one.
-HOURS = 10_000.0
-
-
-class UntilWoken(Pause):
-    """Hours, until the reader is woken. From then on short ones: the publisher may be numbering the message."""
-
-    woken = False
-
-    def reset(self) -> None:
-        self.woken = True
-        super().reset()
-
-    def next(self) -> float:
-        return super().next() if self.woken else HOURS
 
 
 @pytest.fixture

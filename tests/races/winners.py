@@ -73,11 +73,7 @@ def _replace(connection: Connection, queue: Queue, job: LeasedJob) -> None:
         priority=0,
         max_attempts=25,
         unique_key=job.unique_key,
-        group_key=None,
-        callback_id=None,
-        unique_for=0,
         after=_LATER,
-        not_before=0,
     )
     assert enqueue.insert_jobs(connection, queue.db.store, [new], enqueue.OnDuplicate.REPLACE) == [job.id]
 

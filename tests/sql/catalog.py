@@ -514,7 +514,7 @@ def _said(number: int = 1) -> ProgressReport:
 
 
 def _job(number: int = 0, **more: Any) -> NewJob:
-    plain = NewJob("default", "mail", f"payload {number}", None, 0, 5, None, None, None, 0, 0, 0)
+    plain = NewJob("default", "mail", f"payload {number}", None, 0, 5)
     return plain._replace(**more)
 
 

@@ -9,19 +9,11 @@ from queue_db import ConfigurationError, LeasedJob
 from queue_db.feeds import SharedCursor
 from queue_db.feeds.waiting import Waiting
 from queue_db.worker import Summary, Worker
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 # They lock rows, and step over locked ones.
 SERVERS = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"])
-
-
-def wait_for(what):
-    for _ in range(int(PATIENCE / 0.02)):
-        if found := what():
-            return found
-        threading.Event().wait(0.02)
-    raise AssertionError("it did not come")
 
 
 def waiting_of(worker, cursor):

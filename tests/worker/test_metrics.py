@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from datetime import timedelta
 
 import pytest
@@ -16,7 +15,7 @@ from queue_db.database.database import _Counting
 from queue_db.model import Counters
 from queue_db.store import metrics as store_metrics
 from queue_db.testing import SettableClock, counted_statements
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -46,13 +45,6 @@ def opened(fresh_url, clock, monkeypatch):
     yield open_it
     for db in dbs:
         db.close()
-
-
-def wait_until(condition):
-    patience = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < patience
-        time.sleep(0.02)
 
 
 def rows(db, width):
@@ -268,10 +260,10 @@ def test_a_worker_writes_them_without_a_service_and_what_it_did_last_at_its_end(
     queue, go = db.queue("mail"), threading.Event()
     queue.enqueue_many([("k", number) for number in range(10)])
     with serving(queue, lambda job: go.wait(PATIENCE)):
-        wait_until(db.metrics.latest)
+        wait_for(db.metrics.latest)
         assert completed(db) == 0
         go.set()
-        wait_until(lambda: completed(db) == 10)
+        wait_for(lambda: completed(db) == 10)
     monkeypatch.setattr("queue_db.worker.run.METRICS_EVERY", 1e6)
     # Another worker, which begins to count at zero.
     queue.enqueue("k")

@@ -11,16 +11,8 @@ from queue_db.worker import Worker, lease_check
 from queue_db.worker.events import EventType
 from queue_db.worker.in_flight import InFlight
 from queue_db.worker.lease_check import LeaseCheck
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
-
-
-def wait_until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not come to pass")
 
 
 def test_claimed_ahead_and_cancelled_never_begins(queue, open_db, running):
@@ -35,11 +27,11 @@ def test_claimed_ahead_and_cancelled_never_begins(queue, open_db, running):
     ids = queue.enqueue_many([("n", number) for number in range(5)])
     worker = serving(queue, handler, concurrency=1, prefetch=4, lease=3600.0)
     with running(worker):
-        wait_until(lambda: others.stats().running == 5)
+        wait_for(lambda: others.stats().running == 5)
         assert [others.cancel(job_id) for job_id in ids[1:4]] == [Verdict.APPLIED] * 3
-        wait_until(lambda: worker.summary.lost == 3)
+        wait_for(lambda: worker.summary.lost == 3)
         go.set()
-        wait_until(lambda: worker.summary.completed == 2)
+        wait_for(lambda: worker.summary.completed == 2)
     assert seen == [0, 4]
 
 
@@ -148,13 +140,13 @@ def test_coroutines_that_are_cancelled_before_their_handlers_leave_their_slots(q
             monkeypatch.setattr(lease_check, "VALID_FOR", 0.0)
             go.set()
         ids = queue.enqueue_many([("n", "never begins")] * 2)
-        wait_until(lambda: others.stats().running == 2 + (not waits))
+        wait_for(lambda: others.stats().running == 2 + (not waits))
         assert all(others.cancel(job_id) for job_id in ids)
-        wait_until(lambda: worker.summary.lost == 2)
+        wait_for(lambda: worker.summary.lost == 2)
         monkeypatch.setattr(lease_check, "VALID_FOR", 3600.0)
         go.set()
         queue.enqueue_many([("n", "meets")] * 3)
-        wait_until(lambda: worker.summary.completed == 4)
+        wait_for(lambda: worker.summary.completed == 4)
     assert "never begins" not in begun
 
 
@@ -178,13 +170,13 @@ def test_a_slow_hook_of_a_lost_job_holds_up_neither_leases_nor_claims(queue, ope
     with running(worker):
         job_id = queue.enqueue("lost")
         queue.enqueue("kept")
-        wait_until(lambda: len(jobs) == 2)
+        wait_for(lambda: len(jobs) == 2)
         assert others.cancel(job_id)
         assert called.wait(PATIENCE)
         assert jobs["lost"].lost.is_set()
         version = jobs["kept"].version
         queue.enqueue("next")
-        wait_until(lambda: "next" in jobs and jobs["kept"].version > version + 2)
+        wait_for(lambda: "next" in jobs and jobs["kept"].version > version + 2)
         go.set()
     assert (worker.summary.completed, worker.summary.lost) == (2, 1)
 

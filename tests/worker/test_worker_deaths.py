@@ -14,7 +14,7 @@ from queue_db.model import DeathReason
 from queue_db.testing import drain
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -40,14 +40,6 @@ def records():
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
-
-
-def wait_for(what):
-    for _ in range(int(PATIENCE / 0.02)):
-        if found := what():
-            return found
-        threading.Event().wait(0.02)
-    raise AssertionError("it did not come")
 
 
 def dies(worker):

@@ -15,17 +15,9 @@ from queue_db.feeds import SharedCursor, Span
 from queue_db.testing import SettableClock
 from queue_db.worker import Summary, Worker
 from queue_db.worker.events import EventType
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
-
-
-def wait_for(what):
-    for _ in range(int(PATIENCE / 0.02)):
-        if found := what():
-            return found
-        threading.Event().wait(0.02)
-    raise AssertionError("it did not come")
 
 
 @pytest.fixture

@@ -10,17 +10,9 @@ from queue_db.backoff import constant
 from queue_db.insights import findings
 from queue_db.instrumentation import prometheus
 from queue_db.worker import Worker
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 
 SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
-
-
-def wait_for(what):
-    for _ in range(int(PATIENCE / 0.02)):
-        if found := what():
-            return found
-        threading.Event().wait(0.02)
-    raise AssertionError("it did not come")
 
 
 @pytest.fixture

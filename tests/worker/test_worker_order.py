@@ -10,17 +10,9 @@ from queue_db.testing import SettableClock
 from queue_db.worker import Worker, claimer
 from queue_db.worker.executors import Threads
 from queue_db.worker.turns import Turns
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 
 LOW = 150
-
-
-def wait_until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not come to pass")
 
 
 class Seen:
@@ -71,7 +63,7 @@ def test_a_job_that_becomes_due_in_a_higher_queue_is_next(frozen, name, how, opt
         if how == "fresh":
             other.queue(high).enqueue("n")
             return
-        wait_until(lambda: other.queue(high).stats().scheduled)
+        wait_for(lambda: other.queue(high).stats().scheduled)
         clock.advance(11)
 
     seen = Seen(high, become_due)

@@ -12,7 +12,7 @@ from queue_db import State
 from queue_db.core import process_name
 from queue_db.store import worker_registry as stored
 from queue_db.worker.registration import Registration, host_identity
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.worker.serving import serving
 
 
@@ -78,14 +78,6 @@ def test_a_task_that_hangs_delays_neither_schedules_nor_progress_nor_presence(qu
             assert ticked.wait(PATIENCE)
         finally:
             go.set()
-
-
-def wait_for(what):
-    for _ in range(int(PATIENCE / 0.02)):
-        if found := what():
-            return found
-        threading.Event().wait(0.02)
-    raise AssertionError("it did not come")
 
 
 def test_what_a_dead_process_of_this_machine_had_is_given_back(queue, db, url, running):

@@ -1,4 +1,4 @@
-"""The comparisons for Spark: a plain Python process with the same task, started per run by ``spark_lab.alone``."""
+"""The comparisons for Spark: a plain Python process with the same task, started per run by ``lab.alone``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.spark_lab import QUEUE, Spent, payload, peak
+from benchmarks.spark.lab import QUEUE, Spent, payload, peak
 from queue_db import QueueDB
 from queue_db.compare.engines import autocommitting
 

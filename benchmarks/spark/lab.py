@@ -27,7 +27,7 @@ from queue_db.compare.engines import autocommitting
 from queue_db.compare.machine import server_clock
 from queue_db.dialects.clock import now_us
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 QUEUE = "bench"
 
 #: Characters of an ordinary payload.
@@ -240,7 +240,7 @@ class Sessions:
         _prepare_environment()
         from pyspark.sql import SparkSession
 
-        from benchmarks.spark_nothing import Nothing
+        from benchmarks.spark.nothing import Nothing
         from queue_db.spark import QueueDataSource
 
         jars = drivers()
