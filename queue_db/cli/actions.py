@@ -22,7 +22,10 @@ def actions(
     after: Annotated[int | None, typer.Option(min=0, metavar="ID", help="Only those before the action with this ID.")] = None,
     common: CommonOptions,
 ) -> None:
-    """List what people and programs with tokens changed, newest first. Workers delete entries after 90 days."""
+    """List what people and programs changed, newest first. Workers delete entries after 90 days.
+
+    who: the name of a token, for the service and the dashboard; cli:USER@MACHINE for commands of queue-db that change something.
+    """
     with common.open() as db:
         found = db.actions.list(limit=limit, after=after)
     if common.as_json:

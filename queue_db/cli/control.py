@@ -12,6 +12,7 @@ from queue_db import arguments
 from queue_db.cli import output, panels, statuses
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument
+from queue_db.cli.recording import record
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
 from queue_db.model import Controls
@@ -36,7 +37,12 @@ def pause(
 ) -> None:
     """Stop all workers from claiming jobs of a queue until it is resumed. Running jobs continue."""
     with common.open() as db:
-        idle = db.queue(queue).pause(wait=wait)
+        if wait is not None:
+            arguments.seconds("--wait", wait)
+        idle = db.queue(queue).pause()
+        record(db, "pause", f"queue {queue}")
+        if wait is not None:
+            idle = db.queue(queue).pause(wait=wait)
         _warn_if_unused(db, queue)
         _print(queue, db.queue(queue).controls(), common)
     if not idle:
@@ -49,6 +55,7 @@ def resume(queue: QueueArgument, *, common: CommonOptions) -> None:
     """Let workers claim from a paused queue again."""
     with common.open() as db:
         db.queue(queue).resume()
+        record(db, "resume", f"queue {queue}")
         _warn_if_unused(db, queue)
         _print(queue, db.queue(queue).controls(), common)
 
@@ -102,9 +109,12 @@ def limit(
             return
         if none:
             db.queue(queue).limit()
+            record(db, "limit", f"queue {queue}", detail={"none": True})
         elif changes:
             db.queue(queue).controls()  # checks the name and the tables
             db.core.put(controls.write, queue, changes)
+            given = {"concurrency": concurrency, "rate": rate, "per": per, "per_group": per_group}
+            record(db, "limit", f"queue {queue}", detail=given)
             db.queue(queue).repair_groups()
             _warn_if_unused(db, queue)
         _print(queue, db.queue(queue).controls(), common)

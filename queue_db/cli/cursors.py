@@ -11,6 +11,7 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.feeds import FeedArgument, existing, position_of
 from queue_db.cli.options import CommonOptions
+from queue_db.cli.recording import record
 
 CursorArgument = Annotated[str, typer.Argument(metavar="CURSOR", help="Name of the cursor.")]
 
@@ -93,6 +94,7 @@ def seek(
         opened = existing(db, feed)
         position_of(opened, position)
         opened.seek(cursor, position)
+        record(db, "seek", f"cursor {cursor} of feed {feed}", detail={"position": position})
     common.print({"feed": feed, "cursor": cursor, "position": position}, f"{feed} {cursor}: at {position}")
 
 
@@ -101,6 +103,8 @@ def remove(feed: FeedArgument, cursor: CursorArgument, *, common: CommonOptions)
     """Delete a cursor, so that retention does not wait for it."""
     with common.open() as db:
         removed = existing(db, feed).remove_cursor(cursor)
+        if removed:
+            record(db, "remove", f"cursor {cursor} of feed {feed}")
     state = "removed" if removed else "not found"
     common.print({"feed": feed, "cursor": cursor, "state": state}, f"{feed} {cursor}: {state}")
     output.found(removed)

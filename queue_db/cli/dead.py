@@ -10,8 +10,12 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.inspection import print_jobs
 from queue_db.cli.options import CommonOptions, ErrorClassOption, KindOption, LimitOption, QueueOption, YesOption
+from queue_db.cli.recording import record
 from queue_db.dead import MOST_COUNTED
 from queue_db.errors import ArgumentError
+
+# Most ids of jobs in the detail of an action.
+_MOST_IDS = 100
 
 app = typer.Typer(
     name="dead",
@@ -73,6 +77,8 @@ def redrive(
         raise ArgumentError("no jobs chosen: give ids, --queue, --kind or --error-class, or else --all alone")
     with common.open() as db, output.busy("redriving"):
         redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit)
+        detail = {"ids": ids[:_MOST_IDS] if ids else None, "limit": limit}
+        record(db, "redrive", _target(queue, kind, error_class), len(redriven), detail)
     for job_id in redriven:
         common.print({"id": job_id}, job_id)
     output.note(f"redrove {len(redriven):,} jobs")
@@ -107,4 +113,11 @@ def purge(
         output.confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
         with output.busy("purging"):
             deleted = db.dead.purge(queue, kind=kind, error_class=error_class, older_than=older_than, keep=keep)
+        record(db, "purge", _target(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
     common.print({"deleted": deleted}, f"deleted {deleted:,} dead jobs")
+
+
+def _target(queue: str | None, kind: str | None, error_class: str | None) -> str:
+    """Which jobs, for the log of actions."""
+    chosen = {"queue": queue, "kind": kind, "error class": error_class}
+    return " ".join(["dead jobs", *(f"{name} {value}" for name, value in chosen.items() if value is not None)])

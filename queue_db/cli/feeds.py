@@ -16,6 +16,7 @@ from queue_db.cli.commands import command
 from queue_db.cli.lasting import Interrupts, Terminated, held_here, lasting
 from queue_db.cli.logs import log_to_stderr
 from queue_db.cli.options import CommonOptions, YesOption, decoded
+from queue_db.cli.recording import record
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds import Feed, FeedInfo, Message, Page
@@ -293,6 +294,7 @@ def trim(feed: FeedArgument, *, common: CommonOptions) -> None:
     """
     with common.open() as db:
         gone = existing(db, feed).trim()
+        record(db, "trim", f"feed {feed}", gone)
     common.print({"feed": feed, "trimmed": gone}, f"{feed}: {gone:,} messages trimmed")
 
 
@@ -327,6 +329,7 @@ def set_feed(
         retention = {"keep_for": keep_for, "keep_rows": keep_rows, "keep_unread": keep_unread}
         with usage():
             db.feeds.set(feed, ordering=ordering, **retention, **asdict(times))  # type: ignore[arg-type]
+        record(db, "set", f"feed {feed}", detail={"ordering": ordering, **retention, **asdict(times)})
     common.print({"feed": feed, "state": "set"}, f"{feed}: set")
 
 
@@ -337,6 +340,7 @@ def purge(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions) 
         existing(db, feed)
         output.confirm(f"All messages of feed {feed} in {db.url} will be deleted.", yes=yes)
         gone = db.feeds.purge(feed)
+        record(db, "purge", f"feed {feed}", gone)
     common.print({"feed": feed, "purged": gone}, f"{feed}: {gone:,} messages deleted")
 
 
@@ -347,6 +351,8 @@ def delete(feed: FeedArgument, *, yes: YesOption = False, common: CommonOptions)
         existing(db, feed)
         output.confirm(f"Feed {feed} in {db.url} will be deleted with its messages and cursors.", yes=yes)
         removed = db.feeds.delete(feed)
+        if removed:
+            record(db, "delete", f"feed {feed}")
     state = "deleted" if removed else "not found"
     common.print({"feed": feed, "state": state}, f"{feed}: {state}")
     output.found(removed)
@@ -361,6 +367,7 @@ def restored(*, yes: YesOption = False, common: CommonOptions) -> None:
     with common.open() as db:
         output.confirm(f"Positions of all feeds in {db.url} that readers keep elsewhere will be refused.", yes=yes)
         count = db.feeds.restored()
+        record(db, "restored", "all feeds", count)
     common.print({"feeds": count}, f"{count:,} feeds: earlier positions are refused")
 
 

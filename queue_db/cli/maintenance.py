@@ -7,6 +7,7 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueArgument
+from queue_db.cli.recording import record
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
 
@@ -16,6 +17,7 @@ def prune(*, common: CommonOptions) -> None:
     """Delete expired results and unique keys, and the errors of attempts older than 30 days. Workers do this once a minute."""
     with common.open() as db, output.busy("pruning"):
         deleted = db.prune()
+        record(db, "prune", "expired rows", deleted)
     common.print({"deleted": deleted}, f"deleted {deleted:,} expired rows")
 
 
@@ -27,4 +29,5 @@ def repair_groups(queue: QueueArgument, *, common: CommonOptions) -> None:
     """
     with common.open() as db:
         db.queue(queue).repair_groups()
+        record(db, "repair", f"groups of queue {queue}")
     common.print({"queue": queue, "repaired": True}, f"repaired the groups of queue {queue!r}")

@@ -1,32 +1,40 @@
-"""The entries of the command line in the log of actions: with the name of the operating system's user."""
+"""The entries of the command line in the log of actions: each command that changes something writes one."""
 
 from __future__ import annotations
 
 import getpass
+import socket
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
 from queue_db.cli import output
 from queue_db.db import QueueDB
-from queue_db.errors import StorageError
-
-_LONGEST = 100
+from queue_db.errors import QueueDBError
+from queue_db.store.schema import TOKEN_NAME_LENGTH
 
 
 def user() -> str:
-    """The name of the user who runs the command."""
+    """Who runs the command: ``cli:``, the name of the operating system's user, ``@`` and the machine."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user id without a name
-        return "unknown"
-    clean = "".join(character for character in name if unicodedata.category(character) not in {"Cc", "Cs"})
-    return clean.strip()[:_LONGEST].strip() or "unknown"
+        name = "unknown"
+    text = f"cli:{name}@{socket.gethostname()}"
+    clean = "".join(character for character in text if unicodedata.category(character) not in {"Cc", "Cs"})
+    return clean[:TOKEN_NAME_LENGTH].strip()
 
 
 def record(db: QueueDB, action: str, target: str, number: int | None = None, detail: Mapping[str, Any] | None = None) -> None:
-    """Write down what a command has changed; where the log takes no entry, the change stands, and this is printed."""
+    """Write down what a command has changed; where the log takes no entry, the change stands, and this is printed.
+
+    :param action: a verb: ``pause``, ``redrive``.
+    :param target: what was changed: ``queue mail``, ``job 17``.
+    :param number: how many jobs or rows.
+    :param detail: more; what is None there is left out.
+    """
+    given = {name: value for name, value in (detail or {}).items() if value is not None}
     try:
-        db.actions.add(user(), action, target, number, detail)
-    except StorageError as error:
+        db.actions.add(user(), action, target, number, given or None)
+    except QueueDBError as error:
         output.note(f"not in the log of actions: {error}")

@@ -8,6 +8,7 @@ from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.inspection import IdArgument, find
 from queue_db.cli.options import CommonOptions, QueueArgument, QueueOption, YesOption
+from queue_db.cli.recording import record
 from queue_db.errors import LeaseLostError
 
 app = typer.Typer(rich_help_panel=panels.JOBS)
@@ -23,6 +24,7 @@ def cancel(job_id: IdArgument, *, queue: QueueOption = None, common: CommonOptio
         job = find(db, job_id, queue)
         if not db.queue(job.queue).cancel(job.id):
             raise LeaseLostError(job.id, job.version)
+        record(db, "cancel", f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
     common.print(
         {"id": job.id, "queue": job.queue, "cancelled": True},
         f"cancelled job {job.id} of queue {job.queue!r}",
@@ -37,4 +39,5 @@ def purge(queue: QueueArgument, *, yes: YesOption = False, common: CommonOptions
         output.confirm(f"All waiting jobs of queue {queue!r} in {db.url} will be deleted.", yes=yes)
         with output.busy("purging"):
             deleted = jobs.purge()
+        record(db, "purge", f"queue {queue}", deleted)
     common.print({"queue": queue, "deleted": deleted}, f"deleted {deleted:,} jobs of queue {queue!r}")

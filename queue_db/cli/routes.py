@@ -25,6 +25,7 @@ from queue_db.cli.feeds import (
     existing,
 )
 from queue_db.cli.options import CommonOptions, decoded
+from queue_db.cli.recording import record
 from queue_db.errors import ArgumentError
 from queue_db.routes import Step
 from queue_db.routes.registry import followed
@@ -144,6 +145,7 @@ def set_route(name: NameArgument, *, action: ActionOptions, common: CommonOption
     """Create a route, or point it at what it does from now on."""
     with common.open() as db:
         sha = db.routes.set(name, **action.action())
+        record(db, "set", f"route {name}", detail={"definition": sha})
     common.print({"route": name, "definition": sha}, f"{name}: {sha[:_SHOWN]}")
 
 
@@ -157,6 +159,7 @@ def point(
     """Point a route at a definition that is stored."""
     with common.open() as db:
         db.routes.point(name, definition)
+        record(db, "point", f"route {name}", detail={"definition": definition})
     common.print({"route": name, "definition": definition}, f"{name}: {definition[:_SHOWN]}")
 
 
@@ -171,6 +174,8 @@ def subscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOption 
     """Lead the messages of matching topics to a route."""
     with common.open() as db:
         added = db.routes.subscribe(pattern, name, form=form)
+        if added:
+            record(db, "subscribe", f"route {name}", detail={"pattern": pattern, "form": form})
     for note in _doubts(pattern, form):
         output.note(f"note: {note}")
     state = "subscribed" if added else "already subscribed"
@@ -182,6 +187,8 @@ def unsubscribe(pattern: PatternArgument, name: NameArgument, *, form: FormOptio
     """Take a subscription back."""
     with common.open() as db:
         removed = db.routes.unsubscribe(pattern, name, form=form)
+        if removed:
+            record(db, "unsubscribe", f"route {name}", detail={"pattern": pattern, "form": form})
     state = "unsubscribed" if removed else "not found"
     common.print({"route": name, "pattern": pattern, "form": form, "state": state}, f"{name} {pattern}: {state}")
     output.found(removed)
@@ -192,6 +199,7 @@ def pause(name: NameArgument, *, common: CommonOptions) -> None:
     """Let a route do nothing until it is resumed. Messages that are published meanwhile are not kept for it."""
     with common.open() as db:
         db.routes.pause(name)
+        record(db, "pause", f"route {name}")
     common.print({"route": name, "state": "paused"}, f"{name}: paused")
 
 
@@ -200,6 +208,7 @@ def resume(name: NameArgument, *, common: CommonOptions) -> None:
     """End a pause."""
     with common.open() as db:
         db.routes.resume(name)
+        record(db, "resume", f"route {name}")
     common.print({"route": name, "state": "resumed"}, f"{name}: resumed")
 
 
@@ -208,6 +217,8 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a route with its subscriptions."""
     with common.open() as db:
         removed = db.routes.remove(name)
+        if removed:
+            record(db, "remove", f"route {name}")
     state = "removed" if removed else "not found"
     common.print({"route": name, "state": state}, f"{name}: {state}")
     output.found(removed)

@@ -10,6 +10,7 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions
+from queue_db.cli.recording import record
 from queue_db.db import QueueDB
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
@@ -59,6 +60,7 @@ def pause(name: NameArgument, *, common: CommonOptions) -> None:
         known = _is_known(db, name)
         if known:
             db.schedules.pause(name)
+            record(db, "pause", f"schedule {name}")
     _print(name, "paused" if known else _MISSING, common)
 
 
@@ -69,6 +71,7 @@ def resume(name: NameArgument, *, common: CommonOptions) -> None:
         known = _is_known(db, name)
         if known:
             db.schedules.resume(name)
+            record(db, "resume", f"schedule {name}")
     _print(name, "resumed" if known else _MISSING, common)
 
 
@@ -77,6 +80,8 @@ def remove(name: NameArgument, *, common: CommonOptions) -> None:
     """Delete a schedule; jobs that it has enqueued stay."""
     with common.open() as db:
         removed = db.schedules.remove(name)
+        if removed:
+            record(db, "remove", f"schedule {name}")
     _print(name, "removed" if removed else _MISSING, common)
 
 

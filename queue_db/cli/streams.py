@@ -11,11 +11,15 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.options import CommonOptions, QueueOption, YesOption
+from queue_db.cli.recording import record
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the stream.")]
 OptionalNameArgument = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the stream.", show_default=False)]
+
+# Most names of streams in the detail of an action.
+_MOST_NAMES = 20
 
 app = typer.Typer(
     name="streams",
@@ -84,6 +88,8 @@ def complete(
         what = "All jobs" if checkpoint is None else f"The jobs committed in {str(checkpoint)!r}, among those"
         output.confirm(f"{what} that stream {name!r} holds in {db.url} will be completed and leave the queue.", yes=yes)
         completed = db.streams.complete(name, checkpoint=checkpoint)
+        detail = {"checkpoint": None if checkpoint is None else str(checkpoint)}
+        record(db, "complete", f"stream {name}", completed, detail)
     common.print({"stream": name, "completed": completed}, f"completed {completed:,} jobs of stream {name!r}")
 
 
@@ -116,10 +122,13 @@ def release(
         question = f"The jobs that {which} in {db.url} will return to their queue, and the checkpoints become invalid."
         output.confirm(f"{question} {_risk(db, name)}", yes=yes)
         if name is None:
-            for one in db.streams.expire():
+            gone = db.streams.expire()
+            record(db, "release", "expired streams", len(gone), {"streams": gone[:_MOST_NAMES]})
+            for one in gone:
                 common.print({"stream": one}, f"released the jobs of stream {one!r}")
             return
         released = db.streams.release(name)
+        record(db, "release", f"stream {name}", released)
     common.print({"stream": name, "released": released}, f"released {released:,} jobs of stream {name!r}")
 
 

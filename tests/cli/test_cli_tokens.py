@@ -1,9 +1,10 @@
 """API tokens from the command line."""
 
-import getpass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
+from queue_db.cli.recording import user
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -24,7 +25,7 @@ def test_a_token_is_made_listed_and_revoked(ask, db, name):
     assert db.tokens.find(secret) is None
     assert "not found" in ask("tokens", "revoke", name, status=1).out
     done = [(one.action, one.who) for one in db.actions.list() if one.target == f"token {name}"]
-    assert done == [("revoke", getpass.getuser()), ("create", getpass.getuser())]
+    assert done == [("revoke", user()), ("create", user())]
     assert any(name in line and "revoked" in line for line in ask("tokens", "list").out.splitlines())
 
 

@@ -1,0 +1,219 @@
+"""Each command that changes something writes one action; the others change nothing, or have a reason."""
+
+import getpass
+import shutil
+import socket
+import sqlite3
+from contextlib import closing
+
+import pytest
+from sqlalchemy import make_url
+
+from queue_db import QueueDB
+from queue_db.cli import recording
+from queue_db.store import streams
+from queue_db.store.schema import TOKEN_NAME_LENGTH
+from tests.cli.test_cli_reference import COMMANDS
+
+WHO = f"cli:{getpass.getuser()}@{socket.gethostname()}"
+
+#: What a command is called with, and its action.
+CHANGES = {
+    ("tokens create", "shop --scope read"): ("create", "token shop", None),
+    ("tokens revoke", "known"): ("revoke", "token known", None),
+    ("prune", ""): ("prune", "expired rows", 0),
+    ("repair-groups", "mail"): ("repair", "groups of queue mail", None),
+    ("cancel", "{live}"): ("cancel", "job {live}", 1),
+    ("purge", "mail --yes"): ("purge", "queue mail", 2),
+    ("dead redrive", "{dead}"): ("redrive", "dead jobs", 1),
+    ("dead redrive", "--queue mail --kind sad"): ("redrive", "dead jobs queue mail kind sad", 1),
+    ("dead purge", "--error-class None --yes"): ("purge", "dead jobs error class None", 0),
+    ("pause", "mail"): ("pause", "queue mail", None),
+    ("resume", "mail"): ("resume", "queue mail", None),
+    ("limit", "mail --rate 7"): ("limit", "queue mail", None),
+    ("limit", "mail --none"): ("limit", "queue mail", None),
+    ("schedules pause", "nightly"): ("pause", "schedule nightly", None),
+    ("schedules resume", "nightly"): ("resume", "schedule nightly", None),
+    ("schedules remove", "nightly"): ("remove", "schedule nightly", None),
+    ("feeds trim", "orders"): ("trim", "feed orders", 0),
+    ("feeds set", "orders --keep-rows 10"): ("set", "feed orders", None),
+    ("feeds purge", "orders --yes"): ("purge", "feed orders", 1),
+    ("feeds delete", "orders --yes"): ("delete", "feed orders", None),
+    ("feeds restored", "--yes"): ("restored", "all feeds", 3),
+    ("cursors seek", "orders billing end"): ("seek", "cursor billing of feed orders", None),
+    ("cursors remove", "orders billing"): ("remove", "cursor billing of feed orders", None),
+    ("routes set", "other --drop"): ("set", "route other", None),
+    ("routes point", "archive {definition}"): ("point", "route archive", None),
+    ("routes subscribe", "new.* archive"): ("subscribe", "route archive", None),
+    ("routes unsubscribe", "sensor.* archive"): ("unsubscribe", "route archive", None),
+    ("routes pause", "archive"): ("pause", "route archive", None),
+    ("routes resume", "archive"): ("resume", "route archive", None),
+    ("routes remove", "archive"): ("remove", "route archive", None),
+    ("streams complete", "etl --yes"): ("complete", "stream etl", 1),
+    ("streams release", "etl --yes"): ("release", "stream etl", 1),
+    ("streams release", "--expired --yes"): ("release", "expired streams", 0),
+}
+
+#: Nothing was there to be changed: no action. The exit status is 1, or 0 where that is the state that was wanted.
+FINDS_NOTHING = {
+    ("tokens revoke", "nobody"): 1,
+    ("schedules pause", "nobody"): 1,
+    ("schedules remove", "nobody"): 1,
+    ("cursors remove", "orders nobody"): 1,
+    ("routes subscribe", "sensor.* archive"): 0,
+    ("routes unsubscribe", "nothing archive"): 1,
+    ("routes remove", "nobody"): 1,
+    ("cancel", "999999"): 1,
+    ("limit", "mail"): 0,
+}
+
+#: These change nothing, and are called with this.
+LOOKS = {
+    "doctor": "",
+    "actions": "",
+    "tokens list": "",
+    "stats": "mail",
+    "peek": "mail",
+    "show": "{live}",
+    "dead list": "",
+    "dead count": "",
+    "failures": "",
+    "finished list": "",
+    "schedules list": "",
+    "feeds list": "",
+    "feeds read": "orders",
+    "cursors list": "",
+    "cursors spans": "orders shared",
+    "claims list": "claimable",
+    "claims stats": "claimable",
+    "routes list": "",
+    "routes definitions": "",
+    "routes test": "sensor.7",
+    "streams list": "",
+    "top": "--once",
+    "metrics": "mail",
+    "alive": "",
+}
+
+#: No action, and why.
+EXEMPT = {
+    "migrate": "creates and removes the table of the actions; the tables have their revision",
+    "compare": "works in tables of its own, which it removes",
+    "serve": "the service writes what its clients change; its first token has an action",
+    "work": "what workers do are events of jobs",
+    "enqueue": "the work of programs: one action for each job would double the jobs",
+    "feeds publish": "the work of programs, like enqueue",
+    "topics publish": "the work of programs, like enqueue",
+    "feeds tail": "reads like feeds read, until it is stopped",
+    "feeds forward": "the work of programs: the cursor has how far it is",
+    "routes follow": "the work of programs: the cursor has how far it is",
+    "claims claim": "the work of programs",
+    "claims show": "needs the id of a claim; it only reads",
+    "claims extend": "the work of programs",
+    "claims release": "the work of programs",
+    "claims delete": "the work of programs",
+    "claims pop": "the work of programs",
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A file with one of everything, and the names of what has no fixed one."""
+    file = tmp_path_factory.mktemp("actions") / "queue.db"
+    with QueueDB(f"sqlite:///{file}") as db:
+        db.migrate()
+        mail = db.queue("mail")
+        mail.enqueue("sad")
+        (job,) = mail.claim()
+        assert job.bury("no use")
+        live = mail.enqueue("k")
+        mail.enqueue("k")
+        db.schedules.set("nightly", "mail", "k", every=3600)
+        db.feed("orders").publish("paid")
+        with db.feed("orders").cursor("billing"):
+            pass
+        assert db.feed("orders").shared("shared").claim(1)
+        db.feeds.set("claimable", claims=True)
+        db.feeds.purge("claimable")
+        definition = db.routes.set("archive", feed="archived")
+        db.routes.subscribe("sensor.*", "archive")
+        db.tokens.create("known", ["read"])
+        db.queue("events").enqueue("k")
+        _hold(db)
+    return file, {"live": live, "dead": job.id, "definition": definition}
+
+
+def _hold(db):
+    """A stream that holds a job."""
+
+    def held(connection, store):
+        session = streams.open_stream(connection, store, name="etl", queue="events", holder="here:1", retention=10**12)
+        start = streams.initial(connection, store, session)
+        streams.allocate(connection, store, session, start=start, limit=1, ceiling=None, partitions=1)
+
+    db.core.write(held)
+
+
+@pytest.fixture
+def own(prepared, tmp_path):
+    """A copy of the file, and its URL."""
+    return f"sqlite:///{shutil.copy(prepared[0], tmp_path / 'own.db')}"
+
+
+def called(ask_at, url, command, given, names, status=0):
+    return ask_at(url, *command.split(), *(word.format(**names) for word in given.split()), status=status)
+
+
+def entries(url):
+    with closing(sqlite3.connect(make_url(url).database)) as connection:
+        return connection.execute("SELECT who, action, target, number FROM jobs_actions").fetchall()
+
+
+def content(url):
+    """All rows; without the last ids of tables, which SQLite notes also where an INSERT has no row."""
+    with closing(sqlite3.connect(make_url(url).database)) as connection:
+        return [line for line in connection.iterdump() if "sqlite_sequence" not in line]
+
+
+def test_each_command_is_in_one_of_these_lists():
+    changing = {command for command, _ in CHANGES}
+    lists = [changing, LOOKS.keys(), EXEMPT.keys()]
+    every = [command for one in lists for command in one]
+    assert sorted(every) == sorted(" ".join(path) for path in COMMANDS)
+    assert {command for command, _ in FINDS_NOTHING} <= changing
+
+
+@pytest.mark.parametrize("call", CHANGES, ids=" ".join)
+def test_a_command_that_changes_something_writes_one_action(ask_at, own, prepared, call):
+    answer = called(ask_at, own, *call, prepared[1])
+    action, target, number = CHANGES[call]
+    assert entries(own) == [(WHO, action, target.format(**prepared[1]), number)]
+    assert "log of actions" not in answer.err
+
+
+@pytest.mark.parametrize("call", FINDS_NOTHING, ids=" ".join)
+def test_what_is_not_there_is_not_changed(ask_at, own, prepared, call):
+    called(ask_at, own, *call, prepared[1], status=FINDS_NOTHING[call])
+    assert entries(own) == []
+
+
+def test_a_command_that_looks_changes_nothing(ask_at, own, prepared):
+    before = content(own)
+    for command, given in LOOKS.items():
+        called(ask_at, own, command, given, prepared[1], status=1 if command == "alive" else 0)
+        assert content(own) == before, command
+
+
+@pytest.mark.parametrize("call", [("pause", "mail"), ("purge", "mail --yes"), ("tokens revoke", "known")], ids=" ".join)
+def test_where_the_log_takes_no_entry_the_change_stands(ask_at, own, prepared, call):
+    with closing(sqlite3.connect(make_url(own).database)) as connection:
+        connection.execute("DROP TABLE jobs_actions")
+    before = content(own)
+    answer = called(ask_at, own, *call, prepared[1])
+    assert answer.err.count("not in the log of actions: ") == 1
+    assert content(own) != before
+
+
+def test_a_long_name_is_cut(monkeypatch):
+    monkeypatch.setenv("LOGNAME", "n\n" + "ä" * 200)
+    assert recording.user() == "cli:n" + "ä" * (TOKEN_NAME_LENGTH - 5)
