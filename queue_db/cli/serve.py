@@ -23,7 +23,7 @@ from queue_db.cli.work_options import LogOptions
 from queue_db.database.urls import parse_url
 from queue_db.db import QueueDB
 from queue_db.dialects import dialect_for
-from queue_db.errors import ConfigurationError
+from queue_db.errors import ArgumentError, ConfigurationError
 from queue_db.tokens import SCOPES
 
 if TYPE_CHECKING:
@@ -80,6 +80,31 @@ class AddressOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyOptions:
+    """The reverse proxy in front of the service."""
+
+    root_path: Annotated[
+        str,
+        typer.Option(
+            "--root-path",
+            metavar="PATH",
+            show_default=False,
+            help="Path under which a proxy shows the service, as in https://example.com/queue/; the proxy may cut it off or not.",
+        ),
+    ] = ""
+    forwarded_allow_ips: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--forwarded-allow-ips",
+            metavar="ADDRESS",
+            show_default=False,
+            help="Address or network of a proxy whose X-Forwarded-Proto and X-Forwarded-For count; may be repeated. Default: "
+            "127.0.0.1 and ::1.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions:
     """How much clients may ask for."""
 
@@ -132,6 +157,7 @@ class LimitOptions:
     "queue-db serve --url sqlite:///queue.db",
     "queue-db serve --read-only --port 8322",
     "queue-db serve --host 0.0.0.0 --allow-host queue.example.com",
+    "queue-db serve --allow-host example.com --root-path /queue",
 )
 def serve(
     *,
@@ -154,6 +180,7 @@ def serve(
         ),
     ] = None,
     limits: LimitOptions,
+    proxy: ProxyOptions,
     log: LogOptions,
     common: CommonOptions,
 ) -> None:
@@ -174,13 +201,14 @@ def serve(
     after Ctrl-C and 0 after SIGTERM.
     """
     try:
-        from queue_db.service import Settings, service
+        from queue_db.service import Settings, proxies, service
         from queue_db.service.server import MOST_CONNECTIONS, server
     except ImportError as error:
         raise ConfigurationError(
             f'the service needs {error.name}, which is not installed: pip install "queue-db[service]"'
         ) from None
     hosts, rate, depths = address.hosts(), limits.rate(), limits.depths()
+    root, trusted = proxies.prefix(proxy.root_path), proxies.trusted(proxy.forwarded_allow_ips)
     url = parse_url(common.required_url())
     new = dialect_for(url.get_backend_name()).is_new(url)
     if new and read_only:
@@ -203,11 +231,11 @@ def serve(
         )
         _raise_file_limit(MOST_CONNECTIONS + _OTHER_FILES)
         with _listening(address) as listening:
-            place = _url(listening)
+            place = _url(listening, root)
             _note_access(db, settings, address.host)
             common.print({"url": place, "read_only": read_only, "open": address.open_to_all}, f"dashboard: {place}")
             sys.stdout.flush()
-            running = server(service(db, settings), most_connections=MOST_CONNECTIONS)
+            running = server(service(db, settings), root_path=root, trusted=trusted)
             running.run(sockets=[listening])
     if running.interrupted:
         raise typer.Exit(statuses.INTERRUPTED)
@@ -234,7 +262,10 @@ def _note_access(db: QueueDB, settings: Settings, host: str) -> None:
         if settings.read_only and not rights.may_write(db):
             output.note("there is no token: make one as a user who may write: queue-db tokens create NAME --scope read")
             return
-        secret = db.tokens.create(FIRST_TOKEN, SCOPES)
+        try:
+            secret = db.tokens.create(FIRST_TOKEN, SCOPES)
+        except ArgumentError:
+            return  # another process that starts now has made it
         record(db, "create", f"token {FIRST_TOKEN}", None, {"scopes": list(SCOPES), "queues": ["*"]})
         output.note(f"log in with this token, which allows everything and is not shown again: {secret}")
 
@@ -252,11 +283,11 @@ def _listening(address: AddressOptions) -> socket.socket:
         raise ConfigurationError(f"cannot listen on {address.host} port {address.port}: {reason}; choose another --port") from None
 
 
-def _url(listening: socket.socket) -> str:
+def _url(listening: socket.socket, root: str) -> str:
     host, port = listening.getsockname()[:2]
     if host in {"0.0.0.0", "::"}:  # noqa: S104 - it is compared
         host = "127.0.0.1"
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+    return f"http://[{host}]:{port}{root}/" if ":" in host else f"http://{host}:{port}{root}/"
 
 
 def _is_loopback(host: str) -> bool:

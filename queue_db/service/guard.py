@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from ipaddress import ip_address
+from urllib.parse import urlsplit, urlunsplit
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +19,14 @@ PROBES = frozenset({"/healthz", "/readyz"})
 
 #: Largest body of a login, which nobody has to be allowed to send.
 MOST_OF_LOGIN = 4096
+
+#: Largest body of a form, which is read before anybody asks who sends it.
+MOST_OF_FORM = 64 * 1024
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+
+#: Status of the router's redirect from a path with a slash at its end to the one without, or the other way round.
+TO_OTHER_SLASH = 307
 
 #: On every response.
 HEADERS = {
@@ -52,10 +62,7 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                _complete(message)
             await send(message)
 
         refusal = self._refusal(scope)
@@ -86,8 +93,10 @@ class Guard:
             raise HTTPException(503, "Too many large requests at once", {"Retry-After": "1"})
 
     def _largest(self, scope: Scope) -> int:
-        most = self.service.settings.max_body
-        return min(most, MOST_OF_LOGIN) if _path(scope) == "/login" else most
+        most, path = self.service.settings.max_body, _path(scope)
+        if path.startswith("/api/"):
+            return most
+        return min(most, MOST_OF_LOGIN if path == "/login" else MOST_OF_FORM)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and title of the answer to a request that goes no further."""
@@ -106,6 +115,18 @@ class Guard:
         return None
 
 
+def _complete(message: Message) -> None:
+    """Add what every response carries."""
+    headers = MutableHeaders(scope=message)
+    for name, value in HEADERS.items():
+        headers[name] = value
+    headers.setdefault("Cache-Control", "no-store")
+    if message["status"] == TO_OTHER_SLASH:
+        # On the same host, whatever the proxy is called and speaks.
+        parts = urlsplit(headers["Location"])
+        headers["Location"] = urlunsplit(("", "", parts.path, parts.query, ""))
+
+
 def _path(scope: Scope) -> str:
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
@@ -113,10 +134,12 @@ def _path(scope: Scope) -> str:
 
 def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
     """Whether the service answers to this ``Host``. Other names may lead here too, by somebody else's DNS."""
+    found = _HOST.fullmatch(host.lower())
+    if found is None:
+        return False
     if "*" in allowed:
         return True
-    name = host.lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    name = found["name"].strip("[]")
     if name == "localhost" or name in {one.lower() for one in allowed}:
         return True
     try:

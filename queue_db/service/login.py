@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from queue_db.service import session
-from queue_db.service.requests import Db, Fields, Person, of
+from queue_db.service.requests import Db, Fields, Person, log, of
 from queue_db.service.session import CrossSiteError
 
 router = APIRouter(include_in_schema=False)
@@ -68,8 +68,9 @@ def log_in(request: Request, db: Db, given: Fields) -> Response:
     if not session.is_own(request.headers):
         raise CrossSiteError
     wanted = given.get("next", "")
-    key = session.begin(db, given.get("token", "").strip())
+    key = session.begin(db, of(request).memory, given.get("token", "").strip())
     if key is None:
+        log.warning("a login was refused, from %s", request.client.host if request.client else "an unknown address")
         return _page(request, wanted, "This token is unknown, has expired or was revoked.", 401)
     response = RedirectResponse(_wanted(request, wanted), 303)
     session.remember(request, response, key)
@@ -81,7 +82,7 @@ def log_out(request: Request, db: Db, who: Person) -> Response:
     """End the session."""
     key = session.key_of(request)
     if key is not None:
-        db.tokens.log_out(key)
+        session.end(db, of(request).memory, key)
     response = RedirectResponse(f"{root(request)}/login", 303)
     session.forget(request, response)
     return response

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,8 +36,8 @@ class Service:
 
     db: QueueDB
     settings: Settings
-    #: The token of forms where nobody logs in.
-    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    #: Sessions where the database takes no writes.
+    memory: session.Memory = field(default_factory=session.Memory, repr=False)
     #: Set when the server ends: a request that waits for something is to be answered.
     ending: threading.Event = field(default_factory=threading.Event, repr=False)
     #: Threads for finding out who asks.
@@ -86,7 +85,8 @@ def _found(request: Request, service: Service) -> Identity:
         return Identity.of(token)
     key = session.key_of(request)
     # A cookie comes with every request of the browser, so it must not be enough for a change.
-    found = session.find(service.db, key) if key and request.method in LOOKING and session.is_own(request.headers) else None
+    looks = request.method in LOOKING and session.is_own(request.headers)
+    found = session.find(service.db, service.memory, key) if key and looks else None
     if found is None:
         raise UnauthorizedError
     return found.who
@@ -124,11 +124,11 @@ async def session_of(request: Request) -> Session:
     service = of(request)
     if service.settings.closed:
         key = session.key_of(request)
-        found = await to_thread.run_sync(session.find, service.db, key, limiter=service.asking) if key else None
+        found = await to_thread.run_sync(session.find, service.db, service.memory, key, limiter=service.asking) if key else None
         if found is None:
             raise LoginNeededError
     else:
-        found = Session(ANYBODY, service.csrf, named=False)
+        found = session.guest(request)
     found = replace(found, who=_as_allowed(service, found.who))
     request.state.session = found
     return found

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +15,8 @@ import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from queue_db.service.proxies import TRUSTED, Prefix
 
 #: Most connections at a time; more are answered with 503.
 MOST_CONNECTIONS = 4000
@@ -111,22 +113,34 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def server(app: FastAPI, host: str = "127.0.0.1", port: int = 8321, *, most_connections: int = MOST_CONNECTIONS) -> Server:
+def server(
+    app: FastAPI,
+    host: str = "127.0.0.1",
+    port: int = 8321,
+    *,
+    most_connections: int = MOST_CONNECTIONS,
+    root_path: str = "",
+    trusted: Sequence[str] = TRUSTED,
+) -> Server:
     """A server for the application; ``run()`` serves until SIGINT or SIGTERM.
 
     :param port: 0: a free one.
     :param most_connections: more are answered with 503.
+    :param root_path: the path under which a proxy shows the service.
+    :param trusted: addresses and networks of proxies whose X-Forwarded-Proto and X-Forwarded-For count.
     """
     settings = app.state.service.settings
     protocol: Any = partial(PatientProtocol, arrival=settings.arrival)
     return Server(
         app,
         uvicorn.Config(
-            app,
+            Prefix(app, root_path) if root_path else app,
             host=host,
             port=port,
             http=protocol,
             ws="none",
+            proxy_headers=bool(trusted),
+            forwarded_allow_ips=list(trusted),
             log_config=None,
             access_log=False,
             server_header=False,

@@ -22,6 +22,7 @@ from queue_db import QueueDB
 from queue_db.cli.app import app
 from queue_db.tokens import SCOPES
 from tests.patience import PATIENCE
+from tests.service.reverse_proxy import proxying
 
 
 class Served:
@@ -106,6 +107,26 @@ def test_open_and_read_only(start: Callable[..., Served], tmp_path: Path) -> Non
     assert "qdb_" not in err
 
 
+def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_path: Path) -> None:
+    """Each request may go to another process than the one before: a form is of one, and what it does is done by the other."""
+    url = f"sqlite:///{tmp_path}/queue.db"
+    with QueueDB(url) as db:
+        db.migrate()
+        db.queue("mail").enqueue("welcome")
+        served = [start(url, "--open", "--root-path", "/queue", "--forwarded-allow-ips", "127.0.0.1") for _ in range(2)]
+        assert all(one.url.endswith("/queue/") for one in served)
+        proxy = proxying(*(one.url for one in served), cut="/queue", X_Forwarded_Proto="http")
+        with proxy as address, httpx2.Client(base_url=address, timeout=PATIENCE) as person:
+            for action in ("pause", "resume"):
+                page = person.get("/queue/queues/mail")
+                (csrf, *_) = re.findall(r'name="csrf" value="([^"]+)"', page.text)
+                done = person.post(f"/queue/queues/mail/{action}", data={"csrf": csrf})
+                assert done.status_code == 303, done.text
+                assert db.queue("mail").controls().paused is (action == "pause")
+            person.cookies.clear()
+            assert person.post("/queue/queues/mail/pause", data={"csrf": csrf}).status_code == 403
+
+
 def test_too_many_jobs_and_requests_are_refused(start: Callable[..., Served], tmp_path: Path) -> None:
     limits = ("--max-rate", "0.001", "--max-depth", "mail-*=0", "--max-depth", "*=5")
     served = start(f"sqlite:///{tmp_path}/queue.db", "--open", *limits)
@@ -126,6 +147,18 @@ def test_a_database_that_takes_no_changes(start: Callable[..., Served], fresh_ur
         assert get(served.url, "api/v1/queues", secret).status_code == 200
         with httpx2.Client(base_url=served.url, timeout=PATIENCE) as person:
             assert person.post("/login", data={"token": secret}).status_code == 303
+            page = person.get("/")
+            assert page.status_code == 200
+            # The browser has a key of this session and nothing else.
+            cookies = dict(person.cookies)
+            assert len(cookies) == 1
+            assert secret not in str(cookies)
+            (csrf, *_) = re.findall(r'name="csrf" value="([^"]+)"', page.text)
+            assert csrf not in cookies.values()
+            assert person.post("/logout", data={"csrf": csrf}).status_code == 303
+            person.cookies.update(cookies)
+            assert person.get("/").status_code == 303, "a copy of the cookie outlives the logout"
+            assert person.post("/login", data={"token": secret}).status_code == 303
             assert person.get("/").status_code == 200
             db.tokens.revoke("ops")
             assert person.get("/").status_code == 303
@@ -141,6 +174,8 @@ def test_a_database_that_takes_no_changes(start: Callable[..., Served], fresh_ur
         (("--host", "::"), "--allow-host", 2),
         (("--host", "192.0.2.1", "--open"), "--open lets everyone in", 2),
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1", 2),
+        (("--root-path", "/jobs"), "--root-path /jobs", 2),
+        (("--forwarded-allow-ips", "*"), "--forwarded-allow-ips *", 2),
         (("--max-rate", "0"), "--max-rate 0", 2),
         (("--max-rate", "nan"), "--max-rate nan", 2),
         (("--max-depth", "mail"), "--max-depth mail", 2),

@@ -30,7 +30,11 @@ from tests.service.conftest import serving_app
 #: Seconds within which a request must have arrived, where a test waits for the end of that.
 SHORT = 0.3
 
-FOREIGN = ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "10.0.0.1", "", "[::2]:80"]
+FOREIGN = [
+    *("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "10.0.0.1", "", "[::2]:80"),
+    # They begin like names of this host.
+    *("localhost:80@evil.example", "localhost:x", "localhost:", "[::1", "[::1]x", "localhost/x"),
+]
 OWN = ["localhost", "LOCALHOST:99", "127.0.0.1", "127.8.8.8:1", "[::1]:80", "queue.example", "Queue.example:443"]
 ELSEWHERE = [
     *("//evil.example/", "https://evil.example/", "/\\evil.example", "\\\\evil.example"),
@@ -253,9 +257,7 @@ def test_an_open_service_is_closed_to_other_sites(db: QueueDB, stack: ExitStack)
 # --- the request itself -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "10.0.0.1", "", "[::2]:80"]
-)
+@pytest.mark.parametrize("host", FOREIGN)
 def test_another_host_name_is_refused(site: Site, db: QueueDB, name: str, host: str) -> None:
     answer = site.client(db.tokens.create(name, ["read"])).get("/api/v1/queues", headers={"Host": host})
     assert answer.status_code == 421
@@ -323,6 +325,12 @@ def test_a_login_is_short(site: Site) -> None:
     assert site.client().post("/login", data={"token": "x" * 10_000}).status_code == 413
     parts = (b"token=" + b"x" * 1000 for _ in range(10))
     assert site.client().post("/login", content=parts).status_code == 413
+
+
+def test_a_form_is_short(site: Site) -> None:
+    """It is read before anybody asks who sends it."""
+    assert site.client().post("/try-page", data={"do": "x" * 10_000}).status_code == 303
+    assert site.client().post("/try-page", data={"do": "x" * 100_000}).status_code == 413
 
 
 def test_bodies_together_are_limited(db: QueueDB, stack: ExitStack, name: str) -> None:

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from starlette.routing import Route
 
 from queue_db import __version__
+from queue_db.service import session
 from queue_db.service.identity import Identity
 from queue_db.service.pages import words
 from queue_db.service.pages.assets import VERSION
@@ -117,7 +118,10 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
         now=now,
         **values,
     )
-    return HTMLResponse(text, status, {"Cache-Control": "no-store"})
+    response = HTMLResponse(text, status, {"Cache-Control": "no-store"})
+    if not request.state.session.named:
+        session.remember_guest(request, response, request.state.session.csrf)
+    return response
 
 
 def back(request: Request, route: str, done: str, query: dict[str, Any] | None = None, **names: object) -> RedirectResponse:
