@@ -105,7 +105,7 @@ class Core:
         self.feed_notifications = FeedNotifications(self.store)
         #: Where the tasks of an event loop wait for the database's notifications.
         self.loop_listening = LoopListening(database.listen_on_loop)
-        #: What the verbs did here, by queue, until it is written down.
+        #: Counts of what the verbs did in this process, by queue, until they are written to the metrics.
         self.tally = Tally()
         self.deaths = Deaths(database, lambda: self.worker)
         self._worker = worker

@@ -1,4 +1,4 @@
-"""``db.tokens``: who may use the service, and for which queues. Secrets are stored as SHA-256 only."""
+"""``db.tokens``: API tokens with their scopes and queues, and login sessions. Secrets are stored as SHA-256 only."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class Tokens:
     def create(self, name: str, scopes: Iterable[str], *, queues: Iterable[str] = ("*",), expires_in: float | None = None) -> str:
         """Make a token and return its secret, which is not stored and cannot be read again.
 
-        :param name: who uses it; the log of actions shows it. Names are not used twice, also not after :meth:`revoke`.
+        :param name: the person or program that uses it; the action log shows it. Names are not used twice, also not after
+            :meth:`revoke`.
         :param scopes: of ``read``, ``enqueue``, ``work`` and ``manage``.
         :param queues: glob patterns of the queues, feeds and topics that the scopes are for.
         :param expires_in: seconds; default: it does not expire.
@@ -116,7 +117,7 @@ class Tokens:
         return [_token(row) for row in self._core.read(stored.every)]
 
     def revoke(self, name: str) -> bool:
-        """Revoke a token: from now on nobody gets in with it, and its sessions end. False if there is none, or it was revoked."""
+        """Revoke a token: it is refused from now on, and its sessions end. False if there is none, or it was revoked before."""
         arguments.name("name", name, TOKEN_NAME_LENGTH)
         return self._core.write(stored.revoke, name)
 
@@ -158,7 +159,7 @@ class Tokens:
         last = max(row.used_at or 0, self._noted.get(token.name, 0))
         if last <= row.now - interval:
             self._noted[token.name] = row.now
-            # A database that takes no writes still lets people look.
+            # The token is valid although the database takes no writes.
             with suppress(StorageError):
                 self._core.run(ONCE, stored.use, token.name, interval)
         return token
@@ -186,5 +187,5 @@ def _sha256(secret: str) -> str:
 
 
 def _sha256_of(secret: object) -> str | None:
-    """The hash of what came from outside; None if it cannot be a secret."""
+    """The hash of a secret that a client has sent; None if it cannot be a secret."""
     return _sha256(secret) if isinstance(secret, str) and secret.isascii() and 0 < len(secret) <= _LONGEST else None

@@ -1,4 +1,4 @@
-"""Metrics over time, a log of actions, API tokens and sessions; the queue and kind of failed attempts."""
+"""Metrics over time, an action log, API tokens and sessions; the queue and kind of failed attempts."""
 
 import sqlalchemy as sa
 from alembic import context, op

@@ -28,7 +28,7 @@ class AsyncActions:
         *,
         using: AsyncConnection | AsyncSession | None = None,
     ) -> None:
-        """Write down an action that was done.
+        """Record an action that was done.
 
         :param who: a user, or the name of a token; at most 100 characters.
         :param action: such as ``purge``; at most 40 characters.

@@ -37,7 +37,7 @@ class AsyncMetrics:
         return await run(self._metrics.history, queue, since=since, width=width)
 
     async def take(self) -> bool:
-        """Write down what this process did since the last call, and count the jobs of all queues if that is due.
+        """Write what this process did since the last call, and count the jobs of all queues if that is due.
 
         Call it every ten seconds. False: the count is not due, or another process counts.
 
@@ -46,7 +46,7 @@ class AsyncMetrics:
         return await run(self._metrics.take)
 
     async def flush(self) -> None:
-        """Write down what this process did since the last call.
+        """Write what this process did since the last call.
 
         :raises StorageError: the next call writes it.
         """

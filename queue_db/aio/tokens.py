@@ -1,4 +1,4 @@
-"""``db.tokens``: who may use the service, and for which queues. Secrets are stored as SHA-256 only."""
+"""``db.tokens``: API tokens with their scopes and queues, and login sessions. Secrets are stored as SHA-256 only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class AsyncTokens:
     ) -> str:
         """Make a token and return its secret, which is not stored and cannot be read again.
 
-        :param name: who uses it; the log of actions shows it. Names are not used twice, also not after :meth:`revoke`.
+        :param name: the person or program that uses it; the action log shows it. Names are not used twice, also not after
+            :meth:`revoke`.
         :param scopes: of ``read``, ``enqueue``, ``work`` and ``manage``.
         :param queues: glob patterns of the queues, feeds and topics that the scopes are for.
         :param expires_in: seconds; default: it does not expire.
@@ -36,7 +37,7 @@ class AsyncTokens:
         return await run(self._tokens.list)
 
     async def revoke(self, name: str) -> bool:
-        """Revoke a token: from now on nobody gets in with it, and its sessions end. False if there is none, or it was revoked."""
+        """Revoke a token: it is refused from now on, and its sessions end. False if there is none, or it was revoked before."""
         return await run(self._tokens.revoke, name)
 
     async def log_in(self, secret: str, *, lasts: float = SESSION_LASTS) -> str | None:

@@ -118,6 +118,6 @@ def purge(
 
 
 def _target(queue: str | None, kind: str | None, error_class: str | None) -> str:
-    """Which jobs, for the log of actions."""
+    """Which jobs, for the action log."""
     chosen = {"queue": queue, "kind": kind, "error class": error_class}
     return " ".join(["dead jobs", *(f"{name} {value}" for name, value in chosen.items() if value is not None)])

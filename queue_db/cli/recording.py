@@ -1,4 +1,4 @@
-"""The entries of the command line in the log of actions: each command that changes something writes one."""
+"""The entries of the command line in the action log: each command that changes something writes one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def user() -> str:
 
 
 def record(db: QueueDB, action: str, target: str, number: int | None = None, detail: Mapping[str, Any] | None = None) -> None:
-    """Write down what a command has changed; where the log takes no entry, the change stands, and this is printed.
+    """Record what a command has changed; where the log takes no entry, the change stands, and this is printed.
 
     :param action: a verb: ``pause``, ``redrive``.
     :param target: what was changed: ``queue mail``, ``job 17``.
@@ -37,4 +37,4 @@ def record(db: QueueDB, action: str, target: str, number: int | None = None, det
     try:
         db.actions.add(user(), action, target, number, given or None)
     except QueueDBError as error:
-        output.note(f"not in the log of actions: {error}")
+        output.note(f"not in the action log: {error}")

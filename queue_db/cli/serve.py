@@ -106,7 +106,7 @@ class ProxyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions:
-    """How much clients may ask for."""
+    """Limits on the requests and the waiting jobs of clients."""
 
     max_rate: Annotated[
         float | None,
@@ -253,7 +253,7 @@ def _prepare(db: QueueDB, *, new: bool) -> None:
 
 
 def _note_access(db: QueueDB, settings: Settings, host: str) -> None:
-    """Print who gets in; make the first token."""
+    """Print how to log in; make the first token."""
     if not _is_loopback(host):
         output.note(f"the service listens on {host}: put a proxy with HTTPS in front of it, tokens are readable without")
     if not settings.closed:

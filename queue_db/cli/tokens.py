@@ -1,4 +1,4 @@
-"""``queue-db tokens``: who may use the service."""
+"""``queue-db tokens``: make, list and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from queue_db.cli.options import CommonOptions
 from queue_db.cli.recording import record
 from queue_db.tokens import SCOPES, Token
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token: who uses it. The log of actions shows it.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token: its user or program, for the action log.")]
 
 app = typer.Typer(
     name="tokens",
-    help="Who may use the service, queue-db serve: programs send a token, people log in with one.",
+    help="API tokens of the service, queue-db serve: programs send one, people log in with one.",
     no_args_is_help=True,
     rich_help_panel=panels.SETUP,
 )

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Forked(Protocol):
-    """It has locks."""
+    """An object with locks of its own."""
 
     def after_fork(self) -> None:
         """Make the locks anew; called in the child, which has one thread."""
@@ -18,7 +18,7 @@ _all: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
 def watch(one: Forked) -> None:
-    """Call its ``after_fork`` in each child of this process, as long as it exists."""
+    """Call ``after_fork`` of the object in each child of this process, as long as the object exists."""
     _all.add(one)
 
 

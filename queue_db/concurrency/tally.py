@@ -1,4 +1,4 @@
-"""What the verbs of this process did in each queue since it was last written down."""
+"""Counts of what the verbs of this process did in each queue, until they are written to the metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tally:
         forks.watch(self)
 
     def after_fork(self) -> None:
-        """Begin with none: the parent writes its own down."""
+        """Begin with none: the parent writes its own."""
         self._lock = threading.Lock()
         self._counts: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
 
@@ -44,7 +44,7 @@ class Tally:
                 return
             first, self._dropped = not self._dropped, True
         if first:
-            log.warning("more than %d queues have counts that nobody writes down: counts of others are dropped", MOST_QUEUES)
+            log.warning("more than %d queues have unwritten counts: those of further queues are dropped", MOST_QUEUES)
 
     def take(self) -> Counts:
         """All counts; from now on they are zero."""
@@ -54,6 +54,6 @@ class Tally:
         return taken
 
     def put_back(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Add what was taken and could not be written down."""
+        """Add counts that were taken and could not be written."""
         for queue, some in counts.items():
             self.add(queue, **some)

@@ -1,1 +1,1 @@
-"""What operators look at: numbers over time, failures by kind, the log of actions."""
+"""What operators look at: numbers over time, failures by kind, the action log."""

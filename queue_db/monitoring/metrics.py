@@ -102,7 +102,7 @@ class Metrics:
         return [one for _, some in groupby(rows, lambda row: str(row.queue)) for one in _filled(some, width)]
 
     def take(self) -> bool:
-        """Write down what this process did since the last call, and count the jobs of all queues if that is due.
+        """Write what this process did since the last call, and count the jobs of all queues if that is due.
 
         Call it every ten seconds. False: the count is not due, or another process counts.
 
@@ -112,7 +112,7 @@ class Metrics:
         return self._sampling.take_if_due()
 
     def flush(self) -> None:
-        """Write down what this process did since the last call.
+        """Write what this process did since the last call.
 
         :raises StorageError: the next call writes it.
         """

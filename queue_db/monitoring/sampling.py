@@ -148,7 +148,7 @@ class Sampling:
         self._core.write(samples.finish, _NAME, version, json.dumps(data), round(took * 1e6), round(rest * 1e6))
 
     def _record(self, data: Mapping[str, Any], upkeep: float) -> None:
-        """Write the counts down for the history; sum and delete old rows, for about ``upkeep`` seconds at most."""
+        """Write the counts for the history; sum and delete old rows, for about ``upkeep`` seconds at most."""
         rows = {
             name: {
                 **states,

@@ -105,9 +105,7 @@ def address(url: object) -> str:
     if parts.scheme not in {"http", "https"} or not host or not text.isascii() or any(one.isspace() for one in text):
         raise ArgumentError(f"webhook={arguments.shown(text)}: must be an address that begins with https:// or http://")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise ArgumentError(
-            "webhook=: the address must have no user, password or fragment: routes show it to everybody who reads them"
-        )
+        raise ArgumentError("webhook=: the address must have no user, password or fragment: all readers of routes see it")
     return text
 
 

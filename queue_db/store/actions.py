@@ -11,7 +11,7 @@ from queue_db.store.base import Store
 
 
 def add(connection: Connection, store: Store, values: Mapping[str, Any]) -> None:
-    """Write down an action: ``who, action, target, number, detail``."""
+    """Insert an action: ``who, action, target, number, detail``."""
     table = store.tables.service.actions
     # The column's default is the database's clock.
     dated = {} if store.clock is None else {"at": store.clock()}

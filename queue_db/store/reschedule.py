@@ -31,7 +31,7 @@ def reschedule(
     jobs = store.tables.jobs
     values: dict[str, Any] = {"version": next_version(jobs)}
     if group is not None:
-        # Who admits the group's next job finds it by its version.
+        # The transaction that admits the group's next job finds it by its version.
         groups.lock(connection, store, [group])
     else:
         now = moment(store.clock is not None)

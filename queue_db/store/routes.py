@@ -79,7 +79,7 @@ class WalkRow(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What the columns of a definition say."""
+    """The meaning of a definition's columns."""
 
     action: str
     target: str

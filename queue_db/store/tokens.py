@@ -41,7 +41,7 @@ def every(connection: Connection, store: Store) -> list[Row[Any]]:
 
 
 def use(connection: Connection, store: Store, name: str, interval: int) -> None:
-    """Write down that a token is in use, at most once in ``interval`` microseconds."""
+    """Record the use of a token, at most once in ``interval`` microseconds."""
     table = store.tables.service.tokens
     now = moment(store.clock is not None)
     late = or_(table.c.used_at.is_(None), table.c.used_at <= now - interval)

@@ -80,7 +80,7 @@ def enqueue_scheduled(db: QueueDB, retry: tuple[float, float], outage: Activity)
 
 
 def take_metrics(db: QueueDB, outage: Activity | None = None) -> PeriodicTask:
-    """Writes down what this process did, and counts the jobs of all queues if that is due and no other process does."""
+    """Writes what this process did, and counts the jobs of all queues if that is due and no other process does."""
 
     def take() -> float:
         try:

@@ -188,7 +188,7 @@ def test_a_command_that_changes_something_writes_one_action(ask_at, own, prepare
     answer = called(ask_at, own, *call, prepared[1])
     action, target, number = CHANGES[call]
     assert entries(own) == [(WHO, action, target.format(**prepared[1]), number)]
-    assert "log of actions" not in answer.err
+    assert "action log" not in answer.err
 
 
 @pytest.mark.parametrize("call", FINDS_NOTHING, ids=" ".join)
@@ -210,7 +210,7 @@ def test_where_the_log_takes_no_entry_the_change_stands(ask_at, own, prepared, c
         connection.execute("DROP TABLE jobs_actions")
     before = content(own)
     answer = called(ask_at, own, *call, prepared[1])
-    assert answer.err.count("not in the log of actions: ") == 1
+    assert answer.err.count("not in the action log: ") == 1
     assert content(own) != before
 
 

@@ -1,4 +1,4 @@
-"""A job is rescheduled or cancelled while another changes it: one of the two counts, and who loses is told."""
+"""A job is rescheduled or cancelled while another changes it: one of the two takes effect, and the other gets LOST or an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables behind the service: metrics over time, the log of actions, API tokens, and sessions of people."""
+"""The tables behind the service: metrics over time, the action log, API tokens, and sessions of people."""
 
 from __future__ import annotations
 

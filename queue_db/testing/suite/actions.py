@@ -1,4 +1,4 @@
-"""The log of actions."""
+"""The action log: entries, pages, and their deletion."""
 
 from __future__ import annotations
 

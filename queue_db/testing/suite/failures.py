@@ -22,7 +22,7 @@ def _raised(error: Exception) -> Exception:
 
 
 def _fail(queue: Queue, kind: str, error: Exception | str, *, attempts: int = 1, times: int = 1) -> int:
-    """A job that fails so many times; dead if that is all its attempts."""
+    """A job after failed attempts; dead if these were all."""
     job_id = queue.enqueue(kind, max_attempts=attempts)
     assert job_id is not None
     for _ in range(times):

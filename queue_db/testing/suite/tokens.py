@@ -1,4 +1,4 @@
-"""API tokens and sessions: who gets in, and from when on not any more."""
+"""API tokens and sessions: which are valid, and from when on no longer."""
 
 from __future__ import annotations
 
