@@ -74,6 +74,8 @@ class Tokens:
         self._core = core
         # By name: when the last use was to be written. Where the database takes no writes, not each use is a try.
         self._noted: dict[str, int] = {}
+        #: How many tokens were revoked by this object: what was found before the last one may be wrong now.
+        self.revocations = 0
 
     def create(self, name: str, scopes: Iterable[str], *, queues: Iterable[str] = ("*",), expires_in: float | None = None) -> str:
         """Make a token and return its secret, which is not stored and cannot be read again.
@@ -119,7 +121,10 @@ class Tokens:
     def revoke(self, name: str) -> bool:
         """Revoke a token: it is refused from now on, and its sessions end. False if there is none, or it was revoked before."""
         arguments.name("name", name, TOKEN_NAME_LENGTH)
-        return self._core.write(stored.revoke, name)
+        try:
+            return self._core.write(stored.revoke, name)
+        finally:
+            self.revocations += 1
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
+import time
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import Self
+from typing import NamedTuple, Self
 
-from queue_db.tokens import SCOPES, Token
+from queue_db.tokens import SCOPES, Token, Tokens
+
+#: Seconds for which a found token is remembered, and most tokens that are.
+REMEMBERED_FOR = 1.0
+MOST_REMEMBERED = 10_000
 
 
 class UnauthorizedError(Exception):
@@ -70,3 +78,56 @@ class Identity:
 
 #: Everybody, where the service is open.
 ANYBODY = Identity("anybody", frozenset(SCOPES), ("*",))
+
+
+class _Found(NamedTuple):
+    """A token that the database had."""
+
+    who: Identity
+    expires_at: datetime | None
+    #: By the monotonic clock.
+    at: float
+    #: Of the tokens, when it was looked for.
+    revocations: int
+
+
+class FoundTokens:
+    """The owners of tokens that were found a moment ago, by the hash of the secret. Safe to share between threads.
+
+    A revocation by the same :class:`~queue_db.tokens.Tokens` counts at once, one by another process within :data:`REMEMBERED_FOR`.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._lock = threading.Lock()
+        self._found: dict[bytes, _Found] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def recall(self, secret: str) -> Identity | None:
+        """The owner, if the token was just found; None: :meth:`find` reads the database."""
+        found = self._found.get(_key(secret))
+        if found is None or found.revocations != self._tokens.revocations or time.monotonic() - found.at >= REMEMBERED_FOR:
+            return None
+        if found.expires_at is not None and found.expires_at <= datetime.now(UTC):
+            return None
+        return found.who
+
+    def find(self, secret: str) -> Identity | None:
+        """The owner of the token with this secret, as the database has it; None: there is none, it has expired or was revoked."""
+        # Both before the read: it may not see a revocation that comes meanwhile.
+        at, revocations = time.monotonic(), self._tokens.revocations
+        token = self._tokens.find(secret)
+        if token is None:
+            return None
+        who = Identity.of(token)
+        with self._lock:
+            if len(self._found) >= MOST_REMEMBERED:
+                self._found.clear()
+            self._found[_key(secret)] = _Found(who, token.expires_at, at, revocations)
+        return who
+
+
+def _key(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

@@ -14,7 +14,8 @@ from fastapi import Depends, Request
 from queue_db.db import QueueDB
 from queue_db.errors import StorageError
 from queue_db.service import session
-from queue_db.service.identity import ANYBODY, Identity, UnauthorizedError
+from queue_db.service.identity import ANYBODY, FoundTokens, Identity, UnauthorizedError
+from queue_db.service.leases import Leases
 from queue_db.service.session import LoginNeededError, Session
 from queue_db.service.settings import Settings
 
@@ -40,10 +41,17 @@ class Service:
     memory: session.Memory = field(default_factory=session.Memory, repr=False)
     #: Set when the server ends: a request that waits for something is to be answered.
     ending: threading.Event = field(default_factory=threading.Event, repr=False)
+    #: The leases that were handed out here.
+    leases: Leases = field(default_factory=Leases, repr=False)
     #: Threads for finding out who asks.
     asking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_ASKING), repr=False)
     #: A thread for finding out whether the database answers.
     probing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), repr=False)
+    #: Who has just asked.
+    tokens: FoundTokens = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", FoundTokens(self.db.tokens))
 
 
 def of(request: Request) -> Service:
@@ -70,19 +78,29 @@ async def identity(request: Request) -> Identity:
         return _as_allowed(service, ANYBODY)
     known: Identity | None = request.scope.get(_WHO)
     if known is None:
-        found = await to_thread.run_sync(_found, request, service, limiter=service.asking)
+        secret = _secret(request)
+        found = service.tokens.recall(secret) if secret else None
+        if found is None:
+            found = await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
         known = request.scope[_WHO] = _as_allowed(service, found)
     return known
 
 
-def _found(request: Request, service: Service) -> Identity:
+def _secret(request: Request) -> str | None:
+    """The secret in the ``Authorization`` header, empty if it has another scheme; None: there is no such header."""
     given = request.headers.get("authorization")
-    if given is not None:
-        scheme, _, secret = given.partition(" ")
-        token = service.db.tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
-        if token is None:
+    if given is None:
+        return None
+    scheme, _, secret = given.partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def _found(request: Request, service: Service, secret: str | None) -> Identity:
+    if secret is not None:
+        who = service.tokens.find(secret) if secret else None
+        if who is None:
             raise UnauthorizedError
-        return Identity.of(token)
+        return who
     key = session.key_of(request)
     # A cookie comes with every request of the browser, so it must not be enough for a change.
     looks = request.method in LOOKING and session.is_own(request.headers)

@@ -49,20 +49,31 @@ _RETRY = (0.1, 10.0)
 
 @dataclass(eq=False, slots=True)
 class Wanted:
-    """A claim of a client that may go away meanwhile."""
+    """A claim of a client that may go away meanwhile.
+
+    :param write: makes the answer of the claimed jobs, in the thread that has claimed them.
+    """
 
     queue: str
     limit: int
     lease: float
     worker: str | None
+    write: Callable[[Sequence[LeasedJob]], bytes]
+    answer: bytes = b""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _abandoned: bool = False
     _jobs: list[LeasedJob] = field(default_factory=list)
 
     def claim(self, db: QueueDB) -> list[LeasedJob]:
-        """Claim. If the client has gone meanwhile, the jobs are given back at once."""
+        """Claim, and write the answer. If the client has gone meanwhile, the jobs are given back at once."""
         queue = db.queue(self.queue)
         jobs = queue.claim(self.limit, self.lease, worker=self.worker)
+        if jobs:
+            try:
+                self.answer = self.write(jobs)
+            except BaseException:
+                give_back(db, jobs)
+                raise
         with self._lock:
             self._jobs = jobs
             abandoned = self._abandoned

@@ -10,19 +10,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
-from starlette.concurrency import run_in_threadpool
 
 from queue_db.leased_job import LeasedJob
 from queue_db.model import from_micros
 from queue_db.service import shapes
 from queue_db.service.handover import Handover, watch
+from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
-from queue_db.service.requests import Db, WorkerClient
+from queue_db.service.requests import Db, WorkerClient, of
 from queue_db.service.shapes import Id, Lease, Seconds, WorkerName, clean, shown
 from queue_db.service.waiting import Waiting, Wanted
 from queue_db.verbs.claim import MAX_CLAIM
 
 router = APIRouter(tags=["claims"])
+
+_NOTHING = b'{"jobs":[]}'
 
 #: Longest wait of a claim, seconds. Proxies often cut a request after a minute.
 LONGEST_WAIT = 50.0
@@ -73,18 +75,22 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     """
     who.check("work", queue)
     waiting: Waiting = request.app.state.waiting
-    wanted = Wanted(db.queue(queue).name, body.limit, body.lease, body.worker)
+    wanted = Wanted(db.queue(queue).name, body.limit, body.lease, body.worker, partial(_handed_out, of(request).leases))
     disconnected = watch(request.receive)
-    jobs: list[LeasedJob] = []
     try:
         jobs = await waiting.claim(wanted, body.wait, disconnected)
-        content = await run_in_threadpool(_content, jobs)
     except BaseException:
         disconnected.cancel()
-        waiting.return_to_queue(jobs)
         raise
-    nothing = Response(_content([]), media_type=Handover.media_type)
-    return Handover(content, disconnected, nothing, partial(waiting.return_to_queue, jobs))
+    nothing = Response(_NOTHING, media_type=Handover.media_type)
+    return Handover(wanted.answer if jobs else _NOTHING, disconnected, nothing, partial(waiting.return_to_queue, jobs))
+
+
+def _handed_out(leases: Leases, jobs: Sequence[LeasedJob]) -> bytes:
+    """The jobs as JSON, and their leases remembered."""
+    content = _content(jobs)
+    leases.remember(jobs)
+    return content
 
 
 def _content(jobs: Sequence[LeasedJob]) -> bytes:

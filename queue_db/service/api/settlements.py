@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -18,8 +18,9 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import MOST_VERSION, RetainedResult, Verdict
 from queue_db.queue import Queue
 from queue_db.service import shapes
+from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
-from queue_db.service.requests import Db, WorkerClient
+from queue_db.service.requests import Db, WorkerClient, of
 from queue_db.service.shapes import Id, Lease, Seconds
 from queue_db.verbs.claim import MAX_CLAIM
 
@@ -31,6 +32,9 @@ Results = Sequence[RetainedResult | None]
 SettledAs = Literal["applied", "lost", "unknown"]
 Lasts = Annotated[Seconds, Field(gt=0)]
 _LONG = 100_000
+
+# Verbs that need of a job only what is remembered of a lease.
+_WITHOUT_PAYLOAD = frozenset({"complete", "snooze", "release", "extend"})
 
 
 class Failure(shapes.Request):
@@ -142,7 +146,7 @@ def error_of(failure: Failure | None) -> BaseException | str:
 
 
 @router.post("/queues/{queue}/settlements")
-def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient) -> Verdicts:
+def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, request: Request) -> Verdicts:
     """Settle leased jobs of one queue: a transaction for each verb, and a verdict for each job.
 
     A lost lease is no error: another worker has the job, or it is gone. If the database fails after some jobs are settled, the
@@ -153,7 +157,8 @@ def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient) -> Ve
     given = body.settlements
     # All that can be wrong in a request is found before the first job is settled.
     results = [retained(source, one.result, one.keep) if one.verb == "complete" else None for one in given]
-    leases = source.handles([(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in given])
+    handed = of(request).leases
+    leases = _leases(handed, source, given)
     verdicts: list[SettledAs] = ["lost" if lease is None else "unknown" for lease in leases]
     by_verb: dict[tuple[str, float | None], list[int]] = {}
     for position, (one, lease) in enumerate(zip(given, leases, strict=True)):
@@ -170,7 +175,21 @@ def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient) -> Ve
             break
         for at, verdict in zip(positions, found, strict=True):
             verdicts[at] = verdict.value
+    handed.remember(
+        lease
+        for one, lease, verdict in zip(given, leases, verdicts, strict=True)
+        if lease is not None and one.verb == "extend" and verdict == "applied"
+    )
     return Verdicts(verdicts=[_settled(*each) for each in zip(given, leases, verdicts, strict=True)])
+
+
+def _leases(handed: Leases, source: Queue, given: Sequence[Settlement]) -> list[LeasedJob | None]:
+    """The leased jobs: those that were handed out here from memory, if their verdict needs no payload, the others read."""
+    wanted = [(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in given]
+    known = handed.take(source, wanted)
+    found = [job if one.verb in _WITHOUT_PAYLOAD and one.keep is None else None for one, job in zip(given, known, strict=True)]
+    read = iter(source.handles([lease for lease, job in zip(wanted, found, strict=True) if job is None]))
+    return [next(read) if job is None else job for job in found]
 
 
 def _settled(one: Settlement, lease: LeasedJob | None, verdict: SettledAs) -> SettledJob:

@@ -1,0 +1,72 @@
+"""The leases that this process has handed out: to settle them, their rows need not be read first.
+
+The token of a lease is compared here; whether the lease holds is decided by the database, by its id and version, as always.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from secrets import compare_digest
+from typing import NamedTuple
+
+from queue_db.leased_job import LeasedJob
+from queue_db.model import ClaimedRow
+from queue_db.queue import Queue
+
+#: Most leases that are remembered: about 20 MB.
+MOST_REMEMBERED = 32_768
+
+
+class _Handed(NamedTuple):
+    """A lease, with what its verdict needs of the job."""
+
+    queue: str
+    row: ClaimedRow
+    token: str
+    worker: str | None
+
+
+class Leases:
+    """The latest leases, by id and version, without payloads. Safe to share between threads.
+
+    :param most: beyond it the oldest are dropped, and read from the database.
+    """
+
+    def __init__(self, most: int = MOST_REMEMBERED) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._handed: dict[tuple[int, int], _Handed] = {}
+
+    def __len__(self) -> int:
+        return len(self._handed)
+
+    def remember(self, jobs: Iterable[LeasedJob]) -> None:
+        """Remember leases that are handed out now."""
+        handed = {(job.id, job.version): _Handed(job.queue, _small(job), job.token, job.worker) for job in jobs}
+        with self._lock:
+            self._handed.update(handed)
+            for _ in range(len(self._handed) - self._most):
+                del self._handed[next(iter(self._handed))]
+
+    def take(self, queue: Queue, leases: Sequence[tuple[int, int, str]]) -> list[LeasedJob | None]:
+        """The jobs of leases ``(id, version, token)``, by position, without payloads; None: not remembered, or of another token.
+
+        They are remembered no longer: they are about to be settled.
+        """
+        with self._lock:
+            return [self._take(queue, *lease) for lease in leases]
+
+    def _take(self, queue: Queue, job_id: int, version: int, token: str) -> LeasedJob | None:
+        handed = self._handed.get((job_id, version))
+        if handed is None or handed.queue != queue.name:
+            return None
+        if not compare_digest(handed.token.encode(), token.encode("utf-8", "surrogatepass")):
+            return None
+        del self._handed[job_id, version]
+        return LeasedJob(handed.row, queue, queue.core.codec, handed.token, handed.worker)
+
+
+def _small(job: LeasedJob) -> ClaimedRow:
+    """The row without what may be large."""
+    return job.snapshot_row()._replace(headers=None, last_error=None)
