@@ -95,7 +95,7 @@ def list_tokens(*, common: CommonOptions) -> None:
 
 @command(app, "revoke", "queue-db tokens revoke shop")
 def revoke(name: NameArgument, *, common: CommonOptions) -> None:
-    """Revoke a token at once. People who logged in with it are logged out."""
+    """Revoke a token: services refuse it within a second. People who logged in with it are logged out."""
     with common.open() as db:
         revoked = db.tokens.revoke(name)
         if revoked:
