@@ -18,12 +18,13 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from queue import Empty, SimpleQueue
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from queue_db import __version__
 from queue_db.errors import ArgumentError, ConfigurationError, QueueDBError
@@ -39,6 +40,16 @@ _PREFIX = "whsec_"
 
 # IPv6 addresses that lead to an IPv4 address: NAT64.
 _NAT64 = ip_network("64:ff9b::/96")
+
+# All other IPv6 addresses are of a site, of a machine, or not in use.
+_GLOBAL_UNICAST = ip_network("2000::/3")
+
+# Public by its number, and not by what answers there: the machine's own agent and metadata in Azure.
+_METADATA = ip_network("168.63.129.16/32")
+
+
+# Questions to DNS at a time: those whose answers never come must not become ever more threads.
+_resolving = threading.BoundedSemaphore(32)
 
 
 class RefusedAddressError(QueueDBError):
@@ -87,7 +98,7 @@ class Sender:
         until = time.monotonic() + self.timeout
         parts = urlsplit(address(url))
         host, secure = parts.hostname or "", parts.scheme == "https"
-        reached = self.checked(host, parts.port or (443 if secure else 80))
+        reached = self.checked(host, parts.port or (443 if secure else 80), until)
         used: Any = _connected(reached, until)
         if secure:
             used = ssl.create_default_context().wrap_socket(used, server_hostname=host, do_handshake_on_connect=False)
@@ -109,12 +120,13 @@ class Sender:
             ending.cancel()
             used.close()
 
-    def checked(self, host: str, port: int) -> Sequence[tuple[int, Any]]:
+    def checked(self, host: str, port: int, until: float) -> Sequence[tuple[int, Any]]:
         """Families and addresses of a host; the connection is made to these, so that a later answer of DNS changes nothing.
 
+        :param until: when DNS must have answered, by the monotonic clock.
         :raises RefusedAddressError: one of them is not public, and not allowed.
         """
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = _resolved(host, port, until)
         for *_, place in found:
             one = ip_address(str(place[0]).partition("%")[0])
             if not (is_public(one) or any(one in network for network in self.allowed)):
@@ -148,19 +160,36 @@ def deliver(job: LeasedJob) -> Dead | Retry | None:
         return Dead("the job has no header webhook with an address: a route with the action webhook makes such jobs")
     rest = {name: sent.get(name) for name in ("topic", "kind", "key")}
     headers = {name: value for name, value in job.headers.items() if name != "webhook"}
-    message_id = f"{job.queue}-{job.id}"
+    message_id = f"{quote(job.queue, safe='')}-{job.id}"
     content = {"id": message_id, **rest, "payload": job.payload, "headers": headers, "published_at": job.created_at.isoformat()}
     try:
         status = Sender.from_environment().send(sent["url"], message_id, json.dumps(content).encode(), _claimed_at(job))
-    except (RefusedAddressError, ArgumentError) as error:
+    except RefusedAddressError as error:
         return Dead(str(error))
+    except ArgumentError:
+        return Dead("the address in the job's header webhook cannot be used")
     except (OSError, http.client.HTTPException) as error:
-        return Retry(f"{urlsplit(sent['url']).hostname} did not answer: {type(error).__name__}: {error}")
+        return Retry(f"{_host(sent['url'])} did not answer: {_reason(error)}")
+    return _outcome(_host(sent["url"]), status)
+
+
+def _outcome(host: str, status: int) -> Dead | Retry | None:
     if 200 <= status <= 299:
         return None
     if status == 410:
-        return Dead(f"{sent['url']} answered 410: it does not want this any more")
-    return Retry(f"{sent['url']} answered {status}" + (", a redirect, which is not followed" if 300 <= status <= 399 else ""))
+        return Dead(f"{host} answered 410: it does not want this any more")
+    return Retry(f"{host} answered {status}" + (", a redirect, which is not followed" if 300 <= status <= 399 else ""))
+
+
+def _host(url: str) -> str:
+    """The host of an address. The rest is often a secret, and more people read errors than routes."""
+    return urlsplit(url).hostname or ""
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without what the other side has sent."""
+    said = str(error) if isinstance(error, TimeoutError) else error.strerror if isinstance(error, OSError) else None
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _claimed_at(job: LeasedJob) -> datetime:
@@ -191,7 +220,44 @@ def is_public(one: _Address) -> bool:
             inner = IPv4Address(int(one) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
-    return one.is_global and not one.is_multicast and not one.is_reserved
+        if one not in _GLOBAL_UNICAST:
+            return False
+    return one.is_global and not one.is_multicast and not one.is_reserved and one not in _METADATA
+
+
+def _resolved(host: str, port: int, until: float) -> list[Any]:
+    """The addresses of a host, from the resolver of the system, which has no time limit: it runs in a thread of its own.
+
+    :raises RefusedAddressError: this cannot be a name.
+    :raises OSError: DNS does not know the name, or has not answered in time.
+    """
+    found: SimpleQueue[Any] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.put(error)
+
+    if not _resolving.acquire(timeout=max(0.0, until - time.monotonic())):
+        raise TimeoutError("too many names wait for DNS")
+    threading.Thread(target=_released, args=(ask,), name="queue_db-dns", daemon=True).start()
+    try:
+        answer = found.get(timeout=max(0.001, until - time.monotonic()))
+    except Empty:
+        raise TimeoutError("DNS has not answered") from None
+    if isinstance(answer, UnicodeError):
+        raise RefusedAddressError(f"{host} is no name of a host")
+    if isinstance(answer, OSError):
+        raise answer
+    return list(answer)
+
+
+def _released(ask: Callable[[], None]) -> None:
+    try:
+        ask()
+    finally:
+        _resolving.release()
 
 
 def _connected(reached: Sequence[tuple[int, Any]], until: float) -> socket.socket:
@@ -211,6 +277,7 @@ def _connected(reached: Sequence[tuple[int, Any]], until: float) -> socket.socke
 
 def _shut(one: socket.socket) -> None:
     try:
-        one.shutdown(socket.SHUT_RDWR)
+        # Not that of an SSLSocket, which would take the encryption away from the thread that reads.
+        socket.socket.shutdown(one, socket.SHUT_RDWR)
     except OSError:
         return  # it is closed

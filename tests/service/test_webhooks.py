@@ -8,6 +8,7 @@ import hmac
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,7 @@ from queue_db.outcomes import Dead, Retry
 from queue_db.service.webhooks import RefusedAddressError, Sender, deliver, is_public, key_of
 from queue_db.store import routes
 from queue_db.worker import Worker
+from tests.patience import PATIENCE
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
@@ -136,7 +138,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_reached(receiver: Recei
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
-    assert Sender().checked("rebinding.example", 80) == [(socket.AF_INET, ("93.184.216.34", 80))]
+    assert Sender().checked("rebinding.example", 80, time.monotonic() + PATIENCE) == [(socket.AF_INET, ("93.184.216.34", 80))]
     with pytest.raises(RefusedAddressError):
         Sender().send(f"http://rebinding.example:{receiver.server_port}/200", "1", b"{}", datetime.now(UTC))
     assert asked == ["rebinding.example"] * 2, "a name is asked for once for each message"
@@ -166,6 +168,15 @@ def test_the_address_that_was_checked_is_the_one_that_is_reached(receiver: Recei
         ("64:ff9b::7f00:1", False),
         ("2002:7f00:1::", False),
         ("ff02::1", False),
+        ("fec0::1", False),
+        ("::ffff:0:7f00:1", False),
+        ("::7f00:1", False),
+        ("64:ff9b:1::7f00:1", False),
+        ("5f00::1", False),
+        ("fd00:ec2::254", False),
+        ("168.63.129.16", False),
+        ("100.100.100.200", False),
+        ("::ffff:168.63.129.16", False),
     ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:
@@ -207,6 +218,82 @@ def test_an_answer_that_does_not_end_is_cut(routed_to: Any, monkeypatch: pytest.
         job = routed_to(f"http://127.0.0.1:{silent.getsockname()[1]}/200")
         assert isinstance(deliver(job), Retry)
         job.complete()
+
+
+@on_sqlite
+def test_dns_that_does_not_answer_ends_the_attempt(routed_to: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_TIMEOUT", "0.2")
+    goes_on, ended = threading.Event(), threading.Event()
+
+    def silent(*_: Any, **__: Any) -> list[Any]:
+        assert goes_on.wait(PATIENCE)
+        ended.set()
+        return []
+
+    job = routed_to("http://silent.example/200")
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "getaddrinfo", silent)
+        try:
+            outcome = deliver(job)
+        finally:
+            goes_on.set()
+            assert ended.wait(PATIENCE)
+    assert isinstance(outcome, Retry)
+    assert "DNS has not answered" in str(outcome.reason)
+    job.complete()
+
+
+@on_sqlite
+def test_a_handshake_that_does_not_end_is_cut(routed_to: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_ALLOW", "127.0.0.0/8")
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_TIMEOUT", "0.2")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        job = routed_to(f"https://127.0.0.1:{silent.getsockname()[1]}/200")
+        assert isinstance(deliver(job), Retry)
+        job.complete()
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "line", [b"", b"HTTP/1.1 secret-of-inside\r\n\r\n", b"HTTP/1.1 410 Gone\r\n\r\n", b"HTTP/1.1 500 Error\r\n\r\n"]
+)
+def test_no_error_has_the_address_or_what_was_answered(routed_to: Any, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_ALLOW", "127.0.0.0/8")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                assert connection.recv(65536)
+                connection.sendall(line)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    """Until the other side closes."""
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        job = routed_to(f"http://127.0.0.1:{server.getsockname()[1]}/hooks/secret-path?key=secret-key")
+        outcome = deliver(job)
+        thread.join(PATIENCE)
+    assert isinstance(outcome, Retry | Dead)
+    assert "127.0.0.1" in str(outcome.reason)
+    assert "secret" not in str(outcome.reason)
+    job.complete()
+
+
+@on_sqlite
+def test_no_proxy_of_the_environment_is_asked(receiver: Receiver, routed_to: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    job = routed_to(f"{receiver.url}/200")
+    assert deliver(job) is None
+    job.complete()
+
+
+def test_what_cannot_be_a_name_is_refused() -> None:
+    for host in ("a..b", "x" * 64 + ".example"):
+        with pytest.raises(RefusedAddressError):
+            Sender().send(f"https://{host}/", "1", b"{}", datetime.now(UTC))
 
 
 @on_sqlite
