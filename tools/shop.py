@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import update
 
 from queue_db import LeasedJob, QueueDB
+from queue_db.model import RetainedResult
 from queue_db.store import streams, worker_registry
 
 #: Names, kinds and payloads may be anything.
@@ -34,6 +35,8 @@ def _jobs(db: QueueDB) -> None:
     thumbnails.enqueue_many(("scale", {"picture": number}, {"group": f"album-{number % 4}"}) for number in range(24))
     reports.enqueue_batch([("monthly", {"page": page}) for page in range(12)], ("publish", {"month": "October"}))
     reports.limit(concurrency=3, rate=10, per=60)
+    reports.enqueue("yearly", {"year": 2025}, priority=-2)
+    reports.complete_many(reports.claim(1), retained=[RetainedResult('{"pages": 214}', 86_400_000_000)])
     db.queue(ODD).enqueue("<b>kind</b>", {"html": "<script>document.title = 'no'</script>"})
 
 

@@ -9,7 +9,7 @@ from queue_db.db import QueueDB
 from queue_db.service import errors, login, openapi, refusals
 from queue_db.service.api import API, HEALTH
 from queue_db.service.guard import Guard
-from queue_db.service.pages import PAGES
+from queue_db.service.pages import PAGES, routing
 from queue_db.service.pages.board import Board
 from queue_db.service.pages.render import by_name
 from queue_db.service.paths import Paths
@@ -44,7 +44,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     app.state.board = Board(db, samples)
     app.state.waiting = Waiting(db, made.ending)
     app.state.pressure = Pressure(db, made.settings.max_rate, made.settings.max_depths)
-    errors.install(app)
+    errors.install(app, routing.problem)
     refusals.install(app)
     openapi.install(app)
     for router in API:

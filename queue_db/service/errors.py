@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,21 +124,30 @@ def _name(cls: type[Exception]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower().replace("queue-db", "conflict")
 
 
-def _for(request: Request, response: Response) -> Response:
+#: Makes a page of a problem: status, title and detail; None: this person gets the plain one.
+Page = Callable[[Request, int, str, str | None], Awaitable[Response | None]]
+
+
+async def _for(request: Request, response: Response, page: Page) -> Response:
     """The problem as a page, where a browser wants to show one."""
     wanted = request.headers.get("accept", "")
     if "text/html" not in wanted or "/api/" in request.url.path or not isinstance(response, JSONResponse):
         return response
     content = json.loads(bytes(response.body))
     headers = {name: value for name, value in response.headers.items() if name in _KEPT}
-    return problem_page(request, response.status_code, content["title"], content.get("detail"), headers)
+    known = response.status_code, content["title"], content.get("detail")
+    made = await page(request, *known)
+    if made is None:
+        return problem_page(request, *known, headers)
+    made.headers.update(headers)
+    return made
 
 
-def install(app: FastAPI) -> None:
-    """Let the application answer errors so."""
+def install(app: FastAPI, page: Page) -> None:
+    """Let the application answer errors so, and show those of people with ``page``."""
 
     async def on_error(request: Request, error: Exception) -> Response:
-        return _for(request, answer(error, request.app.state.service.db))
+        return await _for(request, answer(error, request.app.state.service.db), page)
 
     async def on_login(request: Request, error: Exception) -> Response:
         return to_login(request)
@@ -146,13 +155,13 @@ def install(app: FastAPI) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             return await on_error(request, error)
-        return _for(request, problem(error.status_code, str(error.detail), headers=error.headers))
+        return await _for(request, problem(error.status_code, str(error.detail), headers=error.headers), page)
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestValidationError):
             return await on_error(request, error)
         places = [{"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in error.errors()]
-        return _for(request, problem(422, "The request is not valid", name="invalid-request", errors=places))
+        return await _for(request, problem(422, "The request is not valid", name="invalid-request", errors=places), page)
 
     for kind in KINDS:
         app.add_exception_handler(kind, on_error)

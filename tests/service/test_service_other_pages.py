@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from queue_db.service.identity import Identity
 from queue_db.service.pages.diagnosis import Watch, seen_by
 from queue_db.service.pages.numbers import series, waiting
 from queue_db.store import worker_registry
+from tests.compare import hand_made
 from tests.patience import PATIENCE
 from tests.service.conftest import serving
 
@@ -69,8 +71,11 @@ def test_a_group_is_shown_with_the_job_that_it_waits_for(db: QueueDB, name: str,
 
 def test_a_schedule_runs_now(db: QueueDB, name: str, client: httpx2.Client) -> None:
     db.schedules.set(name, name, "mail", every=3600)
-    assert sent(client, "/schedules", "/schedules/run", name=name).status_code == 303
-    assert [job.kind for job in db.queue(name).peek()] == ["mail"]
+    answer = sent(client, "/schedules", "/schedules/run", name=name)
+    assert answer.status_code == 303
+    (job,) = db.queue(name).peek()
+    assert job.kind == "mail"
+    assert f'href="/jobs/{job.id}"' in client.get(answer.headers["location"]).text
     assert sent(client, "/schedules", "/schedules/run", name=f"{name}-none").status_code == 404
     db.schedules.remove(name)
 
@@ -191,3 +196,19 @@ def test_each_link_of_the_menu_works_for_a_token_of_some_queues(db: QueueDB, ser
         assert pages.keys().isdisjoint({"/actions", "/tokens"})
         for path in ("/dead", "/failures"):
             assert ("the error of mine" in pages[path].text, "other" in pages[path].text) == (shown, False), (path, pattern)
+
+
+def test_the_last_comparison(tmp_path: Path, serve: Serve) -> None:
+    """What was not measured says why; an error's own text may have what pages must not show."""
+    refused = hand_made.row("skip_locked", (), refused="SQLite has no SKIP LOCKED")
+    failed = replace(hand_made.row("pessimistic", ()), failed="cannot open secret-place")
+    slow, fast = hand_made.row("optimistic", (900.0,)), hand_made.row("adaptive", (1234.0,), candidates=2000)
+    hand_made.comparison(hand_made.bench(refused, slow, fast, failed)).save(tmp_path / "report.json")
+    text = serve(Settings(closed=False, report=tmp_path / "report.json")).get("/strategy").text
+    table = text.partition("Comparison on PostgreSQL 18.1, 2026-11-21")[2]
+    assert re.findall(r'<th scope="row">(\w+)', table) == ["adaptive", "optimistic", "skip_locked", "pessimistic"]
+    for shown in ("1,234", "50%", "SQLite has no SKIP LOCKED", "An error ended it", "in use"):
+        assert shown in table, shown
+    assert "secret-place" not in text
+    (tmp_path / "report.json").write_text("{}")
+    assert "not a saved comparison" in serve(Settings(closed=False, report=tmp_path / "report.json")).get("/strategy").text

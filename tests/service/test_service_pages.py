@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,8 +13,9 @@ import httpx2
 import pytest
 
 from queue_db import QueueDB
-from queue_db.model import to_micros
+from queue_db.model import RetainedResult, to_micros
 from queue_db.service import Settings
+from queue_db.store import worker_registry
 from tests.patience import PATIENCE
 from tests.service.conftest import serving
 
@@ -182,7 +184,7 @@ def test_a_job_is_run_now_and_cancelled(db: QueueDB, name: str, client: httpx2.C
     assert db.get(job_id).state == "available"
     submit(client, f"/jobs/{job_id}", "/reschedule", priority="-7")
     assert db.get(job_id).priority == -7
-    assert "Cancelled" in submit(client, f"/jobs/{job_id}", "/cancel").text
+    assert f"Cancelled: job {job_id}" in submit(client, f"/jobs/{job_id}", "/cancel").text
     look(client, f"/jobs/{job_id}", 404)
     assert not db.queue(name).peek()
 
@@ -243,9 +245,61 @@ def test_the_address_filters_the_jobs(db: QueueDB, name: str, client: httpx2.Cli
     look(client, f"/jobs?queue={name}&after=nonsense", 422)
 
 
-def test_what_is_not_there_is_a_page(client: httpx2.Client) -> None:
-    look(client, "/jobs/123456789", 404)
-    look(client, f"/jobs/{2**70}", 422)
+def test_what_is_not_there_is_a_page_with_the_menu(client: httpx2.Client) -> None:
+    client.headers["Accept"] = "text/html"
+    for path, status in (("/jobs/123456789", 404), (f"/jobs/{2**70}", 422), ("/nothing", 404), ("/batches?after=x", 422)):
+        assert "/schedules" in [link["href"] for link in look(client, path, status).all("a")], path
+
+
+def test_the_menu_is_for_people_who_have_logged_in(serve: Callable[[Settings], httpx2.Client]) -> None:
+    answer = serve(Settings()).get("/nothing", headers={"Accept": "text/html"})
+    assert answer.status_code == 404
+    assert "/schedules" not in answer.text
+
+
+def test_finished_jobs_by_page(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    done = queue.enqueue_many([("mail", n) for n in range(60)])
+    retained = RetainedResult('{"sent": "today", "token": "s3cr3t"}', 3_600_000_000)
+    queue.complete_many(queue.claim(60), retained=[retained] * 60)
+
+    def shown(page: _Page) -> list[int]:
+        return [int((link["href"] or "").rpartition("/")[2]) for link in page.all("a") if "/jobs/" in (link["href"] or "")]
+
+    page = look(client, f"/finished?queue={name}")
+    assert "today" in page
+    assert "s3cr3t" not in page
+    (more,) = [link["href"] for link in page.all("a") if link.get("rel") == "next"]
+    assert shown(page) + shown(look(client, more or "")) == done
+    assert shown(look(client, f"/finished?queue={name}-none")) == []
+    assert f"/finished?queue={name}" in [link["href"] for link in look(client, f"/queues/{name}").all("a")]
+
+
+def test_a_queue_shows_its_workers_and_their_jobs(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    mine, other = queue.enqueue_many([("mail", 1), ("print", 2)])
+    queue.claim(1, worker=f"{name}-w")
+    queue.claim(1, worker=f"{name}-elsewhere")
+    for worker, served in ((f"{name}-w#1", name), (f"{name}-idle#1", f"{name}-b")):
+        serves = {"host": "h", "pid": 1, "queues": json.dumps({served: 4}), "state": "working"}
+        db.core.write(worker_registry.heartbeat, worker, serves | {"in_hand": 1, "stuck": 0, "counters": "{}"})
+    page = look(client, f"/queues/{name}")
+    assert {f"/jobs/{mine}", f"/jobs/{other}"} <= {link["href"] for link in page.all("a")}
+    for text, there in ((f"{name}-w#1", True), (f"{name}-elsewhere", True), (f"{name}-idle", False)):
+        assert (text in page) == there, text
+
+
+def test_limits_in_words(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    assert "Now: no limits." in look(client, f"/queues/{name}")
+    db.queue(name).limit(concurrency=3, rate=10, per=60, per_group=2)
+    now = "Now: at most 3 at the same time, at most 10 begun in 60 s, at most 2 of one group at the same time."
+    assert now in look(client, f"/queues/{name}")
+
+
+def test_a_job_far_behind_in_its_group_is_among_its_neighbours(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    *_, last = db.queue(name).enqueue_many([("mail", n, {"group": "ann"}) for n in range(20)])
+    (row,) = [row for row in look(client, f"/jobs/{last}").all("tr") if row.get("aria-current")]
+    assert row["data-row"] == str(last)
 
 
 @pytest.mark.parametrize("action", ["redrive", "purge"])
@@ -264,7 +318,7 @@ def test_all_like_this(db: QueueDB, name: str, client: httpx2.Client, action: st
     ]
     assert "3 jobs" in look(client, link)
     assert len(db.dead.list(name)) == 4  # a dry run
-    assert "3 jobs were" in submit(client, link, "/dead/all").text
+    assert f"{'Redriven' if action == 'redrive' else 'Purged'}: 3 jobs" in submit(client, link, "/dead/all").text
     assert [job.kind for job in db.dead.list(name)] == ["report"]
     assert len(queue.peek()) == (3 if action == "redrive" else 0)
 

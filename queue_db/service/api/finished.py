@@ -58,9 +58,14 @@ def _after(text: str) -> Finished:
     """A job that stands for the last one of the page before."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 19):
         raise ArgumentError("after is not of a page of this list: leave it out for the first page")
+    return last_of_page(min(int(text), 2**63 - 1))
+
+
+def last_of_page(job_id: int) -> Finished:
+    """A job that stands for the one with this id as the last one of a page, whether it is still retained or not."""
     at = _SOME_TIME
     return Finished(
-        id=min(int(text), 2**63 - 1),
+        id=job_id,
         queue="",
         kind="",
         payload=None,

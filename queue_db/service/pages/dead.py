@@ -49,11 +49,11 @@ def dead(
         more=jobs[LIMIT - 1].id if len(jobs) > LIMIT else None,
         after=after,
         queue=queue,
+        queues=[line.queue for line in lines],
         kind=kind,
         error_class=error_class,
         lines=sorted((line for line in lines if line.dead), key=lambda line: -line.dead)[:20],
         may=who.allows("manage", queue) if queue else who.allows_all("manage"),
-        number=request.query_params.get("number", "") if request.query_params.get("number", "").isdecimal() else "",
     )
 
 

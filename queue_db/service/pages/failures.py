@@ -41,6 +41,7 @@ def failures(request: Request, db: Db, who: Person, queue: str = "", kind: str =
         here="failures",
         groups=[group for group in found if group.queue is None or who.allows("read", group.queue)],
         queue=queue,
+        queues=[line.queue for line in lines],
         kind=kind,
         may=lambda name: who.allows("manage", name),
     )

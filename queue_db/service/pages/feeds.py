@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from queue_db.feeds import CursorInfo
 from queue_db.service.pages.render import back, page
+from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Fields, Person, record
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 
 @router.get("/feeds", name="feeds", response_class=HTMLResponse)

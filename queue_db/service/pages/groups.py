@@ -6,16 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from queue_db.db import QueueDB
 from queue_db.model import Job
 from queue_db.service.pages.board import board
 from queue_db.service.pages.render import page
+from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Person
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 #: Queues that are looked at if none is chosen.
 MOST_QUEUES = 20
@@ -61,7 +62,7 @@ def _head(db: QueueDB, queue: str, group: str, blocked: int) -> Head:
 def show(request: Request, db: Db, who: Person, queue: Annotated[str | None, Query(max_length=250)] = None) -> HTMLResponse:
     """Groups with blocked jobs. ``queue``: of this queue only."""
     who.check("read", queue or None)
-    names = [queue] if queue else [line.queue for line in board(request).numbers.lines() if line.blocked]
-    queues = [name for name in names if who.allows("read", name)]
-    found, cut = heads(db, queues)
-    return page(request, "groups.html.jinja", who, here="groups", heads=found, cut=cut, queue=queue or "")
+    lines = [line for line in board(request).numbers.lines() if who.allows("read", line.queue)]
+    found, cut = heads(db, [queue] if queue else [line.queue for line in lines if line.blocked])
+    queues = [line.queue for line in lines]
+    return page(request, "groups.html.jinja", who, here="groups", heads=found, cut=cut, queue=queue or "", queues=queues)

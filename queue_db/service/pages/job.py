@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.db import QueueDB
 from queue_db.errors import ArgumentError, JobNotFoundError
-from queue_db.model import Finished, Job
+from queue_db.model import Finished, Job, State
 from queue_db.service import everywhere
 from queue_db.service.identity import Identity
 from queue_db.service.pages.queue import whole
@@ -43,13 +43,14 @@ def show(request: Request, db: Db, who: Person, number: int) -> HTMLResponse:
 
 
 def _neighbours(db: QueueDB, job: Job) -> list[Job]:
-    """The first jobs of its group, and what they do."""
+    """The first jobs of its group, and what they do; it is the last of them if it comes later."""
     if job.group is None:
         return []
     queue = db.queue(job.queue)
     states = ("running", "available", "scheduled", "blocked")
     found = [one for state in states for one in queue.jobs(state, group=job.group, limit=NEIGHBOURS).jobs]
-    return sorted(found, key=lambda one: one.id)[:NEIGHBOURS]
+    first = sorted(found, key=lambda one: one.id)[:NEIGHBOURS]
+    return first if job.state is State.DEAD or any(one.id == job.id for one in first) else [*first[: NEIGHBOURS - 1], job]
 
 
 def _gone(request: Request, db: QueueDB, who: Identity, number: int) -> HTMLResponse:
@@ -93,7 +94,7 @@ def cancel(request: Request, db: Db, who: Person, number: int, fields: Fields) -
     if not done:
         return _done(request, who, job, "cancel", "lost")
     record(request, who, "cancel", f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
-    return back(request, "jobs", "cancelled", {"queue": job.queue})
+    return back(request, "jobs", "cancelled", {"queue": job.queue, "number": job.id})
 
 
 @router.post("/jobs/{number:int}/redrive", name="redrive_job")
@@ -123,6 +124,4 @@ def _mine(db: QueueDB, who: Identity, number: int) -> Job:
 def _done(request: Request, who: Identity, job: Job, action: str, done: str) -> RedirectResponse:
     if done != "lost":
         record(request, who, action, f"job {job.id}", 1, {"queue": job.queue, "kind": job.kind})
-    if done == "cancelled":  # it has no page any more
-        return back(request, "jobs", done, {"queue": job.queue})
     return back(request, "job", done, number=job.id)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from queue_db.service.pages.render import page
 from queue_db.service.pages.rights import for_all
+from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Person
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 #: Actions on one page.
 MOST = 100

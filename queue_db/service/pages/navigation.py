@@ -28,6 +28,7 @@ MENU: tuple[tuple[str, tuple[Place, ...]], ...] = (
             Place("Jobs", "jobs", "j"),
             Place("Failures", "failures", "f"),
             Place("Dead", "dead", "d"),
+            Place("Finished", "finished", "i"),
             Place("Batches", "batches", "b"),
             Place("Groups", "groups", "r"),
         ),

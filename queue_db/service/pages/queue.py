@@ -8,10 +8,13 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
+from queue_db.insights import SILENT
+from queue_db.service.pages import words
 from queue_db.service.pages.board import board
 from queue_db.service.pages.charts import RANGES, charts
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
+from queue_db.service.pages.workers import in_hand, process
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Fields, Person, record
 
@@ -24,6 +27,9 @@ def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour")
     who.check("read", name)
     since = since if since in RANGES else "hour"
     shared = board(request)
+    workers = sorted((one for one in db.workers() if name in one.queues), key=lambda one: (one.silent < SILENT, one.name))
+    jobs = in_hand(db, [name])
+    registered = {process(worker.name) for worker in workers}
     return page(
         request,
         "queue.html.jinja",
@@ -34,6 +40,11 @@ def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour")
         since=since,
         ranges=list(RANGES),
         may=who.allows("manage", name),
+        workers=workers,
+        jobs={worker.name: jobs.get(process(worker.name), []) for worker in workers},
+        others={one: found for one, found in sorted(jobs.items()) if one not in registered},
+        silent=SILENT,
+        limits=words.limits,
     )
 
 

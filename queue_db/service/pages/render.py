@@ -24,24 +24,27 @@ from queue_db.service.pages.sparkline import sparkline
 from queue_db.service.paths import escaped
 from queue_db.service.requests import of
 
-#: What an action did, by the word that the address has after it: no text of an address is ever shown.
+#: What an action did, by the word that the address has after it: no text of an address is ever shown. ``{jobs}``: the number in
+#: the address as one of jobs; ``{job}``: as the id of one.
 DONE = {
     "paused": "Paused: workers claim nothing more from this queue.",
     "resumed": "Resumed: workers claim from this queue again.",
     "limited": "The limits are set; workers obey them within 1.5 s.",
-    "rescued": "The jobs of that worker are back in their queues. If it is alive after all, it has lost their leases.",
-    "ran": "Enqueued: a worker takes the job as soon as one is free.",
+    "rescued": "Released: {number}, jobs and spans of shared cursors together. If the worker is alive, it has lost its leases.",
+    "ran": "Enqueued: a free worker takes the job as soon as there is one.",
     "schedule-paused": "Paused: nothing is enqueued by this schedule.",
     "schedule-resumed": "Resumed: what was missed meanwhile is handled as the schedule says.",
-    "stream-released": "Released: the jobs that the stream held are back in their queue.",
+    "stream-released": "Released: {jobs} of the stream, back in the queue.",
     "cursor-removed": "Removed: the feed keeps no messages for this cursor any more.",
     "route-paused": "Paused: messages that are published now are not kept for this route.",
     "route-resumed": "Resumed: the route works on messages that are published from now on.",
-    "revoked": "Revoked: nobody gets in with this token any more, and its sessions have ended.",
+    "revoked": "Revoked: the token is refused from now on, and its sessions have ended.",
     "due": "The job is due now: the next free worker takes it.",
     "moved": "The job has another priority; lower ones are claimed first.",
-    "cancelled": "Cancelled: the job has left its queue.",
+    "cancelled": "Cancelled: {job} has left its queue.",
     "redriven": "Redriven: the job is due now, with no attempts counted.",
+    "redrive_all": "Redriven: {jobs}, due now, with no attempts counted. A job stays dead while a live one has its unique key.",
+    "purge_all": "Purged: {jobs}.",
     "lost": "Nothing was changed: the job has changed meanwhile. This is how it is now.",
 }
 
@@ -78,11 +81,26 @@ def by_name(*routers: APIRouter) -> dict[str, Route]:
     return {route.name: route for router in routers for route in router.routes if isinstance(route, Route)}
 
 
+def _number(request: Request) -> int | None:
+    """The number in the address of a page after an action."""
+    text = request.query_params.get("number", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else None
+
+
+def _notice(done: str, number: int | None) -> str | None:
+    """What an action did."""
+    jobs = "the jobs" if number is None else f"{number:,} job{'' if number == 1 else 's'}"
+    text = DONE.get(done)
+    job = "the job" if number is None else f"job {number}"
+    return None if text is None else text.format(jobs=jobs, job=job, number="all" if number is None else f"{number:,}")
+
+
 def page(request: Request, template: str, who: Identity, *, here: str = "", status: int = 200, **values: Any) -> HTMLResponse:
     """A page. ``here``: the route in the menu that it belongs to."""
     service = of(request)
     # Read where a page shows a time: one that says that the database is away shows none.
     now = cache(board(request).clock.now)
+    done, number = request.query_params.get("done", ""), _number(request)
 
     def link(route: str, query: dict[str, Any] | None = None, **names: object) -> str:
         return address(request, route, query, **names)
@@ -113,8 +131,8 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
         database=service.db.url,
         theme=request.cookies.get("theme") if request.cookies.get("theme") in {"light", "dark"} else None,
         root=request.scope.get("app_root_path", "") or "/",
-        done=request.query_params.get("done", ""),
-        notice=DONE.get(request.query_params.get("done", "")),
+        notice=_notice(done, number),
+        noticed_job=number if done == "ran" else None,
         now=now,
         **values,
     )

@@ -8,15 +8,18 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
 from queue_db.errors import QueueDBError
 from queue_db.service import errors
 from queue_db.service.identity import ForbiddenError
 from queue_db.service.pages.render import page
+from queue_db.service.requests import session_of
+from queue_db.service.session import LoginNeededError
 
 
 class _PageRoute(APIRoute):
-    """A route whose errors are answered in HTML, for somebody who is logged in."""
+    """A route whose errors are answered in HTML, for people who are logged in."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -24,9 +27,9 @@ class _PageRoute(APIRoute):
         async def handled(request: Request) -> Response:
             try:
                 return await handle(request)
-            except (RequestValidationError, QueueDBError, ForbiddenError) as error:
-                if getattr(request.state, "session", None) is None:
-                    raise  # nobody is logged in, or the database is away
+            except (RequestValidationError, HTTPException, QueueDBError, ForbiddenError) as error:
+                if not _is_known(request):
+                    raise  # before the login, or the database is away
                 return _problem(request, error)
 
         return handled
@@ -37,15 +40,46 @@ def _problem(request: Request, error: Exception) -> Response:
     detail: str | None
     if isinstance(error, RequestValidationError):
         status, title, detail = 422, "The address is not valid", "A part of it is missing or outside its range."
+    elif isinstance(error, HTTPException):
+        status, title, detail = error.status_code, str(error.detail), None
     else:
         kind = errors.KINDS[next(base for base in type(error).__mro__ if base in errors.KINDS)]
         status, title, detail = kind.status, kind.title, str(error) if kind.detail else None
     if status >= 500:
         errors.log.warning("a page failed: %s", type(error).__name__)
-    response = page(request, "problem.html.jinja", request.state.session.who, status=status, title=title, detail=detail)
+    response = _page(request, status, title, detail)
     if status == 503:
         response.headers["Retry-After"] = "1"
     return response
+
+
+def _page(request: Request, status: int, title: str, detail: str | None) -> Response:
+    return page(
+        request,
+        "problem.html.jinja",
+        request.state.session.who,
+        status=status,
+        title=title,
+        detail=detail,
+        posted=request.method == "POST",
+    )
+
+
+def _is_known(request: Request) -> bool:
+    """Whether it is known who looks."""
+    return getattr(request.state, "session", None) is not None
+
+
+async def problem(request: Request, status: int, title: str, detail: str | None) -> Response | None:
+    """An error of a request that is no page's, as a page with the menu; None: only people who have logged in get one."""
+    if status == 404 and not _is_known(request):
+        try:
+            await session_of(request)
+        except (LoginNeededError, QueueDBError):
+            return None
+    if not _is_known(request):
+        return None
+    return _page(request, status, "There is no such page" if title == "Not Found" else title, detail)
 
 
 def page_router() -> APIRouter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
@@ -12,9 +12,10 @@ from queue_db.errors import QueueDBError
 from queue_db.schedules import Schedule
 from queue_db.service.identity import Identity
 from queue_db.service.pages.render import back, page
+from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Fields, Person, record
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 #: Occurrences that are shown of each.
 UPCOMING = 3
@@ -54,7 +55,7 @@ def run(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRespon
     name = _chosen(db, who, fields)
     job = db.schedules.run_now(name)
     record(request, who, "run now", f"schedule {name}", 1, {"job": str(job)})
-    return back(request, "schedules", "ran")
+    return back(request, "schedules", "ran", {"number": job})
 
 
 @router.post("/schedules/pause", name="pause_schedule")

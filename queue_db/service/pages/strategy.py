@@ -39,6 +39,7 @@ class ReportRow:
     p99: float | None
     repeats: int
     errors: int
+    why: str | None  #: it was not measured to its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ def _row(row: Any) -> ReportRow:
         p99=_middle([one.p99 for one in latencies]),
         repeats=row.repeats,
         errors=sum(row.faults.values()),
+        # The error itself may have what pages must not show.
+        why=row.refused or ("An error ended it; the report of the comparison has it." if row.failed else None),
     )
 
 

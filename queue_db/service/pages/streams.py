@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from queue_db.service.pages.render import back, page
+from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Fields, Person, record
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 
 @router.get("/streams", name="streams", response_class=HTMLResponse)
@@ -29,4 +30,4 @@ def release(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRe
         raise HTTPException(404, "There is no such stream")
     released = db.streams.release(name)
     record(request, who, "release", f"stream {name}", released)
-    return back(request, "streams", "stream-released")
+    return back(request, "streams", "stream-released", {"number": released})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.db import QueueDB
@@ -12,10 +12,11 @@ from queue_db.errors import ArgumentError
 from queue_db.service.identity import Identity
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all
+from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Fields, Person, record
 from queue_db.tokens import SCOPES
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 _DAY = 86_400.0
 

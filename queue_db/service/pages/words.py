@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from queue_db.model import Controls
+
 NOTHING = "–"
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -99,6 +101,14 @@ def _masked(value: Any, wanted: set[str]) -> Any:
 
 def _plain(key: str) -> str:
     return key.replace("-", "").replace("_", "").casefold()
+
+
+def limits(controls: Controls) -> str:
+    """The limits of a queue in words."""
+    found = [] if controls.concurrency is None else [f"at most {controls.concurrency:,} at the same time"]
+    found += [] if controls.rate is None else [f"at most {controls.rate:,} begun in {controls.per:g} s"]
+    found += [] if controls.per_group == 1 else [f"at most {controls.per_group:,} of one group at the same time"]
+    return ", ".join(found) or "no limits"
 
 
 def payload(value: Any, keys: Collection[str], most: int = 20_000) -> str:

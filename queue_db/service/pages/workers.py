@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.db import QueueDB
@@ -13,9 +13,10 @@ from queue_db.insights import SILENT
 from queue_db.model import Job, WorkerInfo
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.rights import for_all
+from queue_db.service.pages.routing import page_router
 from queue_db.service.requests import Db, Fields, Person, record
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 #: Queues whose running jobs are looked at.
 MOST_QUEUES = 20
@@ -73,4 +74,4 @@ def rescue(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRes
     name = process(fields.get("name", ""))
     released = db.rescue(name)
     record(request, who, "rescue", f"worker {name}", released)
-    return back(request, "workers", "rescued")
+    return back(request, "workers", "rescued", {"number": released})

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from queue_db import QueueDB
 from queue_db.service import Settings, service
+from tests.compare import hand_made
 from tests.service.browser.walk import Walk, routes
 from tests.service.browser.watched import Watched, barriers
 from tests.service.conftest import serving
@@ -27,9 +29,11 @@ def shop(tmp_path: Path) -> Iterator[QueueDB]:
 
 
 @pytest.fixture
-def base(shop: QueueDB) -> Iterator[str]:
+def base(shop: QueueDB, tmp_path: Path) -> Iterator[str]:
     """The address of an open service. It is named before ``watched``: pages are closed before their server."""
-    with serving(shop, Settings(closed=False)) as url:
+    report = tmp_path / "report.json"
+    hand_made.comparison(hand_made.bench(*hand_made.article("sqlite"), hand_made.row("skip_locked", (), refused="no"))).save(report)
+    with serving(shop, Settings(closed=False, report=report)) as url:
         yield url
 
 
@@ -86,6 +90,25 @@ def test_a_person_logs_in_and_out(shop: QueueDB, closed_base: str, watched: Watc
     page.wait_for_url("**/login*")
     page.goto("/tokens")
     assert "/login" in page.url
+
+
+def test_the_menu_of_a_phone(base: str, watched: Watched) -> None:
+    page = watched.page(base, "phone")
+    page.goto("/workers")
+    menu = page.get_by_role("navigation", name="Pages")
+    expect(menu).to_be_hidden()
+    page.get_by_role("button", name="Menu").tap()
+    expect(menu).to_be_visible()
+    assert not barriers(page)
+    menu.get_by_role("link", name="Schedules").tap()
+    page.wait_for_url("**/schedules")
+    expect(menu).to_be_hidden()
+    # What does not fit scrolls inside its box: the last column can be brought into sight.
+    button = page.get_by_role("row", name="nightly report").get_by_role("button", name="Pause")
+    expect(button).not_to_be_in_viewport()
+    button.scroll_into_view_if_needed()
+    expect(button).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("rowheader", name="nightly report")).to_be_in_viewport(ratio=1)
 
 
 def test_a_secret_is_shown_once(shop: QueueDB, base: str, watched: Watched) -> None:

@@ -1,0 +1,44 @@
+"""Completed jobs whose results are retained."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse
+
+from queue_db.service.api.finished import last_of_page
+from queue_db.service.pages.board import board
+from queue_db.service.pages.render import page
+from queue_db.service.pages.routing import page_router
+from queue_db.service.requests import Db, Person
+
+router = page_router()
+
+#: Jobs on a page.
+LIMIT = 50
+
+
+@router.get("/finished", name="finished", response_class=HTMLResponse)
+def show(
+    request: Request, db: Db, who: Person, queue: str = "", after: Annotated[int | None, Query(ge=0, lt=2**63)] = None
+) -> HTMLResponse:
+    """Completed jobs by id. ``after``: the id of the last one of the previous page."""
+    who.check("read", queue or None)
+    queues = [line.queue for line in board(request).numbers.lines() if who.allows("read", line.queue)]
+    everywhere = who.allows_all("read")
+    if not queue and queues and not everywhere:
+        queue = queues[0]
+    last = None if after is None else last_of_page(after)
+    jobs = db.finished_jobs(queue or None, limit=LIMIT + 1, after=last) if queue or everywhere else []
+    return page(
+        request,
+        "finished.html.jinja",
+        who,
+        here="finished",
+        jobs=jobs[:LIMIT],
+        more=jobs[LIMIT - 1].id if len(jobs) > LIMIT else None,
+        after=after,
+        queue=queue,
+        queues=queues,
+    )
