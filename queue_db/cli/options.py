@@ -27,7 +27,11 @@ QueueOption = Annotated[str | None, typer.Option("--queue", metavar="QUEUE", hel
 KindOption = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only jobs of this kind.")]
 ErrorClassOption = Annotated[
     str | None,
-    typer.Option("--error-class", metavar="CLASS", help="Only jobs that died by an exception of this class, such as ValueError."),
+    typer.Option(
+        "--error-class",
+        metavar="CLASS",
+        help="Only jobs that died by an exception of this class, such as ValueError: their last error begins with it and a colon.",
+    ),
 ]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N jobs.")]
 

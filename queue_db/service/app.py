@@ -7,7 +7,8 @@ from fastapi import FastAPI
 from queue_db import __version__
 from queue_db.db import QueueDB
 from queue_db.service import errors, login, openapi, refusals
-from queue_db.service.api import API, HEALTH
+from queue_db.service.api import API, BESIDE
+from queue_db.service.declared import declared
 from queue_db.service.guard import Guard
 from queue_db.service.pages import PAGES, routing
 from queue_db.service.pages.board import Board
@@ -47,9 +48,11 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     errors.install(app, routing.problem)
     refusals.install(app)
     openapi.install(app)
+    exact = declared(API)
     for router in API:
-        app.include_router(router, prefix="/api/v1", dependencies=[paced])
-    app.include_router(HEALTH)
+        app.include_router(router, prefix="/api/v1", dependencies=[paced, exact])
+    for router in BESIDE:
+        app.include_router(router)
     for pages in PAGES:
         app.include_router(pages)
     app.include_router(login.router)

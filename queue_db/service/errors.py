@@ -8,6 +8,7 @@ import re
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,6 +20,7 @@ from starlette.responses import Response
 from queue_db import errors
 from queue_db.database.masking import mask, secrets_in
 from queue_db.db import QueueDB
+from queue_db.service import wording
 from queue_db.service.identity import ForbiddenError, UnauthorizedError
 from queue_db.service.login import problem_page, to_login
 from queue_db.service.session import CrossSiteError, LoginNeededError
@@ -40,9 +42,16 @@ class Kind:
 #: Headers of a problem that its page has too.
 _KEPT = frozenset({"retry-after", "www-authenticate", "allow"})
 
+#: Title and name of the problem of a request whose parts are not as they must be.
+INVALID = ("The request is not valid", "invalid-request")
+
 #: Of a problem that may be over soon.
 AGAIN = {"Retry-After": "1"}
-_MIGRATE = "The tables are missing or of another version: run queue-db migrate"
+#: The tables do not fit.
+MIGRATE = "The tables are missing or of another version: run queue-db migrate"
+
+# Places in the detail of an invalid request.
+_FEW = 3
 
 #: By class; the nearest class of an error's own line counts.
 KINDS: dict[type[Exception], Kind] = {
@@ -53,9 +62,9 @@ KINDS: dict[type[Exception], Kind] = {
     errors.StagingError: Kind(409, "What was staged is not complete"),
     errors.LeaseLostError: Kind(412, "The lease is lost"),
     errors.PayloadError: Kind(422, "The payload cannot be stored"),
-    errors.ArgumentError: Kind(422, "An argument is outside its range"),
+    errors.ArgumentError: Kind(422, "A value is not allowed"),
     errors.UnsupportedError: Kind(501, "The database cannot do this"),
-    errors.SchemaOutOfDateError: Kind(503, _MIGRATE, detail=False, headers=tuple(AGAIN.items())),
+    errors.SchemaOutOfDateError: Kind(503, MIGRATE, detail=False, headers=tuple(AGAIN.items())),
     errors.ConfigurationError: Kind(503, "The service is not set up for this; its log has the reason", detail=False),
     errors.EnqueueError: Kind(409, "The job was not enqueued"),
     errors.HandlerProcessError: Kind(409, "The process of a handler has ended"),
@@ -92,6 +101,11 @@ def problem(
     return JSONResponse(content, status, headers, media_type="application/problem+json")
 
 
+def plain(status: int, detail: str | None, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """A problem that its status says; ``detail``: how it is of this request."""
+    return problem(status, HTTPStatus(status).phrase, detail, headers=headers)
+
+
 def answer(error: Exception, db: QueueDB | None = None) -> Response:
     """The response to an error. ``db``: whose passwords no log may have."""
     found = next((base for base in type(error).__mro__ if base in KINDS), None)
@@ -105,7 +119,7 @@ def answer(error: Exception, db: QueueDB | None = None) -> Response:
     if isinstance(error, errors.StorageError):
         more["outcome_unknown"] = error.outcome_unknown
     return problem(
-        kind.status, kind.title, str(error) if kind.detail else None, headers=dict(kind.headers), name=_name(found), **more
+        kind.status, kind.title, wording.of(error) if kind.detail else None, headers=dict(kind.headers), name=_name(found), **more
     )
 
 
@@ -155,16 +169,33 @@ def install(app: FastAPI, page: Page) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             return await on_error(request, error)
-        return await _for(request, problem(error.status_code, str(error.detail), headers=error.headers), page)
+        own = error.detail != HTTPStatus(error.status_code).phrase
+        detail = str(error.detail) if own else _no_operation(request, error)
+        return await _for(request, plain(error.status_code, detail, headers=error.headers), page)
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestValidationError):
             return await on_error(request, error)
         places = [{"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in error.errors()]
-        return await _for(request, problem(422, "The request is not valid", name="invalid-request", errors=places), page)
+        return await _for(request, problem(422, INVALID[0], _list(places), name=INVALID[1], errors=places), page)
 
     for kind in KINDS:
         app.add_exception_handler(kind, on_error)
     app.add_exception_handler(LoginNeededError, on_login)
     app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(RequestValidationError, on_invalid)
+
+
+def _no_operation(request: Request, error: HTTPException) -> str | None:
+    """The detail of the answer to a path or method that is not there."""
+    if error.status_code == 405:
+        return f"{request.method} is no method of this path; it has {(error.headers or {}).get('Allow', 'others')}"
+    if error.status_code == 404:
+        return f"there is no such path; {request.scope.get('root_path', '')}/api/v1/openapi.json describes those that there are"
+    return None
+
+
+def _list(places: list[dict[str, str]]) -> str:
+    """The first places of what is wrong, for people; programs read ``errors``."""
+    more = f"; and {len(places) - _FEW} more" if len(places) > _FEW else ""
+    return "; ".join(f"{one['where']}: {one['what']}" for one in places[:_FEW]) + more

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Header
 
 from queue_db.model import Job
-from queue_db.service.refusals import RefusedError, stale
+from queue_db.service.refusals import stale, unconditional
 
 _TAG = re.compile(r'"([0-9]{1,19}):([0-9]{1,19})"', re.ASCII)
 
@@ -47,13 +47,13 @@ class Precondition:
         """
         version = self.version(job_id)
         if version is None:
-            raise RefusedError(428, "If-Match must name the version of the lease", 'send If-Match: "id:version" of the claim')
+            raise unconditional('send If-Match: "id:version" of the claim')
         return version
 
 
 def _precondition(if_match: Annotated[str | None, Header(max_length=500, description=_DESCRIPTION)] = None) -> Precondition:
     if if_match is None:
-        raise RefusedError(428, "If-Match is missing", 'send If-Match: "id:version" (the ETag of GET), or If-Match: *')
+        raise unconditional('send If-Match: "id:version" (the ETag of GET), or If-Match: *')
     return Precondition(if_match)
 
 

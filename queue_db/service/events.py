@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from queue_db.errors import QueueDBError
 from queue_db.service.requests import Service, of
+from queue_db.service.times import rfc3339
 
 log = logging.getLogger("queue_db.service")
 
@@ -167,7 +168,7 @@ def live_of(request: Request) -> Live:
 
 
 def _text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return rfc3339(value) if isinstance(value, datetime) else str(value)
 
 
 async def _disconnect(receive: Receive) -> None:

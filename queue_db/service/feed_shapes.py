@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Query
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
 
 from queue_db.db import QueueDB
 from queue_db.errors import PayloadError
 from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
+from queue_db.service.refusals import missing
 from queue_db.service.shapes import clean, shown
+from queue_db.service.times import Time
 from queue_db.store.schema import CLIENT_LENGTH, FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
 
 #: Most messages of one request.
@@ -85,10 +85,10 @@ class MessageView(BaseModel):
     key: str | None
     client: str | None
     headers: dict[str, Any]
-    published_at: datetime
+    published_at: Time
 
 
-class ClaimedView(MessageView):
+class ClaimedMessage(MessageView):
     """A message that is claimed."""
 
     attempts: int = Field(description="How often it was claimed.")
@@ -103,19 +103,19 @@ class MessagesPage(BaseModel):
     skipped: int = Field(description="Messages that were trimmed before they were read (`on_trimmed=skip`).")
 
 
-class ClaimView(BaseModel):
+class MessageClaimView(BaseModel):
     """Messages that nobody else can claim until the claim ends."""
 
     id: str = Field(description="Who has it can extend and release the claim, and delete its messages.")
-    expires_at: datetime
-    messages: list[ClaimedView]
+    expires_at: Time
+    messages: list[ClaimedMessage]
 
 
 def feed_of(db: QueueDB, name: str) -> Feed:
     """The feed with this name, which is there."""
     found = None if len(name) > FEED_LENGTH else db.feed(name)
     if found is None or found.existing() is None:
-        raise HTTPException(404, f"There is no feed {name!r}")
+        raise missing("feed", f"no feed {name!r}")
     return found
 
 
@@ -124,11 +124,11 @@ def message_view(message: Message) -> MessageView:
     return MessageView(**_fields(message))
 
 
-def claim_view(claim: MessageClaim) -> ClaimView:
+def claim_view(claim: MessageClaim) -> MessageClaimView:
     """A claim for a response."""
     pairs = zip(claim.messages, claim.attempts, strict=True)
-    messages = [ClaimedView(**_fields(message), attempts=attempts) for message, attempts in pairs]
-    return ClaimView(id=claim.id, expires_at=claim.expires_at, messages=messages)
+    messages = [ClaimedMessage(**_fields(message), attempts=attempts) for message, attempts in pairs]
+    return MessageClaimView(id=claim.id, expires_at=claim.expires_at, messages=messages)
 
 
 def _fields(message: Message) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Guard:
 
         refusal = self._refusal(scope)
         if refusal is not None:
-            await errors.problem(*refusal)(scope, receive, sending)
+            await errors.plain(*refusal)(scope, receive, sending)
             return
         body = _Body(receive, self, self._largest(scope))
         try:
@@ -99,7 +99,7 @@ class Guard:
         return min(most, MOST_OF_LOGIN if path == "/login" else MOST_OF_FORM)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and title of the answer to a request that goes no further."""
+        """Status and detail of the answer to a request that goes no further."""
         settings = self.service.settings
         headers = Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > settings.max_headers:

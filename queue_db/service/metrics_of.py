@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import BaseModel, Field
 
 from queue_db.db import QueueDB
+from queue_db.monitoring.metrics import QueueMetrics
+from queue_db.service.times import Time
 
 
 class QueueNumbers(BaseModel):
-    """The latest sample of a queue, which is taken every 10 s."""
+    """Numbers of a queue: the latest, which are counted every 10 s, or those of an entry of the history."""
 
-    at: datetime
+    at: Time
     available: int = Field(description="Due.")
     scheduled: int
     blocked: int
@@ -20,12 +20,12 @@ class QueueNumbers(BaseModel):
     dead: int
     held: int = Field(description="Claimed by Spark streams.")
     oldest: float | None = Field(description="Seconds since the longest waiting due job became due.")
-    completed: int = Field(description="In the last minute or little more, as the following ones.")
+    completed: int = Field(description="In `duration`, as the following ones.")
     failed: int
     died: int
     lost: int = Field(description="Leases lost.")
     missed: int = Field(description="Races lost at claims.")
-    duration: float = Field(description="Seconds in which these happened.")
+    duration: float = Field(description="Seconds in which these happened; of the latest numbers the last minute or little more.")
 
     @property
     def waiting(self) -> int:
@@ -39,4 +39,9 @@ _FIELDS = tuple(QueueNumbers.model_fields)
 def latest(db: QueueDB) -> dict[str, QueueNumbers]:
     """The latest sample of each queue."""
     found = db.metrics.latest()
-    return {one.queue: QueueNumbers(**{name: getattr(one, name) for name in _FIELDS}) for one in found}
+    return {one.queue: numbers_of(one) for one in found}
+
+
+def numbers_of(one: QueueMetrics) -> QueueNumbers:
+    """Numbers of a queue for a response."""
+    return QueueNumbers(**{name: getattr(one, name) for name in _FIELDS})

@@ -20,6 +20,7 @@ PROBLEMS = {
     410: "The claim has ended, or messages after this position were trimmed.",
     412: "The job has changed, or the lease is lost.",
     413: "The body is too large.",
+    415: "The body is not JSON: send Content-Type: application/json.",
     422: "The request is not valid.",
     428: "If-Match is missing.",
     429: "Too many jobs or requests; Retry-After says when to come again.",
@@ -53,11 +54,13 @@ _TAGS = {
     "streams": "Jobs held by Spark streams.",
     "feeds": "Messages that stay for all readers: publish, read on from a position, claim, and cursors.",
     "routes": "Where messages go by the topic that they are published to.",
+    "monitoring": "Failures by kind and error class, the numbers of a queue over time, and the log of actions.",
+    "service": "What this service is, whether it works, and its metrics for Prometheus.",
     "events": "Streams of server-sent events.",
 }
 
 
-class Place(BaseModel):
+class InvalidPart(BaseModel):
     """What is wrong at one place of a request."""
 
     where: str
@@ -71,7 +74,7 @@ class Problem(BaseModel):
     status: int
     title: str
     detail: str | None = None
-    errors: list[Place] | None = Field(default=None, description="422: what is wrong, by place.")
+    errors: list[InvalidPart] | None = Field(default=None, description="422: what is wrong, by place.")
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -118,6 +121,8 @@ def _complete(document: dict[str, Any]) -> None:
     document["security"] = [{"token": []}]
     for operation in _operations(document):
         responses = operation["responses"]
+        if "requestBody" in operation:
+            responses["415"] = {"description": PROBLEMS[415]}
         for status in _EVERYWHERE:
             responses[str(status)] = {"description": PROBLEMS[status]}
         responses["default"] = {"description": "Any other problem."}

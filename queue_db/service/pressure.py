@@ -68,7 +68,11 @@ class Pressure:
         if not allowed:
             wait = math.ceil((1.0 - left) / self._rate)
             raise RefusedError(
-                429, "Too many requests", f"this token may send {self._rate:g} requests in a second", retry_after=max(1, wait)
+                429,
+                "Too many requests",
+                f"this token may send {self._rate:g} requests in a second",
+                name="too-many-requests",
+                retry_after=max(1, wait),
             )
 
     def check(self, queue: str, jobs: int) -> None:
@@ -87,6 +91,7 @@ class Pressure:
                 429,
                 "Too many jobs are waiting",
                 f"about {waiting:,} jobs wait in this queue, and {most:,} may",
+                name="queue-full",
                 retry_after=_FULL_FOR,
             )
 

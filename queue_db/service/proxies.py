@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queue_db.errors import ConfigurationError
 from queue_db.service import login
-from queue_db.service.api import HEALTH
+from queue_db.service.api import BESIDE
 from queue_db.service.pages import PAGES
 
 #: Proxies on this machine.
@@ -18,7 +18,7 @@ TRUSTED = ("127.0.0.1", "::1")
 _SEGMENTS = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 
 # How paths of the service itself begin.
-_OWN = frozenset(str(getattr(route, "path", "/")).split("/")[1] for one in (HEALTH, login.router, *PAGES) for route in one.routes)
+_OWN = frozenset(str(getattr(route, "path", "/")).split("/")[1] for one in (*BESIDE, login.router, *PAGES) for route in one.routes)
 
 
 class Prefix:

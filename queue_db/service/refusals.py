@@ -5,26 +5,44 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from queue_db.service.errors import problem
+from queue_db.service.errors import INVALID, problem
 
 
 class RefusedError(Exception):
     """A request is refused.
 
+    :param title: the same for all refusals of this ``name``.
+    :param name: of the sort of problem, for programs.
     :param retry_after: seconds after which it may be sent again.
     """
 
-    def __init__(self, status: int, title: str, detail: str | None = None, *, retry_after: int | None = None) -> None:
+    def __init__(self, status: int, title: str, detail: str, *, name: str, retry_after: int | None = None) -> None:
         super().__init__(title)
         self.status = status
         self.title = title
         self.detail = detail
+        self.name = name
         self.retry_after = retry_after
+
+
+def invalid(detail: str) -> RefusedError:
+    """422: parts of the request do not go together."""
+    return RefusedError(422, INVALID[0], detail, name=INVALID[1])
+
+
+def missing(what: str, detail: str) -> RefusedError:
+    """404: there is no such feed, route or other thing."""
+    return RefusedError(404, f"There is no such {what}", detail, name=f"no-such-{what}")
+
+
+def unconditional(detail: str) -> RefusedError:
+    """428: a change needs to say what it is a change of."""
+    return RefusedError(428, "If-Match is missing or names no version", detail, name="precondition-required")
 
 
 def stale(detail: str) -> RefusedError:
     """412: the job is not as the request supposes."""
-    return RefusedError(412, "The job has changed, or the lease is lost", detail)
+    return RefusedError(412, "The job has changed, or the lease is lost", detail, name="stale")
 
 
 def install(app: FastAPI) -> None:
@@ -33,7 +51,7 @@ def install(app: FastAPI) -> None:
     async def on_refused(_request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, RefusedError):
             raise error
-        response = problem(error.status, error.title, error.detail)
+        response = problem(error.status, error.title, error.detail, name=error.name)
         if error.retry_after is not None:
             response.headers["Retry-After"] = str(error.retry_after)
         return response

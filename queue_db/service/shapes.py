@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import PydanticCustomError
 
 from queue_db.model import Finished, Job
+from queue_db.service.times import Time
 from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 
 #: What stands in place of a value that is not shown.
@@ -81,7 +82,7 @@ class JobView(BaseModel):
     headers: dict[str, Any]
     priority: int = Field(description="Lower number first.")
     state: Literal["available", "scheduled", "running", "blocked", "dead"]
-    available_at: datetime = Field(
+    available_at: Time = Field(
         description="When it is due; while it runs the end of its lease; for a dead job when it died. Far away if blocked."
     )
     version: str = Field(description='Grows with every change. The ETag of the job is `"id:version"`.')
@@ -89,7 +90,7 @@ class JobView(BaseModel):
     max_attempts: int
     unique_key: str | None
     worker: str | None = Field(description="Who claimed it last.")
-    created_at: datetime
+    created_at: Time
     last_error: str | None
     group: str | None
     progress: float | None = Field(description="0 to 1.")
@@ -113,12 +114,12 @@ class FinishedView(BaseModel):
     result: Any
     attempts: int
     worker: str | None
-    created_at: datetime
-    finished_at: datetime
-    expires_at: datetime
+    created_at: Time
+    finished_at: Time
+    expires_at: Time
 
 
-class Count(BaseModel):
+class JobCount(BaseModel):
     """How many jobs a change has affected."""
 
     count: int

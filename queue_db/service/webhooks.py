@@ -31,6 +31,7 @@ from queue_db.errors import ArgumentError, ConfigurationError, QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.outcomes import Dead, Retry
 from queue_db.routes.definition import address
+from queue_db.service.times import rfc3339
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
@@ -161,7 +162,7 @@ def deliver(job: LeasedJob) -> Dead | Retry | None:
     rest = {name: sent.get(name) for name in ("topic", "kind", "key")}
     headers = {name: value for name, value in job.headers.items() if name != "webhook"}
     message_id = f"{quote(job.queue, safe='')}-{job.id}"
-    content = {"id": message_id, **rest, "payload": job.payload, "headers": headers, "published_at": job.created_at.isoformat()}
+    content = {"id": message_id, **rest, "payload": job.payload, "headers": headers, "published_at": rfc3339(job.created_at)}
     try:
         status = Sender.from_environment().send(sent["url"], message_id, json.dumps(content).encode(), _claimed_at(job))
     except RefusedAddressError as error:

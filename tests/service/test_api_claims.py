@@ -112,7 +112,7 @@ def test_each_of_those_who_wait_gets_a_job(
 
 
 @here
-def test_a_thousand_who_wait_need_no_thread(
+def test_clients_who_wait_need_no_thread(
     db: QueueDB, name: str, waiting_client: httpx2.Client, claims: str, threads: ThreadPoolExecutor
 ) -> None:
     with open_requests(waiting_client, claims, {"wait": 50}, 200) as connections:

@@ -205,7 +205,7 @@ def test_dead_jobs_are_listed_redriven_and_purged(db: QueueDB, name: str, client
     queue = db.queue(name)
     ids = [str(queue.enqueue("mail", n)) for n in range(3)]
     for job in queue.claim(3):
-        job.bury("broken")
+        job.bury("TimeoutError: broken")
     page = client.get("/api/v1/dead", params={"queue": name, "limit": 2}).json()
     rest = client.get("/api/v1/dead", params={"queue": name, "limit": 2, "after": page["after"]}).json()
     assert sorted(job["id"] for job in page["jobs"] + rest["jobs"]) == ids
@@ -218,6 +218,9 @@ def test_dead_jobs_are_listed_redriven_and_purged(db: QueueDB, name: str, client
     assert client.post("/api/v1/dead/purge", json=dry).json() == {"count": 2, "dry_run": True}
     assert client.post("/api/v1/dead/redrive", json=dry).json() == {"count": 2, "ids": [], "dry_run": True}
     assert client.post("/api/v1/dead/purge", json={**dry, "error_class": "KeyError"}).json()["count"] == 0
+    for error_class, number in (("Timeout", 0), ("TimeoutError", 2)):
+        some = client.get("/api/v1/dead", params={"queue": name, "error_class": error_class}).json()["jobs"]
+        assert len(some) == number
     assert client.post("/api/v1/dead/purge", json={"queue": name, "limit": 1}).json()["count"] == 1
 
 

@@ -125,7 +125,7 @@ def test_the_texts_of_queues_are_made_in_a_thread_and_once_for_all_clients() -> 
 
     texts = [json.loads((text or "").split("data: ")[1]) for text in asyncio.run(follow())]
     assert [[one["queue"] for one in text] for text in texts] == [["a"], ["a", "b"], []]
-    assert texts[0][0]["at"] == "2026-11-23T00:00:00+00:00"
+    assert texts[0][0]["at"] == "2026-11-23T00:00:00.000000Z"
     assert len(made) == len(found)
     assert threading.current_thread() not in made
 

@@ -15,7 +15,7 @@ from queue_db import QueueDB, State, errors
 from queue_db.model import RetainedResult
 from queue_db.service import Settings
 from queue_db.service import errors as answers
-from queue_db.service.api import API, HEALTH
+from queue_db.service.api import API, BESIDE
 from queue_db.service.login import router as login
 from queue_db.service.pages import PAGES
 from queue_db.store import worker_registry
@@ -24,7 +24,15 @@ from tests.patience import PATIENCE
 from tests.service.conftest import serving
 
 #: Answers without a token; they have no data.
-PUBLIC = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/login"), ("POST", "/login"), ("GET", "/static/{version}/{file}")}
+PUBLIC = {
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/api/v1"),
+    ("GET", "/api/v1/"),
+    ("GET", "/login"),
+    ("POST", "/login"),
+    ("GET", "/static/{version}/{file}"),
+}
 
 
 def routes(routers: tuple[APIRouter, ...], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -36,7 +44,7 @@ def routes(routers: tuple[APIRouter, ...], prefix: str = "") -> Iterator[tuple[s
                     yield method, prefix + route.path
 
 
-ENDPOINTS = [*routes(API, "/api/v1"), *routes((HEALTH,))]
+ENDPOINTS = [*routes(API, "/api/v1"), *routes(BESIDE)]
 ALL_PAGES = [*routes(PAGES), *routes((login,))]
 CHANGING = [(method, path) for method, path in ALL_PAGES if method != "GET" and (method, path) not in PUBLIC]
 

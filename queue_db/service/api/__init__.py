@@ -13,7 +13,9 @@ from queue_db.service.api import (
     jobs,
     message_claims,
     messages,
+    monitoring,
     queues,
+    root,
     routes,
     schedules,
     settlements,
@@ -41,10 +43,11 @@ API = (
     message_claims.router,
     cursors.router,
     routes.router,
+    monitoring.router,
     events.router,
 )
 
 #: Those that stand beside the API, without a prefix.
-HEALTH = health.router
+BESIDE = (root.router, health.router)
 
-__all__ = ["API", "HEALTH"]
+__all__ = ["API", "BESIDE"]

@@ -10,9 +10,10 @@ from pydantic import BaseModel, Field
 from queue_db.errors import ArgumentError
 from queue_db.model import Batch
 from queue_db.service.openapi import problems
-from queue_db.service.refusals import RefusedError
+from queue_db.service.refusals import missing
 from queue_db.service.requests import Db, Reader
 from queue_db.service.shapes import After, Id, Limit, PathId, clean
+from queue_db.service.times import Time
 
 router = APIRouter(tags=["batches"])
 
@@ -29,7 +30,7 @@ class BatchView(BaseModel):
     pending: int = Field(description="Still in the queue.")
     dead: int
     cancelled: int
-    created_at: datetime
+    created_at: Time
 
 
 class BatchPage(BaseModel):
@@ -52,7 +53,7 @@ def get_batch(batch_id: PathId, db: Db, who: Reader) -> BatchView:
     """Progress of a batch. 404: all its jobs have left, and its callback job was enqueued; or there was none."""
     found = db.batch(int(batch_id))
     if found is None or not who.allows("read", found.queue):
-        raise RefusedError(404, "There is no such batch", f"no batch {batch_id}: all its jobs have left, or it never existed")
+        raise missing("batch", f"no batch {batch_id}: all its jobs have left, or it never existed")
     return _view(found)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, WorkerClient, of
 from queue_db.service.shapes import Id, Lease, Seconds, WorkerName, clean, shown
+from queue_db.service.times import Time, rfc3339
 from queue_db.service.waiting import Waiting, Wanted
 from queue_db.verbs.claim import MAX_CLAIM
 
@@ -53,11 +53,11 @@ class ClaimedJob(BaseModel):
     unique_key: str | None
     group: str | None
     batch: Id | None
-    created_at: datetime
-    due_at: datetime | None
+    created_at: Time
+    due_at: Time | None = Field(description="When it was due: `available_at` of the job before this claim.")
     last_error: str | None
     lease: Lease
-    lease_expires: datetime
+    lease_expires: Time = Field(description="`available_at` of the job now: from then on others can claim it.")
 
 
 class Claimed(BaseModel):
@@ -123,9 +123,9 @@ def _job(job: LeasedJob) -> dict[str, Any]:
         "unique_key": job.unique_key,
         "group": job.group,
         "batch": None if job.batch is None else str(job.batch),
-        "created_at": job.created_at.isoformat(),
-        "due_at": None if due_at is None else due_at.isoformat(),
+        "created_at": rfc3339(job.created_at),
+        "due_at": None if due_at is None else rfc3339(due_at),
         "last_error": job.last_error,
         "lease": {"id": str(job.id), "version": str(job.version), "token": job.token},
-        "lease_expires": from_micros(job.lease_ends).isoformat(),
+        "lease_expires": rfc3339(from_micros(job.lease_ends)),
     }

@@ -6,19 +6,19 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
-from starlette.exceptions import HTTPException
 
 from queue_db.feeds import Feed
 from queue_db.feeds.cursor import Cursor
 from queue_db.feeds.message import CursorInfo
 from queue_db.service.feed_shapes import Body, Lease, PositionText, feed_of
 from queue_db.service.paths import Name
+from queue_db.service.refusals import RefusedError, missing, unconditional
 from queue_db.service.requests import Db, Manager, Reader, WorkerClient, record
+from queue_db.service.times import Time
 
 router = APIRouter(tags=["feeds"])
 
@@ -37,8 +37,8 @@ class CursorView(BaseModel):
     behind: int
     trimmed: int = Field(description="Of the messages behind, those that are trimmed already.")
     holder: str | None
-    seen_at: datetime
-    created_at: datetime
+    seen_at: Time
+    created_at: Time
     shared: bool
     spans: int
 
@@ -64,7 +64,7 @@ class Acknowledgement(Body):
     upto: PositionText
 
 
-class Seek(Body):
+class CursorSeek(Body):
     """Where to go."""
 
     position: Annotated[str, Field(min_length=1, max_length=60, description="`start`, `end` or a position.")]
@@ -94,7 +94,7 @@ def open_cursor(
 
 
 @router.post("/feeds/{feed}/cursors/{cursor}/ack")
-def acknowledge(
+def acknowledge_cursor(
     feed: Name,
     cursor: Name,
     done: Acknowledgement,
@@ -120,7 +120,7 @@ def close_cursor(feed: Name, cursor: Name, db: Db, who: WorkerClient, if_match: 
 
 
 @router.post("/feeds/{feed}/cursors/{cursor}/seek")
-def seek(feed: Name, cursor: Name, to: Seek, request: Request, db: Db, who: Manager) -> CursorView:
+def seek_cursor(feed: Name, cursor: Name, to: CursorSeek, request: Request, db: Db, who: Manager) -> CursorView:
     """Move a cursor, forwards or back; who holds it loses it."""
     who.check("manage", feed)
     found = feed_of(db, feed)
@@ -149,10 +149,15 @@ def delete_cursor(feed: Name, cursor: Name, request: Request, db: Db, who: Manag
 
 def _hold(if_match: str | None) -> int:
     if if_match is None:
-        raise HTTPException(428, "If-Match is missing: send the ETag of the open cursor")
+        raise unconditional("send the ETag of the open cursor")
     found = _TAG.fullmatch(if_match.strip())
     if found is None:
-        raise HTTPException(412, 'If-Match must be the ETag of the open cursor: "<hold>"')
+        raise RefusedError(
+            412,
+            "The cursor is held by another, or was never opened",
+            'If-Match must be the ETag of the open cursor: "<hold>"',
+            name="not-held",
+        )
     return int(found[1])
 
 
@@ -168,8 +173,8 @@ def _find(feed: Feed, name: str) -> CursorView:
     raise _missing(name)
 
 
-def _missing(name: str) -> HTTPException:
-    return HTTPException(404, f"There is no cursor {name!r}")
+def _missing(name: str) -> RefusedError:
+    return missing("cursor", f"no cursor {name!r}")
 
 
 def _view(info: CursorInfo) -> CursorView:

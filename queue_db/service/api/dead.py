@@ -15,11 +15,16 @@ from queue_db.service import everywhere, shapes
 from queue_db.service.openapi import problems
 from queue_db.service.requests import Db, Manager, Reader, of, record
 from queue_db.service.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
+from queue_db.store.schema import CLASS_LENGTH
 
 router = APIRouter(tags=["dead"])
 
 _LATEST = datetime.max.replace(tzinfo=UTC)
-_ErrorClass = Annotated[str, Field(max_length=200, description="Class of the error of their last attempt.")]
+_CLASS = (
+    "Class of the error that they died by: `last_error` begins with it and `: `. Empty: those whose last failed attempt had "
+    "a reason and no class."
+)
+_ErrorClass = Annotated[str, Field(max_length=CLASS_LENGTH, description=_CLASS)]
 
 
 class DeadFilter(shapes.Request):
@@ -42,20 +47,20 @@ class DeadFilter(shapes.Request):
         return self
 
 
-class Redrive(DeadFilter):
+class RedriveDeadJobs(DeadFilter):
     """Which dead jobs return to their queues."""
 
     ids: Annotated[list[Id] | None, Field(min_length=1, max_length=1000, description="These jobs.")] = None
 
 
-class Purge(DeadFilter):
+class PurgeDeadJobs(DeadFilter):
     """Which dead jobs are deleted."""
 
     older_than: Annotated[Seconds | None, Field(description="Only jobs dead for at least as many seconds.")] = None
     keep: Annotated[int | None, Field(ge=0, le=2**31 - 1, description="Keep this many, the last to die.")] = None
 
 
-class Redriven(BaseModel):
+class RedrivenJobs(BaseModel):
     """The jobs that returned, or would."""
 
     count: int
@@ -63,7 +68,7 @@ class Redriven(BaseModel):
     dry_run: bool
 
 
-class Purged(BaseModel):
+class PurgedJobs(BaseModel):
     """How many were deleted, or would be."""
 
     count: int
@@ -77,19 +82,20 @@ def list_dead_jobs(
     request: Request,
     queue: Annotated[str | None, Query(max_length=100, description="Jobs of this queue only.")] = None,
     kind: Annotated[str | None, Query(max_length=100, description="Jobs of this kind only.")] = None,
+    error_class: Annotated[str | None, Query(max_length=CLASS_LENGTH, description=_CLASS)] = None,
     after: After = None,
     limit: Limit = 50,
 ) -> JobPage:
     """List dead jobs, longest dead first; `available_at` is when they died."""
     everywhere.check(who, "read", queue)
-    jobs = db.dead.list(queue, kind=kind, limit=limit, after=None if after is None else _after(after))
+    jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=limit, after=None if after is None else _after(after))
     masked = of(request).settings.masked
     last = f"{to_micros(jobs[-1].available_at)}.{jobs[-1].id}" if len(jobs) == limit else None
     return JobPage(jobs=[job_view(job, masked) for job in jobs], after=last)
 
 
 @router.post("/dead/redrive", responses=problems(404, 409))
-def redrive_dead_jobs(body: Redrive, db: Db, who: Manager, request: Request) -> Redriven:
+def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Request) -> RedrivenJobs:
     """Return dead jobs to their queues under their old ids, due now, with no attempts counted.
 
     A job whose unique key a live job has stays dead. With `dry_run` nothing changes.
@@ -97,7 +103,7 @@ def redrive_dead_jobs(body: Redrive, db: Db, who: Manager, request: Request) -> 
     everywhere.check(who, "manage", body.queue)
     if body.dry_run:
         count = len(set(body.ids)) if body.ids is not None else _count(db, body)
-        return Redriven(count=count, ids=[], dry_run=True)
+        return RedrivenJobs(count=count, ids=[], dry_run=True)
     ids = None if body.ids is None else [int(one) for one in body.ids]
     try:
         back = db.dead.redrive(ids, limit=body.limit, **_filter(body))
@@ -106,18 +112,18 @@ def redrive_dead_jobs(body: Redrive, db: Db, who: Manager, request: Request) -> 
             raise
         raise JobNotFoundError(error.job_id, f"the dead jobs of queue {body.queue!r}") from None
     record(request, who, "redrive", _target(body), len(back))
-    return Redriven(count=len(back), ids=[str(one) for one in back[:1000]], dry_run=False)
+    return RedrivenJobs(count=len(back), ids=[str(one) for one in back[:1000]], dry_run=False)
 
 
 @router.post("/dead/purge")
-def purge_dead_jobs(body: Purge, db: Db, who: Manager, request: Request) -> Purged:
+def purge_dead_jobs(body: PurgeDeadJobs, db: Db, who: Manager, request: Request) -> PurgedJobs:
     """Delete dead jobs. With `dry_run` nothing changes; `older_than` and `keep` are not looked at then."""
     everywhere.check(who, "manage", body.queue)
     if body.dry_run:
-        return Purged(count=_count(db, body), dry_run=True)
+        return PurgedJobs(count=_count(db, body), dry_run=True)
     count = db.dead.purge(older_than=body.older_than, keep=body.keep, limit=body.limit, **_filter(body))
     record(request, who, "purge", _target(body), count)
-    return Purged(count=count, dry_run=False)
+    return PurgedJobs(count=count, dry_run=False)
 
 
 def _filter(body: DeadFilter) -> dict[str, Any]:

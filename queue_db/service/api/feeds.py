@@ -5,18 +5,18 @@ Zaqar's pools and flavors, which choose a database for a queue, have no counterp
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
-from starlette.exceptions import HTTPException
 
 from queue_db.db import QueueDB
 from queue_db.feeds.message import FeedInfo
 from queue_db.service.feed_shapes import Body, MessageView, Seconds, feed_of, message_view
 from queue_db.service.paths import Name
+from queue_db.service.refusals import missing
 from queue_db.service.requests import Db, Manager, Reader, record
+from queue_db.service.times import Time
 
 router = APIRouter(tags=["feeds"])
 
@@ -35,7 +35,7 @@ class FeedView(BaseModel):
     keep_rows: int | None
     keep_for: float | None = Field(description="Seconds.")
     keep_unread: int
-    created_at: datetime
+    created_at: Time
     claims: bool = Field(description="Whether messages can be claimed.")
     max_attempts: int | None
     delay: float
@@ -61,7 +61,7 @@ class FeedSettings(Body):
     expires_in: Seconds | None = None
 
 
-class Counts(BaseModel):
+class FeedCounts(BaseModel):
     """The messages of a feed with claims, without those that have expired."""
 
     total: int
@@ -72,7 +72,7 @@ class Counts(BaseModel):
     newest: MessageView | None
 
 
-class Purged(BaseModel):
+class PurgedMessages(BaseModel):
     """What a purge has deleted."""
 
     purged: int
@@ -106,35 +106,37 @@ def delete_feed(feed: Name, request: Request, db: Db, who: Manager) -> Response:
     """Delete a feed with its messages and cursors."""
     who.check("manage", feed)
     if not db.feeds.delete(feed):
-        raise HTTPException(404, f"There is no feed {feed!r}")
+        raise missing("feed", f"no feed {feed!r}")
     record(request, who, "delete", f"feed {feed}")
     return Response(status_code=204)
 
 
 @router.get("/feeds/{feed}/stats")
-def count_messages(feed: Name, db: Db, who: Reader) -> Counts:
+def get_feed_stats(feed: Name, db: Db, who: Reader) -> FeedCounts:
     """Count the messages of a feed with claims: free, claimed, delayed."""
     who.check("read", feed)
     stats = feed_of(db, feed).stats()
     ends = [None if one is None else message_view(one) for one in (stats.oldest, stats.newest)]
-    return Counts(total=stats.total, free=stats.free, claimed=stats.claimed, delayed=stats.delayed, oldest=ends[0], newest=ends[1])
+    return FeedCounts(
+        total=stats.total, free=stats.free, claimed=stats.claimed, delayed=stats.delayed, oldest=ends[0], newest=ends[1]
+    )
 
 
 @router.post("/feeds/{feed}/purge")
-def purge_feed(feed: Name, request: Request, db: Db, who: Manager) -> Purged:
+def purge_feed(feed: Name, request: Request, db: Db, who: Manager) -> PurgedMessages:
     """Delete all messages of a feed. Positions from before are refused."""
     who.check("manage", feed)
     feed_of(db, feed)
     purged = db.feeds.purge(feed)
     record(request, who, "purge", f"feed {feed}", purged)
-    return Purged(purged=purged)
+    return PurgedMessages(purged=purged)
 
 
 def _info(db: QueueDB, name: str) -> FeedInfo:
     for one in db.feeds.list():
         if one.name == name:
             return one
-    raise HTTPException(404, f"There is no feed {name!r}")
+    raise missing("feed", f"no feed {name!r}")
 
 
 def _view(info: FeedInfo) -> FeedView:

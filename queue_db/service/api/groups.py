@@ -12,7 +12,9 @@ router = APIRouter(tags=["groups"])
 
 
 @router.get("/queues/{queue}/groups/{group}/jobs")
-def list_group(queue: Name, group: Name, db: Db, who: Reader, request: Request, after: After = None, limit: Limit = 50) -> JobPage:
+def list_group_jobs(
+    queue: Name, group: Name, db: Db, who: Reader, request: Request, after: After = None, limit: Limit = 50
+) -> JobPage:
     """List the jobs of a group that wait for others of it, in their order."""
     who.check("read", queue)
     page = db.queue(queue).jobs("blocked", group=group, after=after, limit=limit)

@@ -13,12 +13,12 @@ from pydantic import BaseModel
 
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.prometheus import collector
-from queue_db.service.errors import AGAIN, problem
+from queue_db.service.errors import AGAIN, MIGRATE, plain, problem
 from queue_db.service.requests import Db, Reader, of
 
 log = logging.getLogger("queue_db.service")
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["service"])
 
 
 class Health(BaseModel):
@@ -28,26 +28,26 @@ class Health(BaseModel):
 
 
 @router.get("/healthz")
-async def healthy() -> Health:
+async def get_health() -> Health:
     """Answer while the process lives; the database is not asked."""
     return Health(status="ok")
 
 
 @router.get("/readyz", response_model=Health)
-async def ready(request: Request, db: Db) -> Health | JSONResponse:
+async def get_readiness(request: Request, db: Db) -> Health | JSONResponse:
     """Whether the database answers and has the tables of this version."""
     try:
         await to_thread.run_sync(db.check, limiter=of(request).probing)
     except SchemaOutOfDateError:
-        return problem(503, "The tables do not fit: run queue-db migrate", headers=AGAIN)
+        return problem(503, MIGRATE, headers=AGAIN, name="schema-out-of-date")
     except QueueDBError as error:
         log.debug("not ready: %s", error)
-        return problem(503, "The database does not answer", headers=AGAIN)
+        return plain(503, "the database does not answer", headers=AGAIN)
     return Health(status="ok")
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def metrics(request: Request, db: Db, who: Reader) -> Response:
+def get_metrics(request: Request, db: Db, who: Reader) -> Response:
     """Metrics for Prometheus: the counters of this process, and the depth and age of the queues that the token may read."""
     queues = [name for name in db.queues() if who.allows("read", name)]
     registry = CollectorRegistry()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -20,6 +19,7 @@ from queue_db.service.pressure import Pressure
 from queue_db.service.refusals import RefusedError, stale
 from queue_db.service.requests import Db, Enqueuer, Manager, Reader, of, record
 from queue_db.service.shapes import After, Id, JobPage, JobView, KindName, Limit, Moment, PathId, Seconds, clean, job_view
+from queue_db.service.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH
 
 router = APIRouter(tags=["jobs"])
@@ -83,7 +83,7 @@ class NewJobs(shapes.Request):
     on_duplicate: Annotated[OnDuplicate, Field(description="If a live job has a key; for each job as for one.")] = "raise"
 
 
-class Callback(shapes.Request):
+class BatchCallback(shapes.Request):
     """The job that is enqueued when all jobs of a batch have left the queue."""
 
     kind: KindName
@@ -97,31 +97,31 @@ class NewBatch(shapes.Request):
     """Jobs, and the job that follows when all of them have left the queue."""
 
     jobs: Annotated[list[NewJob], Field(min_length=1, max_length=MOST_JOBS)]
-    then: Callback
+    then: BatchCallback
     on_duplicate: Annotated[Literal["raise", "skip"], Field(description="The batch does not wait for skipped jobs.")] = "raise"
 
 
-class Enqueued(BaseModel):
+class EnqueuedJob(BaseModel):
     """The job that was enqueued."""
 
     id: Id | None = Field(description="null: it was skipped.")
     created: bool = Field(description="false: a repetition of the Idempotency-Key, or skipped.")
 
 
-class EnqueuedMany(BaseModel):
+class EnqueuedJobs(BaseModel):
     """The jobs that were enqueued."""
 
     ids: list[Id | None] = Field(description="By position; null: it was skipped.")
     created: bool = Field(description="false: a repetition of the Idempotency-Key.")
 
 
-class EnqueuedBatch(EnqueuedMany):
+class EnqueuedBatch(EnqueuedJobs):
     """The batch that was enqueued."""
 
     batch: Id | None = Field(description="For GET /batches/{batch_id}; null in a repetition.")
 
 
-class Reschedule(shapes.Request):
+class RescheduleJob(shapes.Request):
     """When a waiting job is due, and its priority; at least one of them."""
 
     run_at: Annotated[Moment | None, Field(description="When it is due.")] = None
@@ -129,21 +129,21 @@ class Reschedule(shapes.Request):
     priority: Annotated[int | None, Field(ge=-32768, le=32767, description="Lower number first.")] = None
 
 
-class Attempt(BaseModel):
+class FailedAttempt(BaseModel):
     """A failed attempt."""
 
     attempt: int
-    failed_at: datetime
+    failed_at: Time
     worker: str | None
     error_class: str
     message: str
     trace: str | None
 
 
-class Attempts(BaseModel):
+class FailedAttempts(BaseModel):
     """The latest failed attempts, oldest first."""
 
-    errors: list[Attempt]
+    errors: list[FailedAttempt]
 
 
 _REPETITION = {200: {"description": "A repetition of the Idempotency-Key, or the job was skipped: nothing was enqueued."}}
@@ -152,7 +152,7 @@ _REPETITION = {200: {"description": "A repetition of the Idempotency-Key, or the
 @router.post(
     "/queues/{queue}/jobs",
     status_code=201,
-    responses={200: {"model": Enqueued, **_REPETITION[200]}, **problems(404, 409)},
+    responses={200: {"model": EnqueuedJob, **_REPETITION[200]}, **problems(404, 409)},
 )
 def enqueue_job(
     queue: Name,
@@ -162,7 +162,7 @@ def enqueue_job(
     request: Request,
     response: Response,
     idempotency_key: IdempotencyKey = None,
-) -> Enqueued:
+) -> EnqueuedJob:
     """Enqueue a job. With `Idempotency-Key` a request may be repeated when its answer was lost."""
     who.check("enqueue", queue)
     target = db.queue(queue)
@@ -176,19 +176,19 @@ def enqueue_job(
         if idempotency_key is None or error.existing_id is None:
             raise
         response.status_code = 200
-        return Enqueued(id=str(error.existing_id), created=False)
+        return EnqueuedJob(id=str(error.existing_id), created=False)
     if job_id is None:
         response.status_code = 200
-        return Enqueued(id=None, created=False)
+        return EnqueuedJob(id=None, created=False)
     pressure.count(queue, 1)
     response.headers["Location"] = request.url_for("get_job", job_id=str(job_id)).path
-    return Enqueued(id=str(job_id), created=True)
+    return EnqueuedJob(id=str(job_id), created=True)
 
 
 @router.post(
     "/queues/{queue}/jobs/many",
     status_code=201,
-    responses={200: {"model": EnqueuedMany, **_REPETITION[200]}, **problems(409)},
+    responses={200: {"model": EnqueuedJobs, **_REPETITION[200]}, **problems(409)},
 )
 def enqueue_jobs(
     queue: Name,
@@ -198,7 +198,7 @@ def enqueue_jobs(
     request: Request,
     response: Response,
     idempotency_key: IdempotencyKey = None,
-) -> EnqueuedMany:
+) -> EnqueuedJobs:
     """Enqueue jobs in one transaction: all or none."""
     who.check("enqueue", queue)
     target = db.queue(queue)
@@ -208,9 +208,9 @@ def enqueue_jobs(
         ids = target.enqueue_many(_many(body.jobs, idempotency_key), on_duplicate=on_duplicate)
     except DuplicateJobError:
         response.status_code = 200
-        return EnqueuedMany(ids=_first(target, idempotency_key, len(body.jobs)), created=False)
+        return EnqueuedJobs(ids=_first(target, idempotency_key, len(body.jobs)), created=False)
     pressure.count(queue, len(ids) - ids.count(None))
-    return EnqueuedMany(ids=_texts(ids), created=True)
+    return EnqueuedJobs(ids=_texts(ids), created=True)
 
 
 @router.post(
@@ -281,7 +281,10 @@ def _first(queue: Queue, key: str | None, jobs: int) -> list[str | None]:
     found = queue.holders([*keys, beyond])
     if found.keys() != set(keys):
         raise RefusedError(
-            409, "The Idempotency-Key is taken", "by a request with another number of jobs; nothing was enqueued by this one"
+            409,
+            "The Idempotency-Key is taken",
+            "a request with another number of jobs had this key; this one has enqueued nothing",
+            name="idempotency-key-taken",
         )
     return [str(found[one]) for one in keys]
 
@@ -318,12 +321,12 @@ def get_job(job_id: PathId, db: Db, who: Reader, request: Request, response: Res
 
 
 @router.get("/jobs/{job_id}/errors", responses=problems(404))
-def list_attempts(job_id: PathId, db: Db, who: Reader) -> Attempts:
+def list_attempts(job_id: PathId, db: Db, who: Reader) -> FailedAttempts:
     """The latest failed attempts of a live or dead job; at most ten."""
     everywhere.job(db, who, "read", int(job_id))
-    return Attempts(
+    return FailedAttempts(
         errors=[
-            Attempt(
+            FailedAttempt(
                 attempt=one.attempt,
                 failed_at=one.failed_at,
                 worker=one.worker,
@@ -346,7 +349,7 @@ def cancel_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, request:
 
 
 @router.patch("/jobs/{job_id}", status_code=204, responses=problems(404, 409, 412, 428))
-def reschedule_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, body: Reschedule, request: Request) -> None:
+def reschedule_job(job_id: PathId, db: Db, who: Manager, if_match: IfMatch, body: RescheduleJob, request: Request) -> None:
     """Give a waiting job another due time or priority; `{"delay": 0}` runs it now."""
     version = if_match.version(int(job_id))
     job = everywhere.job(db, who, "manage", int(job_id))
@@ -359,4 +362,6 @@ def _require(verdict: Verdict, version: int | None) -> None:
     if not verdict:
         if version is not None:
             raise stale("read the job again: its version is another one now")
-        raise RefusedError(409, "The job changes too fast", "a stream holds it, or it changed during each of several tries")
+        raise RefusedError(
+            409, "The job changes too fast", "a stream holds it, or it changed during each of several tries", name="busy"
+        )

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 import time
-from datetime import datetime
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
@@ -15,34 +14,35 @@ from starlette.concurrency import run_in_threadpool
 from queue_db.errors import QueueDBError
 from queue_db.feeds import Feed, MessageClaim
 from queue_db.service.arrivals import arrivals_of
-from queue_db.service.feed_shapes import ClaimLimit, ClaimView, Grace, Lease, Wait, claim_view, feed_of
+from queue_db.service.feed_shapes import ClaimLimit, Grace, Lease, MessageClaimView, Wait, claim_view, feed_of
 from queue_db.service.handover import Handover, watch
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Manager, WorkerClient
+from queue_db.service.times import Time
 
 log = logging.getLogger("queue_db.service")
 
 router = APIRouter(tags=["feeds"])
 
 
-class ClaimInfoView(BaseModel):
+class MessageClaimSummary(BaseModel):
     """A claim that has not ended."""
 
     id: str
     messages: int
-    expires_at: datetime
+    expires_at: Time
 
 
-class ClaimInfos(BaseModel):
+class MessageClaimList(BaseModel):
     """The claims of a feed; those that end first come first."""
 
-    claims: list[ClaimInfoView]
+    claims: list[MessageClaimSummary]
 
 
 @router.post(
     "/feeds/{feed}/claims",
     status_code=201,
-    response_model=ClaimView,
+    response_model=MessageClaimView,
     responses={204: {"description": "No message is free."}},
 )
 async def claim_messages(
@@ -121,22 +121,26 @@ def _release(made: MessageClaim) -> None:
 
 
 @router.get("/feeds/{feed}/claims")
-def list_claims(feed: Name, db: Db, who: Manager) -> ClaimInfos:
+def list_message_claims(feed: Name, db: Db, who: Manager) -> MessageClaimList:
     """List the claims that have not ended. Their ids allow what their holders may do."""
     who.check("manage", feed)
     infos = feed_of(db, feed).claims()
-    return ClaimInfos(claims=[ClaimInfoView(id=one.id, messages=one.messages, expires_at=one.expires_at) for one in infos])
+    return MessageClaimList(
+        claims=[MessageClaimSummary(id=one.id, messages=one.messages, expires_at=one.expires_at) for one in infos]
+    )
 
 
 @router.get("/feeds/{feed}/claims/{claim}")
-def get_claim(feed: Name, claim: Name, db: Db, who: WorkerClient) -> ClaimView:
+def get_message_claim(feed: Name, claim: Name, db: Db, who: WorkerClient) -> MessageClaimView:
     """Get a claim with the messages that are left of it."""
     who.check("work", feed)
     return claim_view(feed_of(db, feed).find_claim(claim))
 
 
 @router.patch("/feeds/{feed}/claims/{claim}")
-def extend_claim(feed: Name, claim: Name, db: Db, who: WorkerClient, lease: Lease = 300.0, grace: Grace = 60.0) -> ClaimView:
+def extend_message_claim(
+    feed: Name, claim: Name, db: Db, who: WorkerClient, lease: Lease = 300.0, grace: Grace = 60.0
+) -> MessageClaimView:
     """Let a claim end `lease` seconds from now."""
     who.check("work", feed)
     found = feed_of(db, feed).find_claim(claim)
@@ -145,7 +149,7 @@ def extend_claim(feed: Name, claim: Name, db: Db, who: WorkerClient, lease: Leas
 
 
 @router.delete("/feeds/{feed}/claims/{claim}", status_code=204)
-def release_claim(feed: Name, claim: Name, db: Db, who: WorkerClient) -> Response:
+def release_message_claim(feed: Name, claim: Name, db: Db, who: WorkerClient) -> Response:
     """End a claim: others can claim the messages that are left at once, and this claim does not count."""
     who.check("work", feed)
     feed_of(db, feed).find_claim(claim).release()

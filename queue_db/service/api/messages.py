@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 
 from queue_db.feeds import Feed, Message
 from queue_db.feeds.claims import MOST_CLAIMED
@@ -29,6 +28,7 @@ from queue_db.service.feed_shapes import (
     message_view,
 )
 from queue_db.service.paths import Name
+from queue_db.service.refusals import invalid, missing
 from queue_db.service.requests import Db, Enqueuer, Reader, WorkerClient
 
 router = APIRouter(tags=["feeds"])
@@ -36,13 +36,13 @@ router = APIRouter(tags=["feeds"])
 Claim = Annotated[str | None, Query(min_length=1, max_length=36, description="The claim that has the messages.")]
 
 
-class Published(BaseModel):
+class PublishedMessages(BaseModel):
     """The ids of the messages that were published."""
 
     ids: list[str | None] = Field(description="In the order of the request. Null: the message gets its number right after this.")
 
 
-class Deleted(BaseModel):
+class DeletedMessages(BaseModel):
     """What was deleted."""
 
     deleted: int
@@ -50,11 +50,11 @@ class Deleted(BaseModel):
 
 
 @router.post("/feeds/{feed}/messages", status_code=201)
-def publish_messages(feed: Name, messages: NewMessages, db: Db, who: Enqueuer, client_id: ClientId = None) -> Published:
+def publish_messages(feed: Name, messages: NewMessages, db: Db, who: Enqueuer, client_id: ClientId = None) -> PublishedMessages:
     """Publish messages, all or none, in their order."""
     who.check("enqueue", feed)
     listed = [(one.kind, one.payload, one.options()) for one in messages.messages]
-    return Published(ids=db.feed(feed).publish_many(listed, client=client_id))
+    return PublishedMessages(ids=db.feed(feed).publish_many(listed, client=client_id))
 
 
 @router.get("/feeds/{feed}/messages", response_model=MessagesPage)
@@ -121,7 +121,7 @@ def delete_messages(
     ids: Ids = None,
     claim: Claim = None,
     pop: Annotated[int | None, Query(ge=1, le=MOST_CLAIMED, description="Delete and return up to this many free messages.")] = None,
-) -> Deleted:
+) -> DeletedMessages:
     """Delete messages for all readers, all or none: those with `ids`; all that are left of `claim`; or the first `pop` free ones.
 
     Without a claim messages that are gone are passed over, and those that are claimed are refused. A popped message is lost if its
@@ -130,15 +130,15 @@ def delete_messages(
     who.check("work", feed)
     found = feed_of(db, feed)
     if pop is not None and (ids is not None or claim is not None):
-        raise HTTPException(422, "Give pop, or ids and claim")
+        raise invalid("give pop, or ids and claim")
     if pop is not None:
         popped = found.pop(pop)
-        return Deleted(deleted=len(popped), messages=[message_view(one) for one in popped])
+        return DeletedMessages(deleted=len(popped), messages=[message_view(one) for one in popped])
     if ids is not None:
-        return Deleted(deleted=found.delete(ids, claim=claim))
+        return DeletedMessages(deleted=found.delete(ids, claim=claim))
     if claim is None:
-        raise HTTPException(422, "Name the messages with ids, claim or pop; POST …/purge deletes all")
-    return Deleted(deleted=found.find_claim(claim).delete())
+        raise invalid("name the messages with ids, claim or pop; POST …/purge deletes all")
+    return DeletedMessages(deleted=found.find_claim(claim).delete())
 
 
 @router.get("/feeds/{feed}/messages/{message}")
@@ -164,5 +164,5 @@ def _answer(page: MessagesPage) -> Response:
 def _one(feed: Feed, message: str) -> Message:
     found = feed.get(message)
     if not found:
-        raise HTTPException(404, "There is no such message")
+        raise missing("message", "it was deleted, trimmed or never existed")
     return found[0]

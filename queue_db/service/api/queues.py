@@ -13,7 +13,7 @@ from queue_db.service import shapes
 from queue_db.service.metrics_of import QueueNumbers, latest
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Manager, Reader, record
-from queue_db.service.shapes import Count, Seconds, clean
+from queue_db.service.shapes import JobCount, Seconds, clean
 
 router = APIRouter(tags=["queues"])
 
@@ -107,12 +107,12 @@ def resume_queue(queue: Name, db: Db, who: Manager, request: Request) -> QueueVi
 
 
 @router.delete("/queues/{queue}/jobs")
-def purge_queue(queue: Name, db: Db, who: Manager, request: Request) -> Count:
+def purge_queue(queue: Name, db: Db, who: Manager, request: Request) -> JobCount:
     """Delete all due, scheduled and blocked jobs of a queue, but no running ones."""
     who.check("manage", queue)
     count = db.queue(queue).purge()
     record(request, who, "purge", f"queue {queue}", count)
-    return Count(count=count)
+    return JobCount(count=count)
 
 
 def _limit(queue: Queue, body: ControlsChange) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
-from starlette.exceptions import HTTPException
 
 from queue_db.db import QueueDB
 from queue_db.errors import RouteError
@@ -15,7 +13,9 @@ from queue_db.routes import RouteInfo
 from queue_db.routes.definition import WEBHOOKS
 from queue_db.service.feed_shapes import Body, ClientId, NewMessages
 from queue_db.service.paths import Name
+from queue_db.service.refusals import invalid, missing
 from queue_db.service.requests import Db, Enqueuer, Manager, Reader, record
+from queue_db.service.times import Time
 from queue_db.store.schema import KEY_LENGTH, KIND_LENGTH, PATTERN_LENGTH, TOPIC_LENGTH
 
 router = APIRouter(tags=["routes"])
@@ -44,7 +44,7 @@ class RouteView(BaseModel):
     paused: bool
     subscriptions: list[Subscription]
     messages: str | None = Field(description="Counted by the action `count`.")
-    changed_at: datetime
+    changed_at: Time
 
 
 class RouteList(BaseModel):
@@ -62,7 +62,7 @@ class RouteAction(Body):
     group: bool | Annotated[str, Field(min_length=1, max_length=KEY_LENGTH)] = False
 
 
-class Definition(Body):
+class RouteDefinition(Body):
     """A definition that is stored."""
 
     definition: Annotated[str, Field(pattern="^[0-9a-f]{6,64}$", description="Its SHA-256, or the first digits.")]
@@ -75,7 +75,7 @@ class NewSubscription(Body):
     form: Form = "glob"
 
 
-class StepView(BaseModel):
+class TopicTestStep(BaseModel):
     """A route on the way of a message."""
 
     hops: int
@@ -90,20 +90,20 @@ class StepView(BaseModel):
     cut: str = Field(description="Why it does nothing: `loop`, `hops`, `paused`, `again`. Empty: it acts.")
 
 
-class Way(BaseModel):
+class TopicTestResult(BaseModel):
     """What a publish to a topic would do."""
 
     topic: str
-    steps: list[StepView]
+    steps: list[TopicTestStep]
 
 
-class Headers(Body):
+class TopicTest(Body):
     """Headers of a message."""
 
     headers: dict[str, Any] | None = None
 
 
-class Acted(BaseModel):
+class PublishedToTopic(BaseModel):
     """What a publish has done."""
 
     acted: int = Field(description="Number of routes that acted, over all messages; 0: no route has them.")
@@ -131,14 +131,14 @@ def set_route(route: Name, does: RouteAction, request: Request, db: Db, who: Man
     if does.action == "enqueue":
         arguments = {"enqueue": does.target if does.kind is None else (does.target, does.kind), "group": does.group}
     elif does.kind is not None or does.group is not False:
-        raise HTTPException(422, "kind and group are for the action enqueue")
+        raise invalid("kind and group are for the action enqueue")
     db.routes.set(route, **arguments)
     record(request, who, "set", f"route {route}", detail=does.model_dump(exclude_none=True))
     return _find(db, route)
 
 
 @router.post("/routes/{route}/point")
-def point_route(route: Name, at: Definition, request: Request, db: Db, who: Manager) -> RouteView:
+def point_route(route: Name, at: RouteDefinition, request: Request, db: Db, who: Manager) -> RouteView:
     """Point a route at a definition that it or another route had before."""
     who.check("manage", route)
     _find(db, route)
@@ -175,7 +175,7 @@ def delete_route(route: Name, request: Request, db: Db, who: Manager) -> Respons
     """Delete a route with its subscriptions."""
     who.check("manage", route)
     if not db.routes.remove(route):
-        raise HTTPException(404, f"There is no route {route!r}")
+        raise missing("route", f"no route {route!r}")
     record(request, who, "delete", f"route {route}")
     return Response(status_code=204)
 
@@ -188,7 +188,7 @@ def list_subscriptions(route: Name, db: Db, who: Reader) -> list[Subscription]:
 
 
 @router.post("/routes/{route}/subscriptions", status_code=201)
-def subscribe(route: Name, to: NewSubscription, request: Request, db: Db, who: Manager) -> RouteView:
+def subscribe_route(route: Name, to: NewSubscription, request: Request, db: Db, who: Manager) -> RouteView:
     """Lead the messages of matching topics to a route. One that it has already is not added again.
 
     Any form but `exact` needs a token for all queues: its pattern may match every topic.
@@ -205,38 +205,38 @@ def subscribe(route: Name, to: NewSubscription, request: Request, db: Db, who: M
 
 
 @router.delete("/routes/{route}/subscriptions", status_code=204)
-def unsubscribe(route: Name, pattern: Pattern, request: Request, db: Db, who: Manager, form: Form = "glob") -> Response:
+def unsubscribe_route(route: Name, pattern: Pattern, request: Request, db: Db, who: Manager, form: Form = "glob") -> Response:
     """Take a subscription back."""
     who.check("manage", route)
     if not db.routes.unsubscribe(pattern, route, form):
-        raise HTTPException(404, "There is no such subscription")
+        raise missing("subscription", f"route {route!r} has none with this pattern and form")
     record(request, who, "unsubscribe", f"route {route}", detail={"pattern": pattern, "form": form})
     return Response(status_code=204)
 
 
 @router.post("/topics/{topic}/messages", status_code=201)
-def publish_to_topic(topic: Name, messages: NewMessages, db: Db, who: Enqueuer, client_id: ClientId = None) -> Acted:
+def publish_to_topic(topic: Name, messages: NewMessages, db: Db, who: Enqueuer, client_id: ClientId = None) -> PublishedToTopic:
     """Publish messages to a topic, all or none: routes decide where they go."""
     who.check("enqueue", topic)
     listed = [(one.kind, one.payload, one.options()) for one in messages.messages]
-    return Acted(acted=db.topic(topic).publish_many(listed, client=client_id))
+    return PublishedToTopic(acted=db.topic(topic).publish_many(listed, client=client_id))
 
 
 @router.post("/topics/{topic}/test")
-def test_topic(topic: Name, message: Headers, db: Db, who: Reader) -> Way:
+def test_topic(topic: Name, message: TopicTest, db: Db, who: Reader) -> TopicTestResult:
     """Show what a publish to a topic would do now, by routes that the token may read; nothing is done."""
     who.check("read", topic)
     way = db.routes.test(topic, headers=message.headers)
     steps = [
-        StepView(
-            **{name: getattr(one, name) for name in StepView.model_fields if name not in {"patterns", "version"}},
+        TopicTestStep(
+            **{name: getattr(one, name) for name in TopicTestStep.model_fields if name not in {"patterns", "version"}},
             patterns=list(one.patterns),
             version=str(one.version),
         )
         for one in way.steps
         if who.allows("read", one.route)
     ]
-    return Way(topic=way.topic, steps=steps)
+    return TopicTestResult(topic=way.topic, steps=steps)
 
 
 def _reached(action: str, target: str) -> str | None:
@@ -249,7 +249,7 @@ def _find(db: QueueDB, name: str) -> RouteView:
     for one in db.routes.list():
         if one.name == name:
             return _view(one)
-    raise HTTPException(404, f"There is no route {name!r}")
+    raise missing("route", f"no route {name!r}")
 
 
 def _view(info: RouteInfo) -> RouteView:

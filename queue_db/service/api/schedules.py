@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -14,9 +13,10 @@ from queue_db.service import shapes
 from queue_db.service.identity import ForbiddenError, Identity
 from queue_db.service.openapi import problems
 from queue_db.service.paths import Name
-from queue_db.service.refusals import RefusedError
+from queue_db.service.refusals import missing
 from queue_db.service.requests import Db, Manager, Reader, of, record
 from queue_db.service.shapes import Id, KindName, Moment, QueueName, Seconds, clean, shown
+from queue_db.service.times import Time
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS
 
 router = APIRouter(tags=["schedules"])
@@ -54,8 +54,8 @@ class ScheduleView(BaseModel):
     zone: str
     catch_up: str
     paused: bool
-    next_at: datetime
-    last_at: datetime | None
+    next_at: Time
+    last_at: Time | None
     priority: int
     max_attempts: int
 
@@ -66,7 +66,7 @@ class ScheduleList(BaseModel):
     schedules: list[ScheduleView]
 
 
-class Ran(BaseModel):
+class ScheduleRun(BaseModel):
     """The job of an occurrence by hand."""
 
     id: Id
@@ -122,18 +122,18 @@ def resume_schedule(name: Name, db: Db, who: Manager, request: Request) -> None:
 
 
 @router.post("/schedules/{name}/run", status_code=201, responses=problems(404))
-def run_schedule(name: Name, db: Db, who: Manager, request: Request) -> Ran:
+def run_schedule(name: Name, db: Db, who: Manager, request: Request) -> ScheduleRun:
     """Enqueue the job of a schedule now, paused or not; the next occurrence stays when it is."""
     _find(db, who, "manage", name)
     job_id = db.schedules.run_now(name)
     record(request, who, "run", f"schedule {name}")
-    return Ran(id=str(job_id))
+    return ScheduleRun(id=str(job_id))
 
 
 def _find(db: QueueDB, who: Identity, scope: str, name: str) -> Schedule:
     found = next((one for one in db.schedules.list() if one.name == name and who.allows(scope, one.queue)), None)
     if found is None:
-        raise RefusedError(404, "There is no such schedule", f"no schedule {name!r}")
+        raise missing("schedule", f"no schedule {name!r}")
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request
@@ -22,6 +21,7 @@ from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, WorkerClient, of
 from queue_db.service.shapes import Id, Lease, Seconds
+from queue_db.service.times import Time
 from queue_db.verbs.claim import MAX_CLAIM
 
 log = logging.getLogger("queue_db.service")
@@ -119,7 +119,7 @@ class SettledJob(BaseModel):
         "request were settled; settle this job again."
     )
     lease: Lease | None = Field(default=None, description="After `extend`: the lease as it is now.")
-    lease_expires: datetime | None = None
+    lease_expires: Time | None = None
 
 
 class Verdicts(BaseModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -12,9 +11,10 @@ from queue_db.db import QueueDB
 from queue_db.service.identity import Identity
 from queue_db.service.openapi import problems
 from queue_db.service.paths import Name
-from queue_db.service.refusals import RefusedError
+from queue_db.service.refusals import missing
 from queue_db.service.requests import Db, Manager, Reader, record
-from queue_db.service.shapes import Count, clean
+from queue_db.service.shapes import JobCount, clean
+from queue_db.service.times import Time
 from queue_db.streams import Stream
 
 router = APIRouter(tags=["streams"])
@@ -33,7 +33,7 @@ class StreamView(BaseModel):
     maybe_written: int = Field(description="Of these, jobs that a query was given: it may have written them.")
     deliveries: int = Field(description="How often a held batch was given to a query, at most.")
     oldest_held_age: float | None = Field(description="Seconds since the oldest held job was enqueued.")
-    seen_at: datetime
+    seen_at: Time
     retention: float = Field(description="Seconds without a reader after which its jobs return to the queue.")
 
 
@@ -54,27 +54,27 @@ def list_streams(
 
 
 @router.post("/streams/{name}/complete", responses=problems(404))
-def complete_stream(name: Name, db: Db, who: Manager, request: Request) -> Count:
+def complete_stream(name: Name, db: Db, who: Manager, request: Request) -> JobCount:
     """Complete all jobs that a stream holds, for the sink has them. Check the sink first: a batch that was not written is lost."""
     _find(db, who, "manage", name)
     count = db.streams.complete(name)
     record(request, who, "complete", f"stream {name}", count)
-    return Count(count=count)
+    return JobCount(count=count)
 
 
 @router.post("/streams/{name}/release", responses=problems(404))
-def release_stream(name: Name, db: Db, who: Manager, request: Request) -> Count:
+def release_stream(name: Name, db: Db, who: Manager, request: Request) -> JobCount:
     """Return the jobs that a stream holds to the queue; jobs that its query has written (`maybe_written`) are done again."""
     _find(db, who, "manage", name)
     count = db.streams.release(name)
     record(request, who, "release", f"stream {name}", count)
-    return Count(count=count)
+    return JobCount(count=count)
 
 
 def _find(db: QueueDB, who: Identity, scope: str, name: str) -> Stream:
     found = next((one for one in db.streams.list() if one.name == name and who.allows(scope, one.queue)), None)
     if found is None:
-        raise RefusedError(404, "There is no such stream", f"no stream {name!r}")
+        raise missing("stream", f"no stream {name!r}")
     return found
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from queue_db.service import everywhere
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Manager, Reader, record
-from queue_db.service.shapes import Count, clean
+from queue_db.service.shapes import JobCount, clean
+from queue_db.service.times import Time
 
 router = APIRouter(tags=["workers"])
 
@@ -26,8 +25,8 @@ class WorkerView(BaseModel):
     in_hand: int
     stuck: int = Field(description="Slots of handlers that have not come back although their jobs were taken from them.")
     counters: dict[str, int]
-    started_at: datetime
-    seen_at: datetime
+    started_at: Time
+    seen_at: Time
     silent: float = Field(description="Seconds since it was seen.")
 
 
@@ -62,7 +61,7 @@ def list_workers(db: Db, who: Reader) -> WorkerList:
 
 
 @router.post("/workers/{name}/rescue")
-def rescue_worker(name: Name, db: Db, who: Manager, request: Request) -> Count:
+def rescue_worker(name: Name, db: Db, who: Manager, request: Request) -> JobCount:
     """Return the jobs of a dead worker, by the name that they show, to their queues at once; the attempts count.
 
     If the worker is alive after all, it loses its leases.
@@ -70,4 +69,4 @@ def rescue_worker(name: Name, db: Db, who: Manager, request: Request) -> Count:
     everywhere.check(who, "manage", None)
     count = db.rescue(name)
     record(request, who, "rescue", f"worker {name}", count)
-    return Count(count=count)
+    return JobCount(count=count)

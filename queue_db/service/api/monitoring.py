@@ -1,0 +1,173 @@
+"""What has happened: failures by kind and error class, the numbers of a queue over time, the log of actions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from queue_db.errors import ArgumentError
+from queue_db.monitoring.actions import Action
+from queue_db.monitoring.failures import SCANNED, FailureGroup
+from queue_db.service.metrics_of import QueueNumbers, numbers_of
+from queue_db.service.paths import Name
+from queue_db.service.requests import Db, Reader, of
+from queue_db.service.shapes import After, Id, Limit, Moment, clean, shown
+from queue_db.service.times import Time, rfc3339
+
+router = APIRouter(tags=["monitoring"])
+
+# How far back the history goes, if the request does not say it, seconds.
+_HOUR = 3600
+
+_MostRows = Annotated[int, Query(ge=1, le=10_000, description="Most entries of the page.")]
+_Width = Annotated[
+    int,
+    Query(
+        ge=10,
+        le=86_400,
+        multiple_of=10,
+        description="Seconds of an entry: a multiple of 10 for the last day, of 600 for the last 30 days.",
+    ),
+]
+
+
+class FailureGroupView(BaseModel):
+    """Failed attempts of one queue, kind and error class."""
+
+    queue: str | None
+    kind: str | None
+    error_class: str = Field(description="Class of the error; empty if there was a reason in its place.")
+    count: int = Field(description="Failed attempts.")
+    dead: int = Field(description="Jobs that died by one of them and are still dead.")
+    first_at: Time
+    last_at: Time
+    message: str = Field(description="Of the last one.")
+    trace: str | None = Field(description="Of the last one, the end of it.")
+    job_id: Id = Field(description="Of the last one.")
+
+
+class FailurePage(BaseModel):
+    """Some groups, the largest first, and where to go on."""
+
+    failures: list[FailureGroupView]
+    after: str | None = Field(description="For the next page; null: there are no more.")
+
+
+class ActionView(BaseModel):
+    """What was changed by a person or a program."""
+
+    id: Id
+    at: Time
+    who: str = Field(description="A user, or the name of a token.")
+    action: str = Field(examples=["purge"])
+    target: str = Field(examples=["queue mail"])
+    number: int | None = Field(description="Of how many jobs or other things; null: it has no number.")
+    detail: dict[str, Any] | None
+
+
+class ActionPage(BaseModel):
+    """Some actions, the newest first, and where to go on."""
+
+    actions: list[ActionView]
+    after: str | None = Field(description="For the next page; null: there are no more.")
+
+
+class MetricsPage(BaseModel):
+    """The numbers of a queue over time, and where to go on."""
+
+    metrics: list[QueueNumbers] = Field(description="By time; `at` is the beginning of an entry. Jobs by state are means.")
+    after: str | None = Field(description="For the next page, with the same `since` and `width`; null: there are no more.")
+
+
+@router.get("/failures")
+def list_failures(
+    db: Db,
+    who: Reader,
+    queue: Annotated[str | None, Query(min_length=1, max_length=100, description="Failures of this queue only.")] = None,
+    kind: Annotated[str | None, Query(min_length=1, max_length=100, description="Failures of this kind only.")] = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> FailurePage:
+    """List the newest failed attempts by queue, kind and error class, the largest group first, each with its last error.
+
+    Only groups of queues that the token may read; of all queues the newest 10,000 attempts are looked at. `POST /dead/redrive` and
+    `/dead/purge` take the queue, kind and error class of a group.
+    """
+    if queue is not None:
+        who.check("read", queue)
+    begin = 0 if after is None else _number(after, SCANNED)
+    everything = who.allows_all("read")
+    found = db.failures(queue, kind=kind, limit=begin + limit + 1 if everything else SCANNED)
+    groups = [one for one in found if everything or (one.queue is not None and who.allows("read", one.queue))]
+    more = len(groups) > begin + limit
+    page = groups[begin : begin + limit]
+    return FailurePage(failures=[_failures(one) for one in page], after=str(begin + limit) if more else None)
+
+
+@router.get("/actions")
+def list_actions(db: Db, who: Reader, request: Request, after: After = None, limit: Limit = 50) -> ActionPage:
+    """List the log of actions, newest first: who changed what, how much and when. It needs a token that may read all queues."""
+    who.check_all("read")
+    found = db.actions.list(limit=limit + 1, after=None if after is None else _number(after, 2**63 - 1))
+    masked = of(request).settings.masked
+    last = str(found[limit - 1].id) if len(found) > limit else None
+    return ActionPage(actions=[_action(one, masked) for one in found[:limit]], after=last)
+
+
+@router.get("/queues/{queue}/metrics")
+def list_metrics(
+    queue: Name,
+    db: Db,
+    who: Reader,
+    since: Annotated[Moment | None, Query(description="Default: an hour ago.")] = None,
+    width: _Width = 10,
+    after: Annotated[Moment | None, Query(description="`after` of the previous page.")] = None,
+    limit: _MostRows = 1000,
+) -> MetricsPage:
+    """List the numbers of a queue over time. No entry stands for a time in which it had no jobs and nothing happened."""
+    who.check("read", queue)
+    begin = since or after or datetime.now(UTC) - timedelta(seconds=_HOUR)
+    # From the same beginning for each page: an entry without a count of its own has the one before it.
+    found = [one for one in db.metrics.history(queue, since=begin, width=width) if after is None or one.at > after]
+    page = found[:limit]
+    return MetricsPage(metrics=[numbers_of(one) for one in page], after=rfc3339(page[-1].at) if len(found) > limit else None)
+
+
+def _failures(one: FailureGroup) -> FailureGroupView:
+    return FailureGroupView(
+        queue=None if one.queue is None else clean(one.queue),
+        kind=None if one.kind is None else clean(one.kind),
+        error_class=clean(one.error_class),
+        count=one.count,
+        dead=one.dead,
+        first_at=one.first_at,
+        last_at=one.last_at,
+        message=clean(one.message),
+        trace=None if one.trace is None else clean(one.trace),
+        job_id=str(one.job_id),
+    )
+
+
+def _action(one: Action, masked: tuple[str, ...]) -> ActionView:
+    return ActionView(
+        id=str(one.id),
+        at=one.at,
+        who=clean(one.who),
+        action=clean(one.action),
+        target=clean(one.target),
+        number=one.number,
+        detail=None if one.detail is None else shown(dict(one.detail), masked),
+    )
+
+
+def _number(after: str, most: int) -> int:
+    """The number in ``after``.
+
+    :raises ArgumentError: it is not of a page.
+    """
+    if not (after.isascii() and after.isdecimal() and len(after) <= 19):
+        raise ArgumentError("after is not of a page of this list: leave it out for the first page")
+    return min(int(after), most)
