@@ -45,6 +45,9 @@ _KEPT = frozenset({"retry-after", "www-authenticate", "allow"})
 #: Title and name of the problem of a request whose parts are not as they must be.
 INVALID = ("The request is not valid", "invalid-request")
 
+# Frames of a bug's trace in the log, those nearest to it.
+_FRAMES = 30
+
 #: Of a problem that may be over soon.
 AGAIN = {"Retry-After": "1"}
 #: The tables do not fit.
@@ -125,7 +128,7 @@ def answer(error: Exception, db: QueueDB | None = None) -> Response:
 
 def report(error: Exception, db: QueueDB | None) -> None:
     """Log a bug with its trace, without passwords."""
-    trace = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error, limit=-_FRAMES))
     log.error("a request failed: %s", mask(trace, _secrets(db)))
 
 

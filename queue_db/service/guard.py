@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from ipaddress import ip_address
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,6 +24,9 @@ MOST_OF_LOGIN = 4096
 MOST_OF_FORM = 64 * 1024
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+
+#: Status of a request after which the connection is closed.
+UNSAFE = 400
 
 #: Status of the router's redirect from a path with a slash at its end to the one without, or the other way round.
 TO_OTHER_SLASH = 307
@@ -65,9 +68,10 @@ class Guard:
                 _complete(message)
             await send(message)
 
-        refusal = self._refusal(scope)
+        refusal = self._unsafe(scope) or self._refusal(scope)
         if refusal is not None:
-            await errors.plain(*refusal)(scope, receive, sending)
+            closing = {"Connection": "close"} if refusal[0] == UNSAFE else None
+            await errors.plain(*refusal, headers=closing)(scope, receive, sending)
             return
         body = _Body(receive, self, self._largest(scope))
         try:
@@ -98,12 +102,25 @@ class Guard:
             return most
         return min(most, MOST_OF_LOGIN if path == "/login" else MOST_OF_FORM)
 
+    def _unsafe(self, scope: Scope) -> tuple[int, str] | None:
+        """Status and detail of the answer to a request that is too large, or that a proxy may read in another way."""
+        most = self.service.settings.max_headers
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > most:
+            return 431, f"The headers are larger than {most:,} bytes"
+        if len(scope["path"]) + len(scope["query_string"]) > most:
+            return 414, f"The address is longer than {most:,} bytes"
+        if "\ufffd" in scope["path"] and not _is_text(scope.get("raw_path") or b""):
+            return UNSAFE, "The address is not UTF-8"
+        names = {name for name, _ in scope["headers"]}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            # What a proxy takes for the body may be another request to us: nothing more is read of this connection.
+            return UNSAFE, "A request has Content-Length or Transfer-Encoding, not both"
+        return None
+
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and detail of the answer to a request that goes no further."""
         settings = self.service.settings
         headers = Headers(scope=scope)
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > settings.max_headers:
-            return 431, f"The headers are larger than {settings.max_headers:,} bytes"
         if not _is_allowed(headers.get("host", ""), settings.hosts) and _path(scope) not in PROBES:
             return 421, "This service does not answer to this host name: its owner allows it with --allow-host"
         if scope["method"] not in LOOKING and not session.is_own(headers):
@@ -125,6 +142,14 @@ def _complete(message: Message) -> None:
         # On the same host, whatever the proxy is called and speaks.
         parts = urlsplit(headers["Location"])
         headers["Location"] = urlunsplit(("", "", parts.path, parts.query, ""))
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _path(scope: Scope) -> str:

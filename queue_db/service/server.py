@@ -36,6 +36,10 @@ class PatientProtocol(H11Protocol):
         self._taking: asyncio.TimerHandle | None = None
         self._new = True
 
+    def _should_upgrade(self) -> bool:
+        # Every request can ask for another protocol; it is answered by this one, without a line in the log.
+        return False
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         # asyncio does this only for sockets that name their protocol. Without it each answer that is written in parts waits

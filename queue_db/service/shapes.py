@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
@@ -20,7 +21,7 @@ from queue_db.store.schema import KIND_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 MASK = "***"
 
 # Deeper values of a payload are not shown: JSON of any depth can be stored, but not every reader can parse it.
-_DEEPEST = 100
+DEEPEST = 100
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -125,21 +126,39 @@ class JobCount(BaseModel):
     count: int
 
 
-def shown(value: Any, masked: Collection[str] = (), depth: int = 0) -> Any:
-    """A stored value as every reader of JSON accepts it, without the values of masked keys."""
+def shown(value: Any, masked: Collection[str] = ()) -> Any:
+    """A stored value as every reader of JSON accepts it, without the values of masked keys; case, ``-`` and ``_`` do not matter."""
+    return _shown(value, plain_keys(tuple(masked)), 0)
+
+
+@lru_cache(maxsize=16)
+def plain_keys(masked: tuple[str, ...]) -> frozenset[str]:
+    """The masked keys as :func:`plain` makes them."""
+    return frozenset(plain(key) for key in masked)
+
+
+def plain(key: str) -> str:
+    """A key in the form in which it is compared."""
+    return key.replace("-", "").replace("_", "").casefold()
+
+
+def _shown(value: Any, wanted: frozenset[str], depth: int) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping | list | tuple):
-        return "…" if depth > _DEEPEST else _shown_inside(value, masked, depth + 1)
+        return "…" if depth > DEEPEST else _shown_inside(value, wanted, depth + 1)
     return clean(str(value))  # a text; or a codec of the application's has returned something else
 
 
-def _shown_inside(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], masked: Collection[str], depth: int) -> Any:
+def _shown_inside(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], wanted: frozenset[str], depth: int) -> Any:
     if isinstance(value, Mapping):
-        return {clean(str(key)): MASK if str(key).lower() in masked else shown(one, masked, depth) for key, one in value.items()}
-    return [shown(one, masked, depth) for one in value]
+        return {
+            clean(str(key)): MASK if wanted and plain(str(key)) in wanted else _shown(one, wanted, depth)
+            for key, one in value.items()
+        }
+    return [_shown(one, wanted, depth) for one in value]
 
 
 def clean(text: str) -> str:

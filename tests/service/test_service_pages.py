@@ -176,6 +176,23 @@ def test_a_jobs_page_shows_text_and_masks_values(db: QueueDB, name: str, client:
         assert text in page, text
     assert "s3cr3t" not in client.get(f"/jobs/{job_id}").text
     assert "s3cr3t" not in client.get(f"/jobs?queue={name}&state=scheduled").text
+    assert "s3cr3t" not in client.get(f"/api/v1/jobs/{job_id}").text
+
+
+def test_a_key_is_masked_however_it_is_written(db: QueueDB, name: str, serve: Callable[[Settings], httpx2.Client]) -> None:
+    client = serve(Settings(closed=False, masked=("Card-No",)))
+    job_id = db.queue(name).enqueue("mail", {"card_no": "s3cr3t", "CardNo": ["s3cr3t"], "shown": {"CARD-NO": "s3cr3t"}})
+    for path in (f"/jobs/{job_id}", f"/jobs?queue={name}", f"/api/v1/jobs/{job_id}", f"/api/v1/queues/{name}/jobs"):
+        answer = client.get(path)
+        assert (path, answer.status_code, "s3cr3t" in answer.text) == (path, 200, False)
+
+
+@pytest.mark.parametrize("depth", [101, 900])
+def test_a_deep_payload_spoils_no_page(db: QueueDB, name: str, client: httpx2.Client, depth: int) -> None:
+    payload = f'{{"kind": "mail", "payload": {"[" * depth}{"]" * depth}}}'
+    made = client.post(f"/api/v1/queues/{name}/jobs", content=payload, headers={"Content-Type": "application/json"})
+    for path in (f"/jobs/{made.json()['id']}", f"/jobs?queue={name}", f"/queues/{name}"):
+        look(client, path)
 
 
 def test_a_job_is_run_now_and_cancelled(db: QueueDB, name: str, client: httpx2.Client) -> None:

@@ -208,6 +208,20 @@ def test_a_person_logs_in_and_out(site: Site, db: QueueDB, name: str) -> None:
     assert client.get("/try-page").status_code == 303
 
 
+def test_a_login_makes_a_new_key(site: Site, db: QueueDB, name: str) -> None:
+    """What somebody has put into the cookie before is no session afterwards."""
+    secret = db.tokens.create(name, ["read"])
+    first = site.person(secret)
+    (cookie,) = first.cookies
+    for planted in ("planted", secret, first.cookies[cookie]):
+        client = site.client()
+        client.headers["Cookie"] = f"{cookie}={planted}"
+        done = client.post("/login", data={"token": secret})
+        assert planted not in done.headers["set-cookie"]
+        known = planted == first.cookies[cookie]
+        assert client.get("/try-page").status_code == (200 if known else 303), planted
+
+
 def test_behind_https_the_cookie_is_for_https(site: Site, db: QueueDB, name: str) -> None:
     secret = db.tokens.create(name, ["read"])
     done = site.client().post("/login", data={"token": secret}, headers={"X-Forwarded-Proto": "https"})
@@ -388,6 +402,42 @@ def test_a_service_whose_threads_all_wait_says_who_may_ask(db: QueueDB, stack: E
         finally:
             goes_on.set()
         assert running.result(PATIENCE).status_code == 200
+
+
+def test_a_body_of_two_lengths_is_refused_and_the_connection_closed(site: Site) -> None:
+    """What a proxy takes for the body would be the next request."""
+    inner = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    body = f"0\r\n\r\n{inner}"
+    for lengths in (
+        f"Content-Length: {len(body)}\r\nTransfer-Encoding: chunked",
+        f"Transfer-Encoding: chunked\r\nContent-Length: {len(body)}",
+        f"Content-Length: {len(body)}\r\nContent-Length: 5",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        "Transfer-Encoding: xchunked",
+        "Content-Length: +5",
+    ):
+        with site.connect() as connection:
+            connection.sendall(f"POST /login HTTP/1.1\r\nHost: localhost\r\n{lengths}\r\n\r\n{body}".encode())
+            answer = received(connection)  # to the end of the connection
+        assert answer.startswith(b"HTTP/1.1 400 "), lengths
+        assert answer.count(b"HTTP/1.1") == 1, lengths
+
+
+@pytest.mark.parametrize(("segment", "status"), [("%FF", 400), ("%ED%A0%80", 400), ("%EF%BF%BD", 200), ("%C3%A4", 200)])
+def test_an_address_that_is_no_text_is_refused(site: Site, db: QueueDB, name: str, segment: str, status: int) -> None:
+    """Otherwise it would be the name of another queue."""
+    assert site.client(db.tokens.create(name, ["read"])).get(f"/api/v1/try/read/{segment}").status_code == status
+
+
+def test_a_long_address_is_refused(site: Site) -> None:
+    assert site.client().get(f"/login?next={'x' * 1000}").status_code == 200
+    assert site.client().get(f"/login?next={'x' * 20_000}").status_code == 414
+
+
+def test_a_request_for_another_protocol_fills_no_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    assert site.client().get("/healthz", headers=headers).status_code == 200
+    assert not caplog.records
 
 
 def test_endless_headers_are_refused(site: Site) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queue_db.model import Controls
+from queue_db.service.shapes import DEEPEST, plain, plain_keys
 
 NOTHING = "–"
 
@@ -87,20 +88,17 @@ def iso(moment: datetime) -> str:
 
 def masked(value: Any, keys: Collection[str]) -> Any:
     """A payload without the values of these keys, at any depth; case, ``-`` and ``_`` do not matter."""
-    wanted = {_plain(key) for key in keys}
-    return _masked(value, wanted)
+    return _masked(value, plain_keys(tuple(keys)), 0)
 
 
-def _masked(value: Any, wanted: set[str]) -> Any:
+def _masked(value: Any, wanted: frozenset[str], depth: int) -> Any:
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if depth > DEEPEST:
+        return "…"
     if isinstance(value, Mapping):
-        return {key: MASK if _plain(str(key)) in wanted else _masked(inner, wanted) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(inner, wanted) for inner in value]
-    return value
-
-
-def _plain(key: str) -> str:
-    return key.replace("-", "").replace("_", "").casefold()
+        return {key: MASK if plain(str(key)) in wanted else _masked(inner, wanted, depth + 1) for key, inner in value.items()}
+    return [_masked(inner, wanted, depth + 1) for inner in value]
 
 
 def limits(controls: Controls) -> str:
