@@ -62,12 +62,13 @@ class Drained:
 
 def _serve(url: str, table: str, ready: Connection) -> None:
     from queue_db.service import Settings, service
-    from queue_db.service.server import server
+    from queue_db.service.server import collect_less, server
 
     with QueueDB(url, table=table, pool_size=20) as db:
         running = server(service(db, Settings()))
         with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
             ready.send(listening.getsockname()[1])
+            collect_less()
             running.run(sockets=[listening])
 
 

@@ -202,7 +202,7 @@ def serve(
     """
     try:
         from queue_db.service import Settings, proxies, service
-        from queue_db.service.server import MOST_CONNECTIONS, server
+        from queue_db.service.server import MOST_CONNECTIONS, collect_less, server
     except ImportError as error:
         raise ConfigurationError(
             f'the service needs {error.name}, which is not installed: pip install "queue-db[service]"'
@@ -236,6 +236,7 @@ def serve(
             common.print({"url": place, "read_only": read_only, "open": address.open_to_all}, f"dashboard: {place}")
             sys.stdout.flush()
             running = server(service(db, settings), root_path=root, trusted=trusted)
+            collect_less()
             running.run(sockets=[listening])
     if running.interrupted:
         raise typer.Exit(statuses.INTERRUPTED)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from queue_db import __version__
 from queue_db.db import QueueDB
-from queue_db.service import errors, login, openapi, refusals
+from queue_db.service import direct, errors, login, openapi, refusals
 from queue_db.service.api import API, BESIDE
-from queue_db.service.declared import declared
+from queue_db.service.declared import Declared
 from queue_db.service.guard import Guard
 from queue_db.service.pages import PAGES, routing
 from queue_db.service.pages.board import Board
@@ -48,9 +48,10 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     errors.install(app, routing.problem)
     refusals.install(app)
     openapi.install(app)
-    exact = declared(API)
+    exact = Declared(API)
+    direct.install(app, exact)
     for router in API:
-        app.include_router(router, prefix="/api/v1", dependencies=[paced, exact])
+        app.include_router(router, prefix="/api/v1", dependencies=[paced, Depends(exact)])
     for router in BESIDE:
         app.include_router(router)
     for pages in PAGES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from fastapi.params import ParamTypes
@@ -17,11 +17,7 @@ _OURS = "application/json"
 
 
 class Declared:
-    """What the operations of these routers take.
-
-    :raises RefusedError: 415, the body is not JSON.
-    :raises RequestValidationError: the operation has no such query parameter.
-    """
+    """What the operations of these routers take. A dependency of all of them."""
 
     def __init__(self, routers: Iterable[APIRouter]) -> None:
         routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
@@ -29,8 +25,15 @@ class Declared:
         self._with_body = frozenset(route.endpoint for route in routes if route.body_field is not None)
 
     async def __call__(self, request: Request) -> None:
-        """Look at a request, before its values are looked at."""
-        endpoint = request.scope["endpoint"]
+        """Look at a request, before its values are looked at: :meth:`check`."""
+        await self.check(request, request.scope["endpoint"])
+
+    async def check(self, request: Request, endpoint: Callable[..., Any]) -> None:
+        """Look at a request to this operation.
+
+        :raises RefusedError: 415, the body is not JSON.
+        :raises RequestValidationError: the operation has no such query parameter.
+        """
         if request.scope["query_string"]:
             known = self._queries[endpoint]
             unknown = sorted(request.query_params.keys() - known)
@@ -59,8 +62,3 @@ def _is_json(content_type: str) -> bool:
 def _given(request: Request) -> str:
     given = request.headers.get("content-type")
     return "none" if given is None else ascii(given[:100])
-
-
-def declared(routers: Iterable[APIRouter]) -> Any:
-    """A dependency of all operations of these routers."""
-    return Depends(Declared(routers))

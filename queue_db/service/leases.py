@@ -8,23 +8,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from secrets import compare_digest
-from typing import NamedTuple
+from typing import Any
 
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimedRow
 from queue_db.queue import Queue
 
+_HEADERS, _LAST_ERROR = map(ClaimedRow._fields.index, ("headers", "last_error"))
+
 #: Most leases that are remembered: about 20 MB.
 MOST_REMEMBERED = 32_768
 
 
-class _Handed(NamedTuple):
-    """A lease, with what its verdict needs of the job."""
-
-    queue: str
-    row: ClaimedRow
-    token: str
-    worker: str | None
+# Queue, row without what may be large, token, worker: plain tuples, which the garbage collector soon leaves alone.
+_Handed = tuple[str, tuple[Any, ...], str, str | None]
 
 
 class Leases:
@@ -43,7 +40,7 @@ class Leases:
 
     def remember(self, jobs: Iterable[LeasedJob]) -> None:
         """Remember leases that are handed out now."""
-        handed = {(job.id, job.version): _Handed(job.queue, _small(job), job.token, job.worker) for job in jobs}
+        handed = {(job.id, job.version): (job.queue, _small(job), job.token, job.worker) for job in jobs}
         with self._lock:
             self._handed.update(handed)
             for _ in range(len(self._handed) - self._most):
@@ -59,14 +56,17 @@ class Leases:
 
     def _take(self, queue: Queue, job_id: int, version: int, token: str) -> LeasedJob | None:
         handed = self._handed.get((job_id, version))
-        if handed is None or handed.queue != queue.name:
+        if handed is None:
             return None
-        if not compare_digest(handed.token.encode(), token.encode("utf-8", "surrogatepass")):
+        of_queue, row, secret, worker = handed
+        if of_queue != queue.name or not compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
             return None
         del self._handed[job_id, version]
-        return LeasedJob(handed.row, queue, queue.core.codec, handed.token, handed.worker)
+        return LeasedJob(ClaimedRow(*row), queue, queue.core.codec, secret, worker)
 
 
-def _small(job: LeasedJob) -> ClaimedRow:
-    """The row without what may be large."""
-    return job.snapshot_row()._replace(headers=None, last_error=None)
+def _small(job: LeasedJob) -> tuple[Any, ...]:
+    """The row without what may be large: payload, headers and error."""
+    row: list[Any] = list(job.snapshot_row())
+    row[_HEADERS] = row[_LAST_ERROR] = None
+    return tuple(row)

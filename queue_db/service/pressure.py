@@ -120,9 +120,17 @@ class Pressure:
             self._waiting, self._sampled = waiting, ats
 
 
-async def _paced(request: Request, who: Annotated[Identity, Depends(identity)]) -> None:
+def pace(request: Request, who: Identity) -> None:
+    """Count a request of this token.
+
+    :raises RefusedError: 429, it sends too many.
+    """
     pressure: Pressure = request.app.state.pressure
     pressure.request(who.name)
+
+
+async def _paced(request: Request, who: Annotated[Identity, Depends(identity)]) -> None:
+    pace(request, who)
 
 
 #: A dependency of all operations of the API: the rate of each token.

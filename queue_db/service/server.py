@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -20,6 +21,9 @@ from queue_db.service.proxies import TRUSTED, Prefix
 
 #: Most connections at a time; more are answered with 503.
 MOST_CONNECTIONS = 4000
+
+# New objects before a collection, and collections of each generation before one of the next.
+_COLLECTING = (20_000, 10, 20)
 
 
 class PatientProtocol(H11Protocol):
@@ -118,6 +122,15 @@ class Server(uvicorn.Server):
         # Requests that wait for something end now.
         self._service.ending.set()
         await super().shutdown(sockets)
+
+
+def collect_less() -> None:
+    """Let the garbage collector of this process, which only serves, do less: by default it takes a quarter of the time of claims.
+
+    It walks no longer through what the modules and the application have made, and comes after more new objects.
+    """
+    gc.freeze()
+    gc.set_threshold(*_COLLECTING)
 
 
 def server(

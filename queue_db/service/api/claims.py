@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -110,22 +110,29 @@ def _payload(job: LeasedJob) -> Any:
 
 
 def _job(job: LeasedJob) -> dict[str, Any]:
-    due_at = job.due_at
+    row = job.snapshot_row()
+    job_id = str(row.id)
     return {
-        "id": str(job.id),
+        "id": job_id,
         "queue": job.queue,
-        "kind": clean(job.kind),
+        "kind": clean(row.kind),
         "payload": _payload(job),
         "headers": job.headers,
-        "priority": job.priority,
-        "attempts": job.attempts,
-        "max_attempts": job.max_attempts,
-        "unique_key": job.unique_key,
-        "group": job.group,
-        "batch": None if job.batch is None else str(job.batch),
-        "created_at": rfc3339(job.created_at),
-        "due_at": None if due_at is None else rfc3339(due_at),
-        "last_error": job.last_error,
-        "lease": {"id": str(job.id), "version": str(job.version), "token": job.token},
-        "lease_expires": rfc3339(from_micros(job.lease_ends)),
+        "priority": row.priority,
+        "attempts": row.attempts,
+        "max_attempts": row.max_attempts,
+        "unique_key": row.unique_key,
+        "group": row.group_key,
+        "batch": None if row.callback_id is None else str(row.callback_id),
+        "created_at": _time(row.created_at),
+        "due_at": None if row.due_at is None else _time(row.due_at),
+        "last_error": row.last_error,
+        "lease": {"id": job_id, "version": str(row.version), "token": job.token},
+        "lease_expires": _time(job.lease_ends),
     }
+
+
+@lru_cache(maxsize=1000)
+def _time(micros: int) -> str:
+    """A time as text; jobs of one claim, and those that were enqueued together, have the same."""
+    return rfc3339(from_micros(micros))

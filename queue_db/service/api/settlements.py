@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -21,7 +22,7 @@ from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, WorkerClient, of
 from queue_db.service.shapes import Id, Lease, Seconds
-from queue_db.service.times import Time
+from queue_db.service.times import Time, rfc3339
 from queue_db.verbs.claim import MAX_CLAIM
 
 log = logging.getLogger("queue_db.service")
@@ -145,8 +146,8 @@ def error_of(failure: Failure | None) -> BaseException | str:
     return error
 
 
-@router.post("/queues/{queue}/settlements")
-def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, request: Request) -> Verdicts:
+@router.post("/queues/{queue}/settlements", response_model=Verdicts)
+def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, request: Request) -> Response:
     """Settle leased jobs of one queue: a transaction for each verb, and a verdict for each job.
 
     A lost lease is no error: another worker has the job, or it is gone. If the database fails after some jobs are settled, the
@@ -180,7 +181,9 @@ def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, reque
         for one, lease, verdict in zip(given, leases, verdicts, strict=True)
         if lease is not None and one.verb == "extend" and verdict == "applied"
     )
-    return Verdicts(verdicts=[_settled(*each) for each in zip(given, leases, verdicts, strict=True)])
+    settled = [_settled(*each) for each in zip(given, leases, verdicts, strict=True)]
+    content = json.dumps({"verdicts": settled}, separators=(",", ":")).encode()
+    return Response(content, media_type="application/json")
 
 
 def _leases(handed: Leases, source: Queue, given: Sequence[Settlement]) -> list[LeasedJob | None]:
@@ -192,14 +195,13 @@ def _leases(handed: Leases, source: Queue, given: Sequence[Settlement]) -> list[
     return [next(read) if job is None else job for job in found]
 
 
-def _settled(one: Settlement, lease: LeasedJob | None, verdict: SettledAs) -> SettledJob:
-    extended = one.verb == "extend" and verdict == "applied" and lease is not None
-    return SettledJob(
-        id=one.lease.id,
-        verdict=verdict,
-        lease=lease_view(lease) if extended and lease is not None else None,
-        lease_expires=lease.lease_expires if extended and lease is not None else None,
-    )
+def _settled(one: Settlement, lease: LeasedJob | None, verdict: SettledAs) -> dict[str, Any]:
+    """A :class:`SettledJob`, as JSON has it."""
+    settled: dict[str, Any] = {"id": one.lease.id, "verdict": verdict, "lease": None, "lease_expires": None}
+    if one.verb == "extend" and verdict == "applied" and lease is not None:
+        settled["lease"] = lease_view(lease).model_dump()
+        settled["lease_expires"] = rfc3339(lease.lease_expires)
+    return settled
 
 
 def lease_view(job: LeasedJob) -> Lease:
