@@ -1,7 +1,8 @@
 """The dashboard over many jobs: ``python -m benchmarks.dashboard [--jobs 1000000] [--kinds 10000]``.
 
-It fills a SQLite file in a temporary folder, serves it, and opens each page of the menu several times with Chromium, which must be
-on PATH: the time until the server's answer, until the first paint, and the bytes of the page without its style sheet and scripts.
+It fills a SQLite file in a temporary folder, or the database of ``--url``, which must be empty and stays full; it serves that, and
+opens each page of the menu several times with Chromium, which must be on PATH: the time until the server's answer, until the first
+paint, and the bytes of the page without its style sheet and scripts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from playwright.sync_api import Page, sync_playwright
 from sqlalchemy import text
 from starlette.routing import NoMatchFound
 
-from benchmarks.filling import numbers
+from benchmarks.filling import CHUNK, numbers, tidy
 from queue_db import QueueDB
 from queue_db.service import Settings, service
 from queue_db.service.pages.navigation import MENU
@@ -40,13 +41,16 @@ TIMES = """() => {
 
 
 def fill(db: QueueDB, jobs: int, kinds: int) -> None:
-    """Jobs that are due; SQLite makes the rows."""
-    now = time.time_ns() // 1000
+    """Jobs that are due; the database makes the rows."""
+    now, engine = db.core.now(), db.database.engine
     for queue in QUEUES:
-        made = numbers("sqlite", jobs // len(QUEUES))
-        rows = f"SELECT '{queue}', 'kind-' || (n * 7 % {kinds}), 'null', {now} + n - {jobs} FROM ({made}) made"  # noqa: S608 - names and numbers of our own
-        with db.database.engine.begin() as connection:
-            connection.execute(text(f"INSERT INTO {db.store.tables.jobs} (queue, kind, payload, available_at) {rows}"))
+        for start in range(0, jobs // len(QUEUES), CHUNK):
+            made = numbers(engine.dialect.name, min(CHUNK, jobs // len(QUEUES) - start))
+            # The kinds are numbers: each database joins texts in another way.
+            rows = f"SELECT '{queue}', (n + {start}) * 7 % {kinds}, 'null', {now} + {start} + n - {jobs} FROM ({made}) made"  # noqa: S608 - names and numbers of our own
+            with engine.begin() as connection:
+                connection.execute(text(f"INSERT INTO {db.store.tables.jobs} (queue, kind, payload, available_at) {rows}"))
+    tidy(db)
 
 
 def measure(page: Page, address: str) -> tuple[float, float, int]:
@@ -74,13 +78,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--kinds", type=int, default=10_000)
+    parser.add_argument("--url", help="an empty database, which stays full; default: a SQLite file")
     given = parser.parse_args()
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         sys.stderr.write("apt-get install chromium\n")
         return 1
-    with tempfile.TemporaryDirectory() as folder, QueueDB(f"sqlite:///{folder}/queue.db") as db:
+    with tempfile.TemporaryDirectory() as folder, QueueDB(given.url or f"sqlite:///{folder}/queue.db") as db:
         db.migrate()
+        if db.queues():
+            parser.error("the database of --url has jobs")
         fill(db, given.jobs, given.kinds)
         app = service(db, Settings(closed=False))
         running = server(app, port=0)

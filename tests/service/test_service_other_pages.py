@@ -178,8 +178,11 @@ def test_findings_of_ones_own_queues(tmp_path: Path, name: str) -> None:
             logged_in(db, client, "ann", "read", queues=(f"{name}-mine*",))
             pages = (client.get("/").text for _ in range(int(PATIENCE / 0.1)))
             text = next(page for page in pages if "Looking for" not in page)
+            queues = {queue: client.get(f"/queues/{queue}").text for queue in (f"{name}-mine", f"{name}-mine-paused")}
         assert "1 job has been due" in text
         assert f"{name}-other" not in text
+        assert "no registered worker serves it" in queues[f"{name}-mine"]
+        assert "it is paused" in queues[f"{name}-mine-paused"]
 
 
 def test_each_link_of_the_menu_works_for_a_token_of_some_queues(db: QueueDB, serve: Serve) -> None:

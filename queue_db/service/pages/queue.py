@@ -44,6 +44,7 @@ def show(request: Request, db: Db, who: Person, name: Name, since: str = "hour")
         jobs={worker.name: jobs.get(process(worker.name), []) for worker in workers},
         others={one: found for one, found in sorted(jobs.items()) if one not in registered},
         silent=SILENT,
+        findings=[one for one in shared.watch.look().found or () if one.queue == name],
         limits=words.limits,
     )
 
