@@ -5,6 +5,7 @@ verbs that a program calls; only what waits (a long poll, a live page) is asynch
 """
 
 from queue_db.service.app import service
+from queue_db.service.incidents import Incident, IncidentType
 from queue_db.service.settings import Settings
 
-__all__ = ["Settings", "service"]
+__all__ = ["Incident", "IncidentType", "Settings", "service"]

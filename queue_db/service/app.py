@@ -29,7 +29,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     :param settings: default: closed to requests without a token, and only for loopback host names.
     """
     made = Service(db, settings or Settings())
-    samples = Samples(db, writes=not made.settings.read_only)
+    samples = Samples(made, writes=not made.settings.read_only)
     app = FastAPI(
         title="queue_db",
         version=__version__,
@@ -39,11 +39,11 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         summary="A job queue in a SQL database",
         description=openapi.DESCRIPTION,
         generate_unique_id_function=openapi.operation_id,
-        lifespan=lifespan(samples),
+        lifespan=lifespan(made, samples),
     )
     app.state.service = made
     app.state.board = Board(db, samples)
-    app.state.waiting = Waiting(db, made.ending)
+    app.state.waiting = Waiting(db, made.ending, made.incidents)
     app.state.pressure = Pressure(db, made.settings.max_rate, made.settings.max_depths)
     errors.install(app, routing.problem)
     refusals.install(app)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,16 +15,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 
 from queue_db import errors
 from queue_db.database.masking import mask, secrets_in
-from queue_db.db import QueueDB
 from queue_db.service import wording
 from queue_db.service.identity import ForbiddenError, UnauthorizedError
+from queue_db.service.incidents import IncidentType, described
 from queue_db.service.login import problem_page, to_login
+from queue_db.service.requests import Service, of
 from queue_db.service.session import CrossSiteError, LoginNeededError
-
-log = logging.getLogger("queue_db.service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +94,14 @@ KINDS: dict[type[Exception], Kind] = {
 }
 
 
+#: Refusals that are incidents.
+_REFUSED: dict[type[Exception], IncidentType] = {
+    UnauthorizedError: IncidentType.UNAUTHORIZED,
+    ForbiddenError: IncidentType.FORBIDDEN,
+    CrossSiteError: IncidentType.CROSS_SITE,
+}
+
+
 def problem(
     status: int, title: str, detail: str | None = None, *, headers: Mapping[str, str] | None = None, name: str = "", **more: Any
 ) -> JSONResponse:
@@ -109,15 +116,15 @@ def plain(status: int, detail: str | None, *, headers: Mapping[str, str] | None 
     return problem(status, HTTPStatus(status).phrase, detail, headers=headers)
 
 
-def answer(error: Exception, db: QueueDB | None = None) -> Response:
-    """The response to an error. ``db``: whose passwords no log may have."""
+def answer(error: Exception, service: Service | None = None, scope: Scope | None = None) -> Response:
+    """The response to an error. ``service``: records it as an incident; ``scope``: of the request."""
     found = next((base for base in type(error).__mro__ if base in KINDS), None)
     if found is None:
-        report(error, db)
+        report(error, service, scope)
         return problem(500, "This is a bug in queue_db; the service's log has it", name="bug")
     kind = KINDS[found]
-    if kind.status >= 500:
-        log.warning("%s: %s", type(error).__name__, mask(str(error), _secrets(db)))
+    if service is not None:
+        record(error, kind.status, service, scope)
     more = {name: getattr(error, name) for name in kind.more}
     if isinstance(error, errors.StorageError):
         more["outcome_unknown"] = error.outcome_unknown
@@ -126,14 +133,26 @@ def answer(error: Exception, db: QueueDB | None = None) -> Response:
     )
 
 
-def report(error: Exception, db: QueueDB | None) -> None:
-    """Log a bug with its trace, without passwords."""
-    trace = "".join(traceback.format_exception(error, limit=-_FRAMES))
-    log.error("a request failed: %s", mask(trace, _secrets(db)))
+def report(error: Exception, service: Service | None, scope: Scope | None) -> None:
+    """Record a bug with its trace, without passwords."""
+    if service is not None:
+        trace = mask("".join(traceback.format_exception(error, limit=-_FRAMES)), _secrets(service))
+        service.incidents.record(IncidentType.BUG, described(scope or {}), trace=trace)
 
 
-def _secrets(db: QueueDB | None) -> list[str]:
-    return [] if db is None else secrets_in(db.database.engine.url)
+def record(error: Exception, status: int, service: Service, scope: Scope | None) -> None:
+    """Record what was refused, or failed."""
+    service.outage.note(error)
+    found = next((type_ for cls, type_ in _REFUSED.items() if isinstance(error, cls)), None)
+    if found is not None:
+        service.incidents.record(found, described(scope or {}))
+    elif status >= 500:
+        why = mask(f"{type(error).__name__}: {error}", _secrets(service))
+        service.incidents.record(IncidentType.REQUEST_FAILED, f"{described(scope or {})}: {why}")
+
+
+def _secrets(service: Service) -> list[str]:
+    return secrets_in(service.db.database.engine.url)
 
 
 def _name(cls: type[Exception]) -> str:
@@ -164,7 +183,7 @@ def install(app: FastAPI, page: Page) -> None:
     """Let the application answer errors so, and show those of people with ``page``."""
 
     async def on_error(request: Request, error: Exception) -> Response:
-        return await _for(request, answer(error, request.app.state.service.db), page)
+        return await _for(request, answer(error, of(request), request.scope), page)
 
     async def on_login(request: Request, error: Exception) -> Response:
         return to_login(request)

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from queue_db.errors import QueueDBError
+from queue_db.service.incidents import IncidentType, described
 from queue_db.service.requests import Service, of
 from queue_db.service.times import rfc3339
 
@@ -67,7 +68,7 @@ class EventStream(Response):
             if sending.done():
                 sending.result()
         except TimeoutError:
-            log.info("a client is too slow for its events: its stream is cut")
+            _record_cut(scope)
             return
         finally:
             gone.cancel()
@@ -80,6 +81,13 @@ class EventStream(Response):
         async for one in self._events:
             part = {"type": "http.response.body", "body": (one or ": idle\n\n").encode(), "more_body": True}
             await asyncio.wait_for(send(part), self._slowest)
+
+
+def _record_cut(scope: Scope) -> None:
+    app = scope.get("app")
+    if app is not None:
+        found: Service = app.state.service
+        found.incidents.record(IncidentType.STREAM_CUT, described(scope))
 
 
 @dataclass(eq=False)
@@ -131,6 +139,7 @@ class Live:
                 found = await run_in_threadpool(self._texts)
             except QueueDBError as error:
                 log.debug("no live numbers: %s", error)
+                self._service.outage.note(error)
             else:
                 if found != self._known:
                     self._known = found

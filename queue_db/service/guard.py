@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queue_db.service import errors, session
+from queue_db.service.incidents import IncidentType, described
 from queue_db.service.requests import LOOKING, Service, identity
 
 #: What asks for these knows no host name; the answers have no data.
@@ -70,10 +71,12 @@ class Guard:
 
         refusal = self._unsafe(scope) or self._refusal(scope)
         if refusal is not None:
-            closing = {"Connection": "close"} if refusal[0] == UNSAFE else None
-            await errors.plain(*refusal, headers=closing)(scope, receive, sending)
+            incident, status, detail = refusal
+            self.service.incidents.record(incident, described(scope))
+            closing = {"Connection": "close"} if status == UNSAFE else None
+            await errors.plain(status, detail, headers=closing)(scope, receive, sending)
             return
-        body = _Body(receive, self, self._largest(scope))
+        body = _Body(receive, self, self._largest(scope), scope)
         try:
             if scope["method"] not in LOOKING and _path(scope).startswith("/api/"):
                 # The body is read and parsed before any endpoint asks who sends it.
@@ -81,19 +84,20 @@ class Guard:
             await self.app(scope, body.receive, sending)
         except Exception as error:
             if started:
-                errors.report(error, self.service.db)
+                errors.report(error, self.service, scope)
                 raise
-            await errors.answer(error, self.service.db)(scope, receive, sending)
+            await errors.answer(error, self.service, scope)(scope, receive, sending)
         finally:
             self._held -= body.size
 
-    def hold(self, size: int) -> None:
+    def hold(self, size: int, scope: Scope) -> None:
         """Count bytes of a body until its request is answered.
 
         :raises HTTPException: there are too many.
         """
         self._held += size
         if self._held > self.service.settings.max_bodies:
+            self.service.incidents.record(IncidentType.TOO_MANY_BODIES, described(scope))
             raise HTTPException(503, "Too many large requests at once", {"Retry-After": "1"})
 
     def _largest(self, scope: Scope) -> int:
@@ -102,33 +106,34 @@ class Guard:
             return most
         return min(most, MOST_OF_LOGIN if path == "/login" else MOST_OF_FORM)
 
-    def _unsafe(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and detail of the answer to a request that is too large, or that a proxy may read in another way."""
+    def _unsafe(self, scope: Scope) -> tuple[IncidentType, int, str] | None:
+        """Why a request is too large, or may be read in another way by a proxy; and status and detail of its answer."""
         most = self.service.settings.max_headers
         if sum(len(name) + len(value) for name, value in scope["headers"]) > most:
-            return 431, f"The headers are larger than {most:,} bytes"
+            return IncidentType.TOO_LARGE, 431, f"The headers are larger than {most:,} bytes"
         if len(scope["path"]) + len(scope["query_string"]) > most:
-            return 414, f"The address is longer than {most:,} bytes"
+            return IncidentType.TOO_LARGE, 414, f"The address is longer than {most:,} bytes"
         if "\ufffd" in scope["path"] and not _is_text(scope.get("raw_path") or b""):
-            return UNSAFE, "The address is not UTF-8"
+            return IncidentType.BAD_REQUEST, UNSAFE, "The address is not UTF-8"
         names = {name for name, _ in scope["headers"]}
         if {b"content-length", b"transfer-encoding"} <= names:
             # What a proxy takes for the body may be another request to us: nothing more is read of this connection.
-            return UNSAFE, "A request has Content-Length or Transfer-Encoding, not both"
+            return IncidentType.BAD_REQUEST, UNSAFE, "A request has Content-Length or Transfer-Encoding, not both"
         return None
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and detail of the answer to a request that goes no further."""
+    def _refusal(self, scope: Scope) -> tuple[IncidentType, int, str] | None:
+        """Why a request goes no further, and status and detail of its answer."""
         settings = self.service.settings
         headers = Headers(scope=scope)
         if not _is_allowed(headers.get("host", ""), settings.hosts) and _path(scope) not in PROBES:
-            return 421, "This service does not answer to this host name: its owner allows it with --allow-host"
+            title = "This service does not answer to this host name: its owner allows it with --allow-host"
+            return IncidentType.WRONG_HOST, 421, title
         if scope["method"] not in LOOKING and not session.is_own(headers):
-            return 403, "A page of another site must not do this"
+            return IncidentType.CROSS_SITE, 403, "A page of another site must not do this"
         length = headers.get("content-length", "0")
         largest = self._largest(scope)
         if not length.isdecimal() or int(length[:20]) > largest:
-            return 413, f"The body is larger than {largest:,} bytes"
+            return IncidentType.TOO_LARGE, 413, f"The body is larger than {largest:,} bytes"
         return None
 
 
@@ -176,8 +181,10 @@ def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
 class _Body:
     """The body of a request, up to a size and a time."""
 
-    def __init__(self, receive: Receive, guard: Guard, largest: int) -> None:
+    def __init__(self, receive: Receive, guard: Guard, largest: int, scope: Scope) -> None:
         self.size = 0
+        self._scope = scope
+        self._incidents = guard.service.incidents
         self._receive = receive
         self._guard = guard
         self._ending = guard.service.ending
@@ -197,14 +204,16 @@ class _Body:
             async with asyncio.timeout_at(self._ends):
                 message = await self._receive()
         except TimeoutError:
+            self._incidents.record(IncidentType.SLOW_REQUEST, described(self._scope))
             raise HTTPException(408, "The request has not arrived in time") from None
         if message["type"] != "http.request":
             self._complete = True
             return message
         part = len(message.get("body", b""))
         self.size += part
-        self._guard.hold(part)
+        self._guard.hold(part, self._scope)
         self._complete = not message.get("more_body", False)
         if self.size > self._largest:
+            self._incidents.record(IncidentType.TOO_LARGE, described(self._scope))
             raise HTTPException(413, f"The body is larger than {self._largest:,} bytes")
         return message

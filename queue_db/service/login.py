@@ -10,7 +10,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from queue_db.service import session
-from queue_db.service.requests import Db, Fields, Person, log, of
+from queue_db.service.incidents import IncidentType, described
+from queue_db.service.requests import Db, Fields, Person, of
 from queue_db.service.session import CrossSiteError
 
 router = APIRouter(include_in_schema=False)
@@ -70,7 +71,7 @@ def log_in(request: Request, db: Db, given: Fields) -> Response:
     wanted = given.get("next", "")
     key = session.begin(db, of(request).memory, given.get("token", "").strip())
     if key is None:
-        log.warning("a login was refused, from %s", request.client.host if request.client else "an unknown address")
+        of(request).incidents.record(IncidentType.LOGIN_FAILED, described(request.scope))
         return _page(request, wanted, "This token is unknown, has expired or was revoked.", 401)
     response = RedirectResponse(_wanted(request, wanted), 303)
     session.remember(request, response, key)

@@ -14,6 +14,7 @@ from fastapi import Depends, Request
 
 from queue_db.db import QueueDB
 from queue_db.service.identity import Identity
+from queue_db.service.incidents import IncidentType
 from queue_db.service.metrics_of import latest
 from queue_db.service.refusals import RefusedError
 from queue_db.service.requests import identity
@@ -73,6 +74,7 @@ class Pressure:
                 f"this token may send {self._rate:g} requests in a second",
                 name="too-many-requests",
                 retry_after=max(1, wait),
+                incident=IncidentType.TOO_MANY_REQUESTS,
             )
 
     def check(self, queue: str, jobs: int) -> None:
@@ -93,6 +95,7 @@ class Pressure:
                 f"about {waiting:,} jobs wait in this queue, and {most:,} may",
                 name="queue-full",
                 retry_after=_FULL_FOR,
+                incident=IncidentType.TOO_MANY_JOBS,
             )
 
     def count(self, queue: str, jobs: int) -> None:

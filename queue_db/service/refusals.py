@@ -6,6 +6,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from queue_db.service.errors import INVALID, problem
+from queue_db.service.incidents import IncidentType, described
+from queue_db.service.requests import of
 
 
 class RefusedError(Exception):
@@ -14,15 +16,26 @@ class RefusedError(Exception):
     :param title: the same for all refusals of this ``name``.
     :param name: of the sort of problem, for programs.
     :param retry_after: seconds after which it may be sent again.
+    :param incident: recorded, with the request.
     """
 
-    def __init__(self, status: int, title: str, detail: str, *, name: str, retry_after: int | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        detail: str,
+        *,
+        name: str,
+        retry_after: int | None = None,
+        incident: IncidentType | None = None,
+    ) -> None:
         super().__init__(title)
         self.status = status
         self.title = title
         self.detail = detail
         self.name = name
         self.retry_after = retry_after
+        self.incident = incident
 
 
 def invalid(detail: str) -> RefusedError:
@@ -48,9 +61,11 @@ def stale(detail: str) -> RefusedError:
 def install(app: FastAPI) -> None:
     """Let the application answer refusals."""
 
-    async def on_refused(_request: Request, error: Exception) -> JSONResponse:
+    async def on_refused(request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, RefusedError):
             raise error
+        if error.incident is not None:
+            of(request).incidents.record(error.incident, f"{described(request.scope)}: {error.detail}")
         response = problem(error.status, error.title, error.detail, name=error.name)
         if error.retry_after is not None:
             response.headers["Retry-After"] = str(error.retry_after)

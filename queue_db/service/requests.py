@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,11 +14,11 @@ from queue_db.db import QueueDB
 from queue_db.errors import StorageError
 from queue_db.service import session
 from queue_db.service.identity import ANYBODY, FoundTokens, Identity, UnauthorizedError
+from queue_db.service.incidents import Incidents, IncidentType
 from queue_db.service.leases import Leases
+from queue_db.service.outage import Outage
 from queue_db.service.session import LoginNeededError, Session
 from queue_db.service.settings import Settings
-
-log = logging.getLogger("queue_db.service")
 
 #: Methods that change nothing.
 LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -49,9 +48,14 @@ class Service:
     probing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), repr=False)
     #: Who has just asked.
     tokens: FoundTokens = field(init=False, repr=False)
+    #: What was refused, cut off or lost.
+    incidents: Incidents = field(default_factory=Incidents, repr=False)
+    #: Whether the database is away.
+    outage: Outage = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", FoundTokens(self.db.tokens))
+        object.__setattr__(self, "outage", Outage(self.db, self.incidents))
 
 
 def of(request: Request) -> Service:
@@ -185,4 +189,5 @@ def record(
         service.db.actions.add(who.name, action, target, number, detail)
     except StorageError as error:
         # It has happened, and an error would say that it has not.
-        log.error("not in the log of actions: %s: %s %s: %s", who.name, action, target, error)  # noqa: TRY400
+        service.incidents.record(IncidentType.ACTION_NOT_RECORDED, f"{who.name}: {action} {target}: {error}")
+        service.outage.note(error)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI
 
-from queue_db.db import QueueDB
 from queue_db.errors import ConfigurationError, QueueDBError
-
-log = logging.getLogger("queue_db.service")
+from queue_db.service.incidents import IncidentType
+from queue_db.service.requests import Service
 
 # Seconds between two calls; after an error.
 _EVERY, _AFTER_ERROR = 10.0, 60.0
@@ -25,8 +23,8 @@ class Samples:
     :param writes: False: the service is read-only, and workers count.
     """
 
-    def __init__(self, db: QueueDB, *, writes: bool) -> None:
-        self._db = db
+    def __init__(self, service: Service, *, writes: bool) -> None:
+        self._service = service
         self._writes = writes
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -52,21 +50,24 @@ class Samples:
         while not self._stop.wait(wait):
             wait = _EVERY
             try:
-                self._db.metrics.take()
+                self._service.db.metrics.take()
             except ConfigurationError:
                 return  # closed
             except QueueDBError as error:
-                log.debug("the queues were not counted: %s", error)
+                self._service.incidents.record(IncidentType.SAMPLE_NOT_TAKEN, f"{type(error).__name__}: {error}")
+                self._service.outage.note(error)
                 wait = _AFTER_ERROR
 
 
-def lifespan(samples: Samples) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Take samples while the application runs."""
+def lifespan(service: Service, samples: Samples) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Take samples while the application runs; then log what is not logged yet."""
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
         samples.start()
         yield
         await asyncio.to_thread(samples.stop)
+        service.outage.close()
+        service.incidents.close()
 
     return running

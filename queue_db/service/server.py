@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 import threading
@@ -15,8 +16,11 @@ from typing import Any
 import h11
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from queue_db.service.errors import AGAIN, plain
+from queue_db.service.incidents import Incidents, IncidentType, described
 from queue_db.service.proxies import TRUSTED, Prefix
 
 #: Most connections at a time; more are answered with 503.
@@ -31,11 +35,17 @@ class PatientProtocol(H11Protocol):
     taken: otherwise the connection is closed.
 
     :param arrival: seconds.
+    :param most: connections at a time; the requests of those beyond it are answered with 503.
     """
 
-    def __init__(self, *args: Any, arrival: float, **options: Any) -> None:
+    def __init__(self, *args: Any, arrival: float, most: int, incidents: Incidents, **options: Any) -> None:
         super().__init__(*args, **options)
         self._arrival = arrival
+        self._most = most
+        self._incidents = incidents
+        # What clients send wrong is an incident.
+        self.logger = logging.getLogger("uvicorn.error.queue_db")
+        self.logger.setLevel(logging.ERROR)
         self._deadline: asyncio.TimerHandle | None = None
         self._taking: asyncio.TimerHandle | None = None
         self._new = True
@@ -49,6 +59,8 @@ class PatientProtocol(H11Protocol):
         # asyncio does this only for sockets that name their protocol. Without it each answer that is written in parts waits
         # for the client's acknowledgement of the first part, which may come 40 ms later.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self.connections) > self._most:
+            self.app = self._refuse
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -70,7 +82,7 @@ class PatientProtocol(H11Protocol):
         super().pause_writing()
         # The client takes nothing of what was sent.
         if self._taking is None:
-            self._taking = self.loop.call_later(self._arrival, self._cut)
+            self._taking = self.loop.call_later(self._arrival, self._cut_reader)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -84,14 +96,35 @@ class PatientProtocol(H11Protocol):
         missing = state is h11.SEND_BODY or (state is h11.IDLE and (self._new or bool(self.conn.trailing_data[0])))
         if missing and self._deadline is None:
             # A little after the application, which still can answer a slow body.
-            self._deadline = self.loop.call_later(1.2 * self._arrival, self._cut)
+            self._deadline = self.loop.call_later(1.2 * self._arrival, self._cut_sender)
         elif not missing and self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _cut(self) -> None:
+    def send_400_response(self, msg: str) -> None:
+        self._record(IncidentType.BAD_REQUEST)
+        super().send_400_response(msg)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._incidents.record(IncidentType.TOO_MANY_CONNECTIONS, described(scope))
+        headers = {**AGAIN, "Connection": "close"}
+        await plain(503, "there are too many connections", headers=headers)(scope, receive, send)
+
+    def _cut_sender(self) -> None:
+        if self.transport.is_closing():
+            return
+        if not self._new:  # a browser opens connections that it then does not use
+            self._record(IncidentType.SLOW_REQUEST)
+        self.transport.abort()
+
+    def _cut_reader(self) -> None:
+        # A connection that is closing waits for this client, too.
         if not self.transport.is_closing():
-            self.transport.abort()
+            self._record(IncidentType.SLOW_READER)
+        self.transport.abort()
+
+    def _record(self, type_: IncidentType) -> None:
+        self._incidents.record(type_, f"from {self.client[0] if self.client else 'an unknown address'}")
 
 
 class Server(uvicorn.Server):
@@ -150,7 +183,8 @@ def server(
     :param trusted: addresses and networks of proxies whose X-Forwarded-Proto and X-Forwarded-For count.
     """
     settings = app.state.service.settings
-    protocol: Any = partial(PatientProtocol, arrival=settings.arrival)
+    incidents = app.state.service.incidents
+    protocol: Any = partial(PatientProtocol, arrival=settings.arrival, most=most_connections, incidents=incidents)
     return Server(
         app,
         uvicorn.Config(
@@ -166,7 +200,6 @@ def server(
             server_header=False,
             date_header=False,
             h11_max_incomplete_event_size=settings.max_headers,
-            limit_concurrency=most_connections,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
         ),

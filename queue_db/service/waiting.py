@@ -8,7 +8,6 @@ for, then the next, until a claim finds nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections import deque
@@ -24,8 +23,7 @@ from queue_db.errors import QueueDBError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Controls
 from queue_db.notifications.wakeup import Wakeup
-
-log = logging.getLogger("queue_db.service")
+from queue_db.service.incidents import Incidents, IncidentType
 
 # Seconds between two reads of when the next jobs are due, while clients wait: shortest, longest.
 _POLL = (0.02, 0.5)
@@ -64,7 +62,7 @@ class Wanted:
     _abandoned: bool = False
     _jobs: list[LeasedJob] = field(default_factory=list)
 
-    def claim(self, db: QueueDB) -> list[LeasedJob]:
+    def claim(self, db: QueueDB, incidents: Incidents) -> list[LeasedJob]:
         """Claim, and write the answer. If the client has gone meanwhile, the jobs are given back at once."""
         queue = db.queue(self.queue)
         jobs = queue.claim(self.limit, self.lease, worker=self.worker)
@@ -72,13 +70,13 @@ class Wanted:
             try:
                 self.answer = self.write(jobs)
             except BaseException:
-                give_back(db, jobs)
+                give_back(db, jobs, incidents)
                 raise
         with self._lock:
             self._jobs = jobs
             abandoned = self._abandoned
         if jobs and abandoned:
-            give_back(db, jobs)
+            give_back(db, jobs, incidents)
             return []
         return jobs
 
@@ -89,12 +87,14 @@ class Wanted:
             return self._jobs
 
 
-def give_back(db: QueueDB, jobs: Sequence[LeasedJob]) -> None:
+def give_back(db: QueueDB, jobs: Sequence[LeasedJob], incidents: Incidents) -> None:
     """Release jobs that no client got; this does not count as an attempt."""
     try:
         db.queue(jobs[0].queue).release_many(jobs)
     except QueueDBError as error:
-        log.warning("%d claimed jobs could not be given back, they return when their leases end: %s", len(jobs), error)
+        incidents.record(IncidentType.CLAIM_NOT_RETURNED, f"{len(jobs)} jobs of queue {jobs[0].queue}: {error}")
+    else:
+        incidents.record(IncidentType.CLAIM_RETURNED, f"{len(jobs)} jobs of queue {jobs[0].queue}")
 
 
 @dataclass(eq=False, slots=True)
@@ -113,9 +113,10 @@ class Waiting:
     :param ending: set when the server ends; then no claim waits any more.
     """
 
-    def __init__(self, db: QueueDB, ending: threading.Event) -> None:
+    def __init__(self, db: QueueDB, ending: threading.Event, incidents: Incidents) -> None:
         self._db = db
         self._ending = ending
+        self._incidents = incidents
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: dict[str, deque[_Waiter]] = {}
         # How often each queue had news, and how many claims run for its clients.
@@ -145,7 +146,7 @@ class Waiting:
     def return_to_queue(self, jobs: Sequence[LeasedJob]) -> None:
         """Give jobs back, in a thread."""
         if jobs:
-            asyncio.get_running_loop().run_in_executor(None, give_back, self._db, jobs)
+            asyncio.get_running_loop().run_in_executor(None, give_back, self._db, jobs, self._incidents)
 
     # --- one client ---------------------------------------------------------------------------------------------------
 
@@ -237,7 +238,7 @@ class Waiting:
 
     def _claim(self, wanted: Wanted) -> list[LeasedJob]:
         """In a thread."""
-        return [] if self._paused(wanted.queue) else wanted.claim(self._db)
+        return [] if self._paused(wanted.queue) else wanted.claim(self._db, self._incidents)
 
     def _paused(self, queue: str) -> bool:
         read_at, controls = self._controls.get(queue, (0.0, None))

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
 from queue_db.instrumentation.prometheus import collector
 from queue_db.service.errors import AGAIN, MIGRATE, plain, problem
+from queue_db.service.incidents import Counted
 from queue_db.service.requests import Db, Reader, of
 
 log = logging.getLogger("queue_db.service")
@@ -42,6 +43,7 @@ async def get_readiness(request: Request, db: Db) -> Health | JSONResponse:
         return problem(503, MIGRATE, headers=AGAIN, name="schema-out-of-date")
     except QueueDBError as error:
         log.debug("not ready: %s", error)
+        of(request).outage.note(error)
         return plain(503, "the database does not answer", headers=AGAIN)
     return Health(status="ok")
 
@@ -49,7 +51,12 @@ async def get_readiness(request: Request, db: Db) -> Health | JSONResponse:
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def get_metrics(request: Request, db: Db, who: Reader) -> Response:
     """Metrics for Prometheus: the counters of this process, and the depth and age of the queues that the token may read."""
-    queues = [name for name in db.queues() if who.allows("read", name)]
+    try:
+        queues = [name for name in db.queues() if who.allows("read", name)]
+    except QueueDBError as error:
+        of(request).outage.note(error)
+        queues = []  # a gap in the graph; the counters are there
     registry = CollectorRegistry()
     registry.register(collector(of(request).db, queues))
+    registry.register(Counted(of(request).incidents))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 
@@ -16,11 +15,10 @@ from queue_db.feeds import Feed, MessageClaim
 from queue_db.service.arrivals import arrivals_of
 from queue_db.service.feed_shapes import ClaimLimit, Grace, Lease, MessageClaimView, Wait, claim_view, feed_of
 from queue_db.service.handover import Handover, watch
+from queue_db.service.incidents import Incidents, IncidentType
 from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Manager, WorkerClient
+from queue_db.service.requests import Db, Manager, WorkerClient, of
 from queue_db.service.times import Time
-
-log = logging.getLogger("queue_db.service")
 
 router = APIRouter(tags=["feeds"])
 
@@ -62,7 +60,7 @@ async def claim_messages(
     """
     who.check("work", feed)
     found = await run_in_threadpool(feed_of, db, feed)
-    making = _Making(found, limit, lease, grace)
+    making = _Making(found, limit, lease, grace, of(request).incidents)
     disconnected = watch(request.receive)
     try:
         content = await run_in_threadpool(making.claim)
@@ -85,7 +83,8 @@ async def claim_messages(
 class _Making:
     """A claim for a client that may go away meanwhile."""
 
-    def __init__(self, feed: Feed, limit: int, lease: float, grace: float) -> None:
+    def __init__(self, feed: Feed, limit: int, lease: float, grace: float, incidents: Incidents) -> None:
+        self._incidents = incidents
         self._feed = feed
         self._limit = limit
         self._lease = lease
@@ -100,7 +99,7 @@ class _Making:
         with self._lock:
             self._made, abandoned = made, self._abandoned
         if made is not None and abandoned:
-            _release(made)
+            self._release(made)
             return None
         return None if made is None else claim_view(made).model_dump_json().encode()
 
@@ -110,14 +109,16 @@ class _Making:
             self._abandoned = True
             made = self._made
         if made is not None:
-            asyncio.get_running_loop().run_in_executor(None, _release, made)
+            asyncio.get_running_loop().run_in_executor(None, self._release, made)
 
-
-def _release(made: MessageClaim) -> None:
-    try:
-        made.release()
-    except QueueDBError as error:
-        log.warning("%d claimed messages are free when their lease ends, they could not be released: %s", len(made.messages), error)
+    def _release(self, made: MessageClaim) -> None:
+        what = f"{len(made.messages)} messages of feed {self._feed.name}"
+        try:
+            made.release()
+        except QueueDBError as error:
+            self._incidents.record(IncidentType.CLAIM_NOT_RETURNED, f"{what}: {error}")
+        else:
+            self._incidents.record(IncidentType.CLAIM_RETURNED, what)
 
 
 @router.get("/feeds/{feed}/claims")

@@ -14,7 +14,7 @@ from queue_db.errors import QueueDBError
 from queue_db.service import errors
 from queue_db.service.identity import ForbiddenError
 from queue_db.service.pages.render import page
-from queue_db.service.requests import session_of
+from queue_db.service.requests import of, session_of
 from queue_db.service.session import LoginNeededError
 
 
@@ -45,8 +45,7 @@ def _problem(request: Request, error: Exception) -> Response:
     else:
         kind = errors.KINDS[next(base for base in type(error).__mro__ if base in errors.KINDS)]
         status, title, detail = kind.status, kind.title, str(error) if kind.detail else None
-    if status >= 500:
-        errors.log.warning("a page failed: %s", type(error).__name__)
+        errors.record(error, status, of(request), request.scope)
     response = _page(request, status, title, detail)
     if status == 503:
         response.headers["Retry-After"] = "1"
