@@ -26,7 +26,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Languages whose blocks are run; the others are shown only, and are listed here so that a new one is a decision.
 RUN = {"python", "console"}
 #: The bash examples of cli.md are parsed by tests/cli.
-SHOWN = {"sh", "bash", "sql", "text", "toml", "json", "ini", "yaml", "nginx"}
+SHOWN = {"sh", "bash", "sql", "text", "toml", "json", "ini", "yaml", "nginx", "caddyfile"}
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
