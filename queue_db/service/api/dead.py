@@ -13,6 +13,7 @@ from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
 from queue_db.service import everywhere, shapes
 from queue_db.service.openapi import problems
+from queue_db.service.paging import paged
 from queue_db.service.requests import Db, Manager, Reader, of, record
 from queue_db.service.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
 from queue_db.store.schema import CLASS_LENGTH
@@ -88,10 +89,14 @@ def list_dead_jobs(
 ) -> JobPage:
     """List dead jobs, longest dead first; `available_at` is when they died."""
     everywhere.check(who, "read", queue)
-    jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=limit, after=None if after is None else _after(after))
     masked = of(request).settings.masked
-    last = f"{to_micros(jobs[-1].available_at)}.{jobs[-1].id}" if len(jobs) == limit else None
-    return JobPage(jobs=[job_view(job, masked) for job in jobs], after=last)
+
+    def read(after: Job | None, most: int) -> tuple[list[Job], Job | None]:
+        jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=most, after=after)
+        return jobs, jobs[-1] if len(jobs) == most else None
+
+    views, last = paged(read, lambda job: job_view(job, masked), None if after is None else _after(after), limit)
+    return JobPage(jobs=views, after=None if last is None else f"{to_micros(last.available_at)}.{last.id}")
 
 
 @router.post("/dead/redrive", responses=problems(404, 409))

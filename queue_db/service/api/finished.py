@@ -12,6 +12,7 @@ from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Finished
 from queue_db.service import everywhere
 from queue_db.service.openapi import problems
+from queue_db.service.paging import paged
 from queue_db.service.requests import Db, Reader, of
 from queue_db.service.shapes import After, FinishedView, Limit, PathId, finished_view
 
@@ -39,10 +40,14 @@ def list_finished_jobs(
 ) -> FinishedPage:
     """List completed jobs with retained results, by id."""
     everywhere.check(who, "read", queue)
-    jobs = db.finished_jobs(queue, kind=kind, limit=limit, after=None if after is None else _after(after))
     masked = of(request).settings.masked
-    last = str(jobs[-1].id) if len(jobs) == limit else None
-    return FinishedPage(jobs=[finished_view(job, masked) for job in jobs], after=last)
+
+    def read(after: Finished | None, most: int) -> tuple[list[Finished], Finished | None]:
+        jobs = db.finished_jobs(queue, kind=kind, limit=most, after=after)
+        return jobs, jobs[-1] if len(jobs) == most else None
+
+    views, last = paged(read, lambda job: finished_view(job, masked), None if after is None else _after(after), limit)
+    return FinishedPage(jobs=views, after=None if last is None else str(last.id))
 
 
 @router.get("/finished/{job_id}", responses=problems(404))

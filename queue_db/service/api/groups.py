@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from queue_db.service.api.jobs import page_of_jobs
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Manager, Reader, of, record
-from queue_db.service.shapes import After, JobPage, Limit, job_view
+from queue_db.service.shapes import After, JobPage, Limit
 
 router = APIRouter(tags=["groups"])
 
@@ -17,9 +18,7 @@ def list_group_jobs(
 ) -> JobPage:
     """List the jobs of a group that wait for others of it, in their order."""
     who.check("read", queue)
-    page = db.queue(queue).jobs("blocked", group=group, after=after, limit=limit)
-    masked = of(request).settings.masked
-    return JobPage(jobs=[job_view(job, masked) for job in page.jobs], after=page.after)
+    return page_of_jobs(db.queue(queue), "blocked", of(request).settings.masked, group=group, after=after, limit=limit)
 
 
 @router.post("/queues/{queue}/groups/repair", status_code=204)

@@ -9,11 +9,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from queue_db.errors import ArgumentError, DuplicateJobError
-from queue_db.model import Verdict
+from queue_db.model import Job, Verdict
 from queue_db.queue import Queue
 from queue_db.service import everywhere, shapes
 from queue_db.service.etag import IfMatch, etag
 from queue_db.service.openapi import problems
+from queue_db.service.paging import paged
 from queue_db.service.paths import Name
 from queue_db.service.pressure import Pressure
 from queue_db.service.refusals import RefusedError, stale
@@ -307,9 +308,20 @@ def list_jobs(
 ) -> JobPage:
     """List the jobs of a queue in one state, in the order of their due times; read by index, a page at a time."""
     who.check("read", queue)
-    page = db.queue(queue).jobs(state, kind=kind, group=group, after=after, limit=limit)
-    masked = of(request).settings.masked
-    return JobPage(jobs=[job_view(job, masked) for job in page.jobs], after=page.after)
+    return page_of_jobs(db.queue(queue), state, of(request).settings.masked, kind=kind, group=group, after=after, limit=limit)
+
+
+def page_of_jobs(
+    queue: Queue, state: str, masked: tuple[str, ...], *, after: str | None, limit: int, **wanted: str | None
+) -> JobPage:
+    """A page of the jobs of a queue in one state."""
+
+    def read(after: str | None, most: int) -> tuple[list[Job], str | None]:
+        page = queue.jobs(state, after=after, limit=most, **wanted)
+        return page.jobs, page.after
+
+    views, following = paged(read, lambda job: job_view(job, masked), after, limit)
+    return JobPage(jobs=views, after=following)
 
 
 @router.get("/jobs/{job_id}", responses=problems(404))
