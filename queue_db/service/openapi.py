@@ -60,6 +60,33 @@ _TAGS = {
 }
 
 
+_LEASE = {"id": "17", "version": "1", "token": "0f3b"}
+_JOBS = [{"kind": "welcome", "payload": {"to": "ada@example.com"}}, {"kind": "welcome", "payload": {"to": "bob@example.com"}}]
+
+#: What bodies look like, by the names of their schemas.
+EXAMPLES: dict[str, Any] = {
+    "NewSingleJob": {**_JOBS[0], "delay": 60, "unique_key": "welcome-17"},
+    "NewJobs": {"jobs": _JOBS},
+    "NewBatch": {"jobs": _JOBS, "then": {"kind": "report"}},
+    "RescheduleJob": {"delay": 0},
+    "ClaimRequest": {"limit": 10, "lease": 60, "wait": 20, "worker": "node-1"},
+    "Settlements": {
+        "settlements": [
+            {"lease": _LEASE, "verb": "complete", "result": {"sent": True}, "keep": 3600},
+            {"lease": {**_LEASE, "id": "18"}, "verb": "fail", "error": {"message": "no route", "error_class": "TimeoutError"}},
+        ]
+    },
+    "RedriveDeadJobs": {"queue": "mail", "error_class": "TimeoutError", "dry_run": True},
+    "PurgeDeadJobs": {"queue": "mail", "older_than": 2592000, "limit": 1000},
+    "NewSchedule": {"queue": "reports", "kind": "report", "cron": "0 3 * * *", "zone": "Europe/Berlin"},
+    "ControlsChange": {"rate": 100, "per": 60},
+    "FeedSettings": {"claims": True, "keep_for": 604800},
+    "NewMessages": {"messages": [{"kind": "paid", "key": "order-17", "payload": {"cents": 1990}}]},
+    "RouteAction": {"action": "enqueue", "target": "mail", "kind": "welcome"},
+    "NewSubscription": {"pattern": "orders.*"},
+}
+
+
 class InvalidPart(BaseModel):
     """What is wrong at one place of a request."""
 
@@ -115,6 +142,8 @@ def _complete(document: dict[str, Any]) -> None:
         schemas.pop(name, None)
     schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= {**schema.pop("$defs"), "Problem": schema}
+    for name, example in EXAMPLES.items():
+        schemas[name]["examples"] = [example]
     parts["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "A token of `queue-db tokens create`."},
     }

@@ -16,6 +16,7 @@ from queue_db import QueueDB, __version__
 from queue_db.service import Settings
 from queue_db.service.api import API
 from queue_db.service.declared import Declared
+from queue_db.service.openapi import EXAMPLES
 from tests.service.test_api_schema import DOCUMENT, OPERATIONS
 
 here = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -329,6 +330,14 @@ def test_failures_and_actions_of_others_are_not_shown(db: QueueDB, name: str, se
     assert client.get(f"/api/v1/queues/{name}-yours/metrics").status_code == 403
     assert client.get(f"/api/v1/queues/{name}-mine/metrics").status_code == 200
     assert client.get("/api/v1/actions").status_code == 403
+
+
+def test_examples_of_the_document_are_requests() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert EXAMPLES
+    for name, example in EXAMPLES.items():
+        Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}).validate(example)
+        assert example.keys() <= schemas[name]["properties"].keys()
 
 
 def test_names_of_the_document_read_well_in_a_client() -> None:

@@ -73,7 +73,7 @@ def test_a_program_mounts_the_service(db: QueueDB) -> None:
     outer = FastAPI(lifespan=lifespan)
     outer.mount("/queue", queues)
     name = f"mounted-{uuid.uuid4().hex}"
-    secret = db.tokens.create(name, ("read",))
+    secret = db.tokens.create(name, ("read", "enqueue"))
     with TestClient(outer, base_url="http://shop.example.com", follow_redirects=False) as client:
         assert client.get("/queue/").headers["location"].startswith("/queue/login")
         entered = client.post("/queue/login", data={"token": secret})
@@ -82,5 +82,13 @@ def test_a_program_mounts_the_service(db: QueueDB) -> None:
         page = client.get("/queue/")
         assert page.status_code == 200
         assert set(re.findall(r'(?:href|src)="(?:http://shop\.example\.com)?/(\w+)', page.text)) == {"queue"}
+        about = client.get("/queue/api/v1").json()
+        described = client.get(about["openapi"]).json()
+        assert (about["dashboard"], described["servers"]) == ("/queue/", [{"url": "/queue"}])
+        client.headers["Authorization"] = f"Bearer {secret}"
+        assert client.get(f"{described['servers'][0]['url']}/api/v1/queues").status_code == 200
+        assert "/queue/api/v1/openapi.json" in client.get("/queue/api/v1/nothing").json()["detail"]
+        enqueued = client.post(f"/queue/api/v1/queues/{name}/jobs", json={"kind": "mail"})
+        assert client.get(enqueued.headers["location"]).json()["queue"] == name
         assert client.get("/queue/api/v1/queues", headers={"Host": "elsewhere.example.com"}).status_code == 421
     assert db.queues() is not None  # the program closes it
