@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 
 from queue_db import QueueDB
 from queue_db.cli.app import app
-from queue_db.tokens import SCOPES
+from queue_db.cli.serve import _note_access
+from queue_db.service import Settings
+from queue_db.tokens import SCOPES, Tokens
 from tests.patience import PATIENCE
 from tests.service.reverse_proxy import proxying
 
@@ -125,6 +127,21 @@ def test_several_processes_behind_one_proxy(start: Callable[..., Served], tmp_pa
                 assert db.queue("mail").controls().paused is (action == "pause")
             person.cookies.clear()
             assert person.post("/queue/queues/mail/pause", data={"csrf": csrf}).status_code == 403
+
+
+def test_two_first_starts_make_one_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
+        db.migrate()
+        _note_access(db, Settings(), "127.0.0.1")
+        assert "qdb_" in capsys.readouterr().err
+        # The other process has looked before.
+        with monkeypatch.context() as patched:
+            patched.setattr(Tokens, "list", lambda _: [])
+            _note_access(db, Settings(), "127.0.0.1")
+        assert "qdb_" not in capsys.readouterr().err
+        assert [one.name for one in db.tokens.list()] == ["first"]
 
 
 def test_too_many_jobs_and_requests_are_refused(start: Callable[..., Served], tmp_path: Path) -> None:
