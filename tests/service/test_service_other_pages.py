@@ -15,6 +15,7 @@ from queue_db import QueueDB
 from queue_db.monitoring.metrics import QueueMetrics
 from queue_db.service import Settings
 from queue_db.service.identity import Identity
+from queue_db.service.pages import dead
 from queue_db.service.pages.diagnosis import Watch, seen_by
 from queue_db.service.pages.numbers import series, waiting
 from queue_db.store import worker_registry
@@ -101,15 +102,15 @@ def test_names_and_payloads_of_others_are_on_no_page(db: QueueDB, serve: Serve) 
     mine.enqueue("k", 1)
     for number in (1, 2, 3):
         other.enqueue("secret-kind", {"secret-key": number}, max_attempts=1, group="secret-group", unique_key=f"secret-{number}")
-    (dead,) = other.claim()
-    dead.fail(ValueError("secret-error"))
+    (died,) = other.claim()
+    died.fail(ValueError("secret-error"))
     db.actions.add("ann", "pause", "queue secret-queue")
     db.tokens.create("secret-token", ["read"], queues=["secret-*"])
     db.metrics.take()
     client = logged_in(db, serve(Settings()), "t", "read", "manage", queues=("a*",))
     lists = ("", "strategy", "workers", "jobs", "groups", "batches", "schedules", "streams", "feeds", "routes", "failures", "dead")
     refused = ("actions", "tokens", "dead/all?action=purge")
-    unknown = (f"jobs/{dead.id}", f"jobs/{dead.id + 1}")
+    unknown = (f"jobs/{died.id}", f"jobs/{died.id + 1}")
     for paths, status in ((lists, 200), (refused, 403), (unknown, 404)):
         for path in paths:
             answer = client.get(f"/{path}")
@@ -215,3 +216,16 @@ def test_the_last_comparison(tmp_path: Path, serve: Serve) -> None:
     assert "secret-place" not in text
     (tmp_path / "report.json").write_text("{}")
     assert "not a saved comparison" in serve(Settings(closed=False, report=tmp_path / "report.json")).get("/strategy").text
+
+
+@pytest.mark.parametrize("queues", [["a", "b"], [], [f"q{number}" for number in range(21)]], ids=["known", "unknown", "many"])
+def test_dead_jobs_of_all_queues_by_page(db: QueueDB, queues: list[str]) -> None:
+    died = []
+    for number in range(60):
+        queue = db.queue("ab"[number % 2])
+        died.append(queue.enqueue("mail", number))
+        queue.claim()[0].bury("no")
+    first = dead.jobs_of(db, queues, None)
+    second = dead.jobs_of(db, queues, first[dead.LIMIT - 1])
+    assert [job.id for job in [*first[: dead.LIMIT], *second]] == died
+    assert [job.id for job in dead.jobs_of(db, ["b"], None)] == died[1::2]

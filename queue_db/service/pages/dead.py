@@ -21,6 +21,9 @@ router = page_router()
 #: Jobs on a page.
 LIMIT = 50
 
+#: Queues that are read one by one.
+MOST_QUEUES = 20
+
 
 @router.get("/dead", name="dead", response_class=HTMLResponse)
 def dead(
@@ -39,7 +42,8 @@ def dead(
     if not queue and lines and not everywhere:
         queue = max(lines, key=lambda line: line.dead).queue
     filters = {"kind": kind or None, "error_class": error_class}
-    jobs = db.dead.list(queue or None, **filters, limit=LIMIT + 1, after=_last(db, after)) if queue or everywhere else []
+    queues = [queue] if queue else [line.queue for line in lines] if everywhere else []
+    jobs = jobs_of(db, queues, _last(db, after), **filters) if queue or everywhere else []
     return page(
         request,
         "dead.html.jinja",
@@ -55,6 +59,16 @@ def dead(
         lines=sorted((line for line in lines if line.dead), key=lambda line: -line.dead)[:20],
         may=who.allows("manage", queue) if queue else who.allows_all("manage"),
     )
+
+
+def jobs_of(db: QueueDB, queues: list[str], after: Job | None, **filters: str | None) -> list[Job]:
+    """The dead jobs after ``after``, one more than a page has, of these queues, or of all if these are many or none is known.
+
+    Of each queue a range of the index; of all queues the database sorts the whole table.
+    """
+    some: list[str | None] = [*queues] if 0 < len(queues) <= MOST_QUEUES else [None]
+    found = [job for queue in some for job in db.dead.list(queue, **filters, limit=LIMIT + 1, after=after)]
+    return sorted(found, key=lambda job: (job.available_at, job.id))[: LIMIT + 1]
 
 
 def _last(db: QueueDB, number: int | None) -> Job | None:
