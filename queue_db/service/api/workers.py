@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from queue_db.service import everywhere
+from queue_db.service.in_hand import in_hand, others, running
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Manager, Reader, record
 from queue_db.service.shapes import JobCount, clean
@@ -30,15 +31,30 @@ class WorkerView(BaseModel):
     silent: float = Field(description="Seconds since it was seen.")
 
 
+class ClaimerView(BaseModel):
+    """A client of this API, or another program that claims without being registered as a worker."""
+
+    name: str = Field(description="The `worker` of its claims.")
+    in_hand: int = Field(description="Jobs; of the 20 queues with most running jobs, and of each the first 100.")
+    queues: list[str]
+    lease_ends: Time = Field(description="When the first of its leases ends.")
+
+
 class WorkerList(BaseModel):
-    """The registered workers by name."""
+    """The registered workers and other claimers, by name."""
 
     workers: list[WorkerView]
+    claimers: list[ClaimerView]
 
 
 @router.get("/workers")
 def list_workers(db: Db, who: Reader) -> WorkerList:
-    """List the workers of the library with a heartbeat within the last hour. Clients of this API do not register."""
+    """List the workers of the library with a heartbeat within the last hour, and the others that have jobs in hand.
+
+    Clients of this API do not register: they are in `claimers`, in a few seconds, while they have jobs in hand.
+    """
+    found = db.workers()
+    jobs = others(in_hand(db, running(db, who, found)), found)
     return WorkerList(
         workers=[
             WorkerView(
@@ -54,9 +70,18 @@ def list_workers(db: Db, who: Reader) -> WorkerList:
                 seen_at=one.seen_at,
                 silent=one.silent,
             )
-            for one in db.workers()
+            for one in found
             if any(who.allows("read", queue) for queue in one.queues)
-        ]
+        ],
+        claimers=[
+            ClaimerView(
+                name=clean(name),
+                in_hand=len(some),
+                queues=sorted({job.queue for job in some}),
+                lease_ends=min(job.available_at for job in some),
+            )
+            for name, some in jobs.items()
+        ],
     )
 
 

@@ -9,12 +9,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from queue_db.errors import ArgumentError
 from queue_db.insights import SILENT
+from queue_db.service.in_hand import in_hand, process
 from queue_db.service.pages import words
 from queue_db.service.pages.board import board
 from queue_db.service.pages.charts import RANGES, charts
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
-from queue_db.service.pages.workers import in_hand, process
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, Fields, Person, record
 
