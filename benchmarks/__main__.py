@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(url: str, asked: argparse.Namespace, pools: Pools, sheets: list[Sheet]) -> None:
-    with lab_at(url, repeat=asked.repeat, scale=asked.scale, workers=asked.workers, pools=pools, say=say) as lab:
+    with lab_at(url, repeat=asked.repeat, scale=asked.scale, workers=asked.workers, pools=pools, say=say, pgmq=asked.pgmq) as lab:
         sheet = Sheet(lab.bench)
         sheets.append(sheet)
         for bar in asked.only:
@@ -143,6 +143,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--scale", type=_positive, default=1.0, metavar="X", help="factor for all sizes (default 1; 0.01 for a trial)"
     )
     parser.add_argument("--workers", type=_positive_whole, default=10, metavar="N", help="number of worker processes (default 10)")
+    parser.add_argument("--pgmq", type=Path, metavar="FILE", help="the SQL of pgmq, to take part (benchmarks spans --help)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file too")
     asked = parser.parse_args(arguments)
     try:

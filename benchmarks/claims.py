@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.figures import Line, Side
 from benchmarks.lab import Lab, title
@@ -11,10 +14,14 @@ from queue_db.compare.article import Article
 from queue_db.compare.contestant import Contestant
 from queue_db.compare.laboratory import contestants, short_name
 
+if TYPE_CHECKING:
+    from benchmarks.peers.common import Peer
+
 #: The product's rows, each compared with every rival; the first is the default.
 OURS = ("adaptive", "optimistic")
 
-#: Jobs for peers with single claims, which are slow.
+#: Peers whose single claims are slow, and the number of their jobs.
+SLOW_PEERS = ("procrastinate",)
 PEER_JOBS = 3_000
 
 
@@ -33,14 +40,19 @@ def against(lab: Lab, batch: int, rivals: Sequence[Rival], *, without: tuple[str
     ours = [_row(name, batch) for name in OURS]
     found: dict[Rival, Contestant] = {}
     absent: list[Line] = []
+    shared = ExitStack()
     for rival in rivals:
-        row = _peer(rival.name, rival.batch or batch) if rival.peer else _row(rival.name, batch)
+        peer = _peer(rival.name, rival.batch or batch, lab.pgmq) if rival.peer else None
+        row = peer if rival.peer else _row(rival.name, batch)
         refused = f"{rival.name}: no such row in benchmarks.peers" if row is None else row.refused(lab.target)
         if row is None or refused is not None:
             absent.append(Line(f"{title(ours[0])} against {rival.name}", bound=rival.bound, missing=refused))
-        else:
-            found[rival] = row
-    sides = _run(lab, [*ours, *found.values()])
+            continue
+        found[rival] = row
+        if peer is not None:
+            shared.enter_context(peer.installed(lab.target))
+    with shared:
+        sides = _run(lab, [*ours, *found.values()])
     for rival, row in found.items():
         for own in ours:
             # The bound is for the default strategy; the fixed window is only shown.
@@ -53,7 +65,7 @@ def _run(lab: Lab, rows: Sequence[Contestant]) -> Mapping[str, Side]:
     plans = []
     for row in rows:
         jobs = lab.jobs_for(row.batch)
-        plans.append((row, min(jobs, lab.sized(PEER_JOBS, 10)) if row.family == "peer" and row.batch == 1 else jobs))
+        plans.append((row, min(jobs, lab.sized(PEER_JOBS, 10)) if row.name in SLOW_PEERS and row.batch == 1 else jobs))
     return {side.name: side for side in lab.turns(plans)}
 
 
@@ -62,11 +74,14 @@ def _row(name: str, batch: int) -> Contestant:
     return replace(row, name=short_name(row)) if isinstance(row, Article) else row
 
 
-def _peer(name: str, batch: int) -> Contestant | None:
+def _peer(name: str, batch: int, pgmq: Path | None) -> Peer | None:
     try:
         from benchmarks.peers import CONTESTANTS
+        from benchmarks.peers.pgmq import PgmqPeer
     except ImportError:
         return None
+    if name == PgmqPeer.name:
+        return PgmqPeer(batch=batch, file=pgmq)
     return next((row for row in CONTESTANTS if row.name == name and row.batch == batch), None)
 
 
@@ -74,6 +89,7 @@ def single(lab: Lab) -> Iterator[Line]:
     """PostgreSQL, one job per claim."""
     rivals = [
         Rival("skip_locked", 0.95),
+        Rival("pgmq", 1.35, peer=True),
         Rival("DBO-1", 1.5),
         Rival("procrastinate", 4.0, peer=True),
     ]
@@ -86,6 +102,7 @@ def batches(lab: Lab, sizes: Sequence[int] = (10, 100)) -> Iterator[Line]:
         large = batch >= 100
         rivals = [
             Rival("skip_locked", 1.1 if large else None),
+            Rival("pgmq", 1.3 if large else None, peer=True),
             Rival("pgqueuer", 4.5 if large else None, peer=True),
         ]
         if large:

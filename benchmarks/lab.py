@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from benchmarks.figures import Side
 from queue_db import QueueDB
@@ -44,6 +45,8 @@ class Lab:
     scale: float
     pools: Callable[[int], WorkerPool]
     say: Callable[[str], None] = say_nothing
+    #: The SQL of pgmq.
+    pgmq: Path | None = None
 
     @property
     def repeat(self) -> int:
@@ -136,13 +139,14 @@ def lab_at(
     workers: int = 10,
     limit: float = LIMIT,
     say: Callable[[str], None] = say_nothing,
+    pgmq: Path | None = None,
 ) -> Iterator[Lab]:
     """Yield a lab in a new schema of this database; the schema is dropped afterwards, also after an error."""
     plan = Plan(jobs=max(1, int(JOBS * scale)), workers=workers, repeat=repeat, limit=limit)
     with ExitStack() as stack:
         with _signals_blocked():
             target, bench = stack.enter_context(scratch_target(url, plan))
-        yield Lab(target, bench, plan, scale, pools, say)
+        yield Lab(target, bench, plan, scale, pools, say, pgmq)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,6 +66,11 @@ class Peer(ABC):
         if missing:
             return f"{self.name} is not installed ({', '.join(missing)}): {INSTALL}"
         return None
+
+    @contextmanager
+    def installed(self, target: Target) -> Iterator[None]:
+        """Have in the database, for this block, what all runs share. Default: nothing."""
+        yield
 
     @abstractmethod
     def set_up(self, target: Target, jobs: int) -> None:

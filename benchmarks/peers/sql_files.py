@@ -71,12 +71,16 @@ class SqlQueue(ABC):
     @contextmanager
     def opened(self, url: str, number: int) -> Iterator[Take]:
         """A consumer: its own connection, and statements that are prepared once."""
-        with autocommitting(url) as engine, engine.connect() as connection:
-            driver: Any = connection.connection.dbapi_connection
-            with driver.cursor() as cursor:
-                for statement in self.prepares():
-                    cursor.execute(statement)
-                yield lambda: self.take(cursor, number)
+        with self.connected(url) as cursor:
+            yield lambda: self.take(cursor, number)
+
+    @contextmanager
+    def connected(self, url: str) -> Iterator[Any]:
+        """A cursor with the statements of a consumer."""
+        with self.admin(url) as cursor:
+            for statement in self.prepares():
+                cursor.execute(statement)
+            yield cursor
 
     @contextmanager
     def admin(self, url: str) -> Iterator[Any]:
@@ -125,10 +129,16 @@ class Pgmq(SqlQueue):
         ]
 
     def take(self, cursor: Any, number: int) -> list[int]:
+        ids = self.read(cursor)
+        return self.delete(cursor, ids) if ids else []
+
+    def read(self, cursor: Any) -> list[int]:
+        """Lease the next messages; return their ids."""
         cursor.execute("EXECUTE take (%s, %s, %s)", (self.queue, _LEASE, self.batch))
-        ids = [row[0] for row in cursor.fetchall()]
-        if not ids:
-            return []
+        return [row[0] for row in cursor.fetchall()]
+
+    def delete(self, cursor: Any, ids: list[int]) -> list[int]:
+        """Delete messages; return the ids of those that were there."""
         cursor.execute("EXECUTE done (%s, %s)", (self.queue, "{" + ",".join(map(str, ids)) + "}"))
         return [row[0] for row in cursor.fetchall()]
 
