@@ -7,7 +7,7 @@ One process of all counts depth and age, at most 1 % of the time (:mod:`queue_db
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -20,6 +20,7 @@ from queue_db.errors import QueueDBError
 from queue_db.model import Counters
 from queue_db.monitoring.sampling import STATES, Sampling
 from queue_db.notifications.deaths import Death
+from queue_db.store.schema import COUNTS
 from queue_db.worker import Worker
 from queue_db.worker.events import EventType, JobEvent
 
@@ -65,9 +66,39 @@ def instrument(worker: Worker, registry: CollectorRegistry = REGISTRY, *, depth:
     registry.register(_Database(worker.db, list(worker.shares.queues) if depth else []))
 
 
-def collector(db: QueueDB, queues: Iterable[str]) -> Collector:
-    """What a registry collects of a database object without a worker: its counters, and the depth and age of these queues."""
-    return _Database(db, queues)
+def collectors(db: QueueDB, queues: Sequence[str], shows: Callable[[str], bool]) -> Iterable[Collector]:
+    """What a registry collects of a database object without a worker: its counters, depth and age of these queues, what happened.
+
+    :param shows: whether what happened in a queue is shown, also in one that is empty now: what all workers and services of the
+        database have reported of the last minute.
+    """
+    return _Database(db, queues), _LastMinute(db, shows)
+
+
+class _LastMinute(Collector):
+    """What happened in the queues, in all processes together."""
+
+    def __init__(self, db: QueueDB, shows: Callable[[str], bool]) -> None:
+        self._db = db
+        self._shows = shows
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: registering must not query the database."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics; called by the registry."""
+        text = "Jobs completed, attempts failed, jobs died, leases lost, candidates missed in the last minute, in all processes"
+        events = GaugeMetricFamily("queue_db_last_minute", text, labels=["queue", "event"])
+        try:
+            found = self._db.metrics.latest()
+        except QueueDBError:
+            return  # a gap in the graph
+        for one in found:
+            if self._shows(one.queue):
+                for event in COUNTS:
+                    events.add_metric([one.queue, event], getattr(one, event))
+        yield events
 
 
 class _Database(Collector):

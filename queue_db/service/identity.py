@@ -68,7 +68,7 @@ class Identity:
         :raises ForbiddenError: with the scope.
         """
         if not self.allows_all(scope):
-            raise ForbiddenError(self._refusal(scope, " for all queues"))
+            raise ForbiddenError(self._refusal(scope, " for all queues: name one queue of its patterns, or use a token for '*'"))
 
     def _refusal(self, scope: str, where: str) -> str:
         if self.read_only and scope != "read":

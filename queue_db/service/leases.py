@@ -1,11 +1,13 @@
 """The leases that this process has handed out: to settle them, their rows need not be read first.
 
-The token of a lease is compared here; whether the lease holds is decided by the database, by its id and version, as always.
+The token of a lease is compared here; the database decides by id and version whether the lease holds. If the database is restored
+from a backup, it gives versions that it gave before: then the service must be restarted, as workers must.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from secrets import compare_digest
 from typing import Any
@@ -14,9 +16,9 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import ClaimedRow
 from queue_db.queue import Queue
 
-_HEADERS, _LAST_ERROR = map(ClaimedRow._fields.index, ("headers", "last_error"))
+_HEADERS, _LAST_ERROR, _ENDS = map(ClaimedRow._fields.index, ("headers", "last_error", "available_at"))
 
-#: Most leases that are remembered: about 20 MB.
+#: Most leases that are remembered: 30 to 80 MB, with the length of names and keys.
 MOST_REMEMBERED = 32_768
 
 
@@ -33,7 +35,7 @@ class Leases:
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._handed: dict[tuple[int, int], _Handed] = {}
+        self._handed: OrderedDict[tuple[int, int], _Handed] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._handed)
@@ -44,7 +46,7 @@ class Leases:
         with self._lock:
             self._handed.update(handed)
             for _ in range(len(self._handed) - self._most):
-                del self._handed[next(iter(self._handed))]
+                self._handed.popitem(last=False)
 
     def take(self, queue: Queue, leases: Sequence[tuple[int, int, str]]) -> list[LeasedJob | None]:
         """The jobs of leases ``(id, version, token)``, by position, without payloads; None: not remembered, or of another token.
@@ -69,4 +71,5 @@ def _small(job: LeasedJob) -> tuple[Any, ...]:
     """The row without what may be large: payload, headers and error."""
     row: list[Any] = list(job.snapshot_row())
     row[_HEADERS] = row[_LAST_ERROR] = None
+    row[_ENDS] = job.lease_ends  # later than in the row if the lease was extended
     return tuple(row)

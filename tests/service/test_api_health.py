@@ -9,7 +9,7 @@ import pytest
 
 from queue_db import QueueDB
 from queue_db.service import Settings
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_for
 from tests.service.conftest import serving
 
 
@@ -23,6 +23,11 @@ def test_metrics_count(db: QueueDB, name: str, client: httpx2.Client) -> None:
     answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert "queue_db_claims_total" in answer.text or "queue_db_claims" in answer.text
+    queue = db.queue(name)
+    queue.complete_many(queue.claim())
+    db.metrics.take()  # or the service does, or has
+    happened = f'queue_db_last_minute{{event="completed",queue="{name}"}} 1.0'
+    wait_for(lambda: happened in client.get("/metrics").text)
 
 
 def test_without_tables_the_process_lives_and_is_not_ready(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
@@ -12,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
 from queue_db.errors import QueueDBError, SchemaOutOfDateError
-from queue_db.instrumentation.prometheus import collector
+from queue_db.instrumentation.prometheus import collectors
 from queue_db.service.errors import AGAIN, MIGRATE, plain, problem
 from queue_db.service.incidents import Counted
 from queue_db.service.requests import Db, Reader, of
@@ -57,6 +58,7 @@ def get_metrics(request: Request, db: Db, who: Reader) -> Response:
         of(request).outage.note(error)
         queues = []  # a gap in the graph; the counters are there
     registry = CollectorRegistry()
-    registry.register(collector(of(request).db, queues))
+    for one in collectors(of(request).db, queues, partial(who.allows, "read")):
+        registry.register(one)
     registry.register(Counted(of(request).incidents))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Response
 
-from queue_db.errors import LeaseLostError
+from queue_db.errors import JobNotFoundError, LeaseLostError
 from queue_db.leased_job import LeasedJob
 from queue_db.model import Verdict
 from queue_db.service import everywhere
@@ -27,7 +27,7 @@ from queue_db.service.openapi import problems
 from queue_db.service.requests import Db, WorkerClient
 from queue_db.service.shapes import PathId
 
-router = APIRouter(prefix="/jobs/{job_id}", tags=["settlements"], responses=problems(404, 412, 428))
+router = APIRouter(prefix="/jobs/{job_id}", tags=["settlements"], responses=problems(412, 428))
 
 
 def leased(
@@ -42,7 +42,11 @@ def leased(
     :raises LeaseLostError: 412.
     """
     version = if_match.lease(int(job_id))
-    job = everywhere.job(db, who, "work", int(job_id))
+    try:
+        job = everywhere.job(db, who, "work", int(job_id))
+    except JobNotFoundError:
+        # It was settled, perhaps by this request, whose response was lost; or the token lacks the scope for its queue.
+        raise LeaseLostError(int(job_id), version) from None
     return db.queue(job.queue).handle(job.id, version, lease_token)
 
 
