@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
+import selectors
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -84,7 +84,7 @@ class PostgreSQLListener:
 
     def received(self) -> set[str]:
         try:
-            while select.select([self._raw], [], [], 0)[0]:
+            while readable(self._raw):
                 before = len(self._raw.notifies)
                 self._raw.poll()
                 if len(self._raw.notifies) == before:
@@ -99,6 +99,14 @@ class PostgreSQLListener:
         if self._raw is not None:
             with suppress(self._driver.Error):
                 self._raw.close()
+
+
+def readable(*sources: Any, within: float = 0.0) -> list[Any]:
+    """Those with something to read, after at most this many seconds. ``select.select`` refuses descriptors from 1,024 on."""
+    with selectors.DefaultSelector() as selector:
+        for source in sources:
+            selector.register(source, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(within)]
 
 
 # Seconds to wait for the server's answer.

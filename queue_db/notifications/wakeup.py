@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_db.concurrency.pauses import Pause
 from queue_db.dialects import Listener
+from queue_db.dialects.listening import readable
 from queue_db.errors import QueueDBError
 
 log = logging.getLogger("queue_db.notifications")
@@ -65,7 +65,7 @@ class Wakeup:
         ready: list[Any] = []
         sources: list[Any] = [self._reader] if listener is None else [self._reader, listener]
         try:
-            ready, _, _ = select.select(sources, [], [], max(0.0, seconds))
+            ready = readable(*sources, within=max(0.0, seconds))
         except (OSError, ValueError) as error:
             self._broken(error)
         if self._reader in ready:

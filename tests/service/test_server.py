@@ -9,9 +9,13 @@ from contextlib import closing
 import pytest
 
 from queue_db import QueueDB
+from queue_db.notifications.wakeup import Wakeup
 from queue_db.service import Settings, service
 from queue_db.service.server import server
 from tests.patience import PATIENCE
+
+# Beyond what select takes.
+_HIGH = 1100
 
 here = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 
@@ -34,3 +38,29 @@ def test_no_part_of_an_answer_waits_for_an_acknowledgement(db: QueueDB) -> None:
             running.should_exit = True
             thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+def test_a_process_with_many_connections_waits_for_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sockets have high numbers then, which ``select`` refuses: the wait would end at once, each time."""
+    resource = pytest.importorskip("resource")
+    fcntl = pytest.importorskip("fcntl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft <= _HIGH:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    pair = socket.socketpair
+
+    def high() -> tuple[socket.socket, socket.socket]:
+        reader, writer = pair()
+        with reader:
+            return socket.socket(fileno=fcntl.fcntl(reader.fileno(), fcntl.F_DUPFD, _HIGH)), writer
+
+    monkeypatch.setattr(socket, "socketpair", high)
+    wakeup = Wakeup(lambda: None, (1.0, 1.0))
+    try:
+        wakeup.set("mail")
+        assert wakeup.wait(PATIENCE) == {"mail"}
+        assert wakeup._reader.fileno() >= _HIGH
+        assert not wakeup._is_set
+    finally:
+        wakeup.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
