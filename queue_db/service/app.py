@@ -42,7 +42,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan(made, samples),
     )
     app.state.service = made
-    app.state.board = Board(db, samples)
+    app.state.board = Board(db, made.clock, samples)
     app.state.waiting = Waiting(db, made.ending, made.incidents)
     app.state.pressure = Pressure(db, made.settings.max_rate, made.settings.max_depths)
     errors.install(app, routing.problem)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Self
 
+from queue_db.service.kept import Clock
 from queue_db.tokens import SCOPES, Token, Tokens
 
 #: Seconds for which a found token is remembered, and most tokens that are.
@@ -84,9 +85,10 @@ class _Found(NamedTuple):
     """A token that the database had."""
 
     who: Identity
-    expires_at: datetime | None
     #: By the monotonic clock.
     at: float
+    #: Seconds from then until it expires.
+    lasts: float
     #: Of the tokens, when it was looked for.
     revocations: int
 
@@ -97,8 +99,9 @@ class FoundTokens:
     A revocation by the same :class:`~queue_db.tokens.Tokens` counts at once, one by another process within :data:`REMEMBERED_FOR`.
     """
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, clock: Clock) -> None:
         self._tokens = tokens
+        self._clock = clock
         self._lock = threading.Lock()
         self._found: dict[bytes, _Found] = {}
 
@@ -108,9 +111,11 @@ class FoundTokens:
     def recall(self, secret: str) -> Identity | None:
         """The owner, if the token was just found; None: :meth:`find` reads the database."""
         found = self._found.get(_key(secret))
-        if found is None or found.revocations != self._tokens.revocations or time.monotonic() - found.at >= REMEMBERED_FOR:
-            return None
-        if found.expires_at is not None and found.expires_at <= datetime.now(UTC):
+        if (
+            found is None
+            or found.revocations != self._tokens.revocations
+            or time.monotonic() - found.at >= min(REMEMBERED_FOR, found.lasts)
+        ):
             return None
         return found.who
 
@@ -122,10 +127,11 @@ class FoundTokens:
         if token is None:
             return None
         who = Identity.of(token)
+        lasts = math.inf if token.expires_at is None else (token.expires_at - self._clock.now()).total_seconds()
         with self._lock:
             if len(self._found) >= MOST_REMEMBERED:
                 self._found.clear()
-            self._found[_key(secret)] = _Found(who, token.expires_at, at, revocations)
+            self._found[_key(secret)] = _Found(who, at, lasts, revocations)
         return who
 
 

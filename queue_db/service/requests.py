@@ -15,6 +15,7 @@ from queue_db.errors import StorageError
 from queue_db.service import session
 from queue_db.service.identity import ANYBODY, FoundTokens, Identity, UnauthorizedError
 from queue_db.service.incidents import Incidents, IncidentType
+from queue_db.service.kept import Clock
 from queue_db.service.leases import Leases
 from queue_db.service.outage import Outage
 from queue_db.service.session import LoginNeededError, Session
@@ -46,6 +47,8 @@ class Service:
     asking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_ASKING), repr=False)
     #: A thread for finding out whether the database answers.
     probing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), repr=False)
+    #: The database's clock.
+    clock: Clock = field(init=False, repr=False)
     #: Who has just asked.
     tokens: FoundTokens = field(init=False, repr=False)
     #: What was refused, cut off or lost.
@@ -54,7 +57,8 @@ class Service:
     outage: Outage = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", FoundTokens(self.db.tokens))
+        object.__setattr__(self, "clock", Clock(self.db))
+        object.__setattr__(self, "tokens", FoundTokens(self.db.tokens, self.clock))
         object.__setattr__(self, "outage", Outage(self.db, self.incidents))
 
 

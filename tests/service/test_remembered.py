@@ -13,6 +13,8 @@ from queue_db import Queue, QueueDB, State
 from queue_db.leased_job import LeasedJob
 from queue_db.service import Settings, identity
 from queue_db.service.identity import FoundTokens
+from queue_db.service.incidents import Incidents
+from queue_db.service.kept import Clock
 from queue_db.service.leases import Leases
 from queue_db.service.waiting import Wanted
 from queue_db.tokens import Token
@@ -50,7 +52,7 @@ def test_a_token_that_another_process_revokes_works_while_it_is_remembered(
 def test_by_default_that_is_a_second(db: QueueDB, name: str) -> None:
     assert identity.REMEMBERED_FOR == 1.0
     secret = db.tokens.create(name, ["read"])
-    found = FoundTokens(db.tokens)
+    found = FoundTokens(db.tokens, Clock(db))
     assert found.find(secret)
     until(lambda: found.recall(secret) is None)
 
@@ -58,7 +60,7 @@ def test_by_default_that_is_a_second(db: QueueDB, name: str) -> None:
 def test_a_revocation_here_counts_at_once(db: QueueDB, name: str, longer: Callable[[float], None]) -> None:
     longer(math.inf)
     secret = db.tokens.create(name, ["read"])
-    found = FoundTokens(db.tokens)
+    found = FoundTokens(db.tokens, Clock(db))
     assert found.find(secret)
     assert found.recall(secret)
     db.tokens.revoke(name)
@@ -71,7 +73,7 @@ def test_also_one_that_comes_while_the_token_is_read(
 ) -> None:
     longer(math.inf)
     secret = db.tokens.create(name, ["read"])
-    found, find = FoundTokens(db.tokens), db.tokens.find
+    found, find = FoundTokens(db.tokens, Clock(db)), db.tokens.find
 
     def read_then_revoke(given: str) -> Token | None:
         token = find(given)
@@ -86,7 +88,7 @@ def test_also_one_that_comes_while_the_token_is_read(
 def test_a_remembered_token_expires(db: QueueDB, name: str, longer: Callable[[float], None]) -> None:
     longer(math.inf)
     secret = db.tokens.create(name, ["read"], expires_in=0.5)
-    found = FoundTokens(db.tokens)
+    found = FoundTokens(db.tokens, Clock(db))
     found.find(secret)
     until(lambda: found.recall(secret) is None)
     until(lambda: found.find(secret) is None)
@@ -97,7 +99,7 @@ def test_few_tokens_are_remembered_and_no_unknown_one(
 ) -> None:
     longer(math.inf)
     monkeypatch.setattr(identity, "MOST_REMEMBERED", 3)
-    found = FoundTokens(db.tokens)
+    found = FoundTokens(db.tokens, Clock(db))
     for number in range(10):
         secret = db.tokens.create(f"{name}-{number}", ["read"])
         assert found.find(secret)
@@ -232,6 +234,6 @@ def test_jobs_whose_answer_cannot_be_written_are_given_back(db: QueueDB, name: s
         raise ValueError(jobs)
 
     with pytest.raises(ValueError, match="LeasedJob"):
-        Wanted(name, 1, 60.0, None, write).claim(db)
+        Wanted(name, 1, 60.0, None, write).claim(db, Incidents())
     assert job_id
     assert (db.get(job_id).state, db.get(job_id).attempts) == (State.AVAILABLE, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -122,6 +122,7 @@ def list_metrics(
     queue: Name,
     db: Db,
     who: Reader,
+    request: Request,
     since: Annotated[Moment | None, Query(description="Default: an hour ago.")] = None,
     width: _Width = 10,
     after: Annotated[Moment | None, Query(description="`after` of the previous page.")] = None,
@@ -129,7 +130,7 @@ def list_metrics(
 ) -> MetricsPage:
     """List the numbers of a queue over time. No entry stands for a time in which it had no jobs and nothing happened."""
     who.check("read", queue)
-    begin = since or after or datetime.now(UTC) - timedelta(seconds=_HOUR)
+    begin = since or after or of(request).clock.now() - timedelta(seconds=_HOUR)
     # From the same beginning for each page: an entry without a count of its own has the one before it.
     found = [one for one in db.metrics.history(queue, since=begin, width=width) if after is None or one.at > after]
     page = found[:limit]

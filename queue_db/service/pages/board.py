@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import Request
 
 from queue_db.db import QueueDB
+from queue_db.service.kept import Clock
 from queue_db.service.pages.diagnosis import Watch
-from queue_db.service.pages.kept import Clock
 from queue_db.service.pages.numbers import Numbers
 from queue_db.service.samples import Samples
 
@@ -14,9 +14,9 @@ from queue_db.service.samples import Samples
 class Board:
     """The clock, numbers and findings of one database."""
 
-    def __init__(self, db: QueueDB, samples: Samples) -> None:
-        self.clock = Clock(db)
-        self.numbers = Numbers(db, self.clock)
+    def __init__(self, db: QueueDB, clock: Clock, samples: Samples) -> None:
+        self.clock = clock
+        self.numbers = Numbers(db, clock)
         self.watch = Watch(db)
         self.samples = samples
 

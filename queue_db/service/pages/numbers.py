@@ -12,7 +12,7 @@ from queue_db.db import QueueDB
 from queue_db.insights import controlled
 from queue_db.model import Controls
 from queue_db.monitoring.metrics import QueueMetrics
-from queue_db.service.pages.kept import Clock, Kept
+from queue_db.service.kept import Clock, Kept
 
 # Points of a sparkline.
 MINUTES = 60
