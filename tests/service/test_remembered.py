@@ -227,6 +227,22 @@ def test_few_leases_are_remembered_and_nothing_large(db: QueueDB, name: str) -> 
     assert all(queue.complete_many([job for job in found if job is not None]))
 
 
+def test_an_extended_lease_is_remembered_with_its_new_end(db: QueueDB, name: str) -> None:
+    queue = db.queue(name)
+    queue.enqueue("mail")
+    (job,) = queue.claim(lease=10)
+    before = job.lease_ends
+    assert job.extend(600)
+    leases = Leases()
+    leases.remember([job])
+    given = [(job.id, job.version, job.token)]
+    (remembered,), (read,) = leases.take(queue, given), queue.handles(given)
+    assert remembered is not None
+    assert read is not None
+    assert (remembered.version, remembered.lease_ends) == (read.version, read.lease_ends)
+    assert remembered.lease_ends > before
+
+
 def test_jobs_whose_answer_cannot_be_written_are_given_back(db: QueueDB, name: str) -> None:
     job_id = db.queue(name).enqueue("mail")
 
