@@ -274,7 +274,7 @@ class Counters:
     contended: int = 0  #: claims that came back empty although jobs were there: every candidate was lost
     empty: int = 0  #: claims that found nothing due
     applied: int = 0  #: settles that took effect
-    lost: int = 0  #: settles whose lease was lost
+    lost: int = 0  #: leases that were lost when their jobs were to be settled
     dead: int = 0  #: jobs sent to the dead table, for whatever reason; ``exhausted`` among them
     exhausted: int = 0  #: jobs moved to the dead table at a claim because none of their attempts was settled
     trimmed: int = 0  #: messages of feeds that trims have deleted; not those that publishers delete beyond ``keep_rows``

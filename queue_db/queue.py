@@ -207,7 +207,7 @@ class Queue:
         return job
 
     def handles(self, leases: Iterable[tuple[int, int, str]]) -> list[LeasedJob | None]:
-        """:meth:`handle` for many leases ``(id, version, token)``, in one read; None where the lease is lost."""
+        """:meth:`handle` for many leases ``(id, version, token)``, in one read; None, counted as ``lost``, where it is lost."""
         wanted = [given_lease(lease) for lease in arguments.members("leases", leases, "leases: (id, version, token)")]
         return find_leased(self.core, self, wanted)
 

@@ -150,7 +150,7 @@ class AsyncQueue:
         return AsyncLeasedJob(await run(self._queue.handle, job_id, version, token), self)
 
     async def handles(self, leases: Iterable[tuple[int, int, str]]) -> list[AsyncLeasedJob | None]:
-        """:meth:`handle` for many leases ``(id, version, token)``, in one read; None where the lease is lost."""
+        """:meth:`handle` for many leases ``(id, version, token)``, in one read; None, counted as ``lost``, where it is lost."""
         return [None if job is None else AsyncLeasedJob(job, self) for job in await run(self._queue.handles, leases)]
 
     async def pop(self, limit: int = 1) -> list[Job]:

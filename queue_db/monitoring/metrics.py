@@ -42,7 +42,7 @@ class QueueMetrics:
     completed: int
     failed: int  #: attempts that failed and are tried again
     died: int  #: jobs that went to the dead table
-    lost: int  #: settles whose lease was lost
+    lost: int  #: leases that were lost when their jobs were to be settled
     missed: int  #: candidates that claims lost to other workers
     duration: float  #: seconds
 

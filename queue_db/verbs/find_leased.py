@@ -39,7 +39,7 @@ def given_lease(lease: object) -> GivenLease:
 
 
 def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> list[LeasedJob | None]:
-    """The leased job of each of ``leases``, by position; None: the lease is lost."""
+    """The leased job of each of ``leases``, by position; None: the lease is lost, and counted, for no verb will."""
     if not leases:
         return []
     found = core.read(settle.leased, source.name, sorted({lease.id for lease in leases}))
@@ -48,6 +48,10 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
         row, token, worker = found.get(lease.id, (None, "", None))
         held = row is not None and row.version == lease.version and _same(lease.token, token)
         jobs.append(LeasedJob(row, source, core.codec, token, worker) if row is not None and held else None)
+    if lost := sum(job is None for job in jobs):
+        with core.database.counting as counters:
+            counters.lost += lost
+        core.tally.add(source.name, lost=lost)
     return jobs
 
 

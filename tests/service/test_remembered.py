@@ -18,6 +18,7 @@ from queue_db.service.kept import Clock
 from queue_db.service.leases import Leases
 from queue_db.service.waiting import Wanted
 from queue_db.tokens import Token
+from tests.patience import wait_for
 from tests.service.test_api_claims import until
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -168,6 +169,22 @@ def test_another_token_does_not_settle_it(db: QueueDB, name: str, client: httpx2
     assert job_id
     assert db.get(job_id).state is State.RUNNING
     assert settled(client, name, lease)["verdict"] == "applied"
+
+
+def test_a_lease_that_is_not_found_counts_as_lost_once(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    db.queue(name).enqueue_many([("mail", n) for n in range(3)])
+    first, second, third = claimed(client, name, 3)
+    before = db.counters.lost
+    for verb, more in (("complete", {}), ("fail", {"error": {"message": "no"}})):
+        assert settled(client, name, {**first, "token": "x"}, verb, **more)["verdict"] == "lost"
+    url = f"/api/v1/jobs/{second['id']}/complete"
+    assert client.post(url, headers={"If-Match": f'"{second["id"]}:9"', "Lease-Token": second["token"]}).status_code == 412
+    # This one is found, and lost when it is settled.
+    assert db.queue(name).cancel(int(third["id"]))
+    assert settled(client, name, third)["verdict"] == "lost"
+    assert db.counters.lost - before == 4
+    db.metrics.take()
+    wait_for(lambda: f'queue_db_last_minute{{event="lost",queue="{name}"}} 4.0' in client.get("/metrics").text)
 
 
 def test_it_is_not_settled_in_another_queue(db: QueueDB, name: str, client: httpx2.Client) -> None:

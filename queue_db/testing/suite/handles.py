@@ -86,7 +86,10 @@ class TestHandles:
             assert (caught.value.job_id, caught.value.version) == lease[:2]
         with pytest.raises(LeaseLostError):
             queue.db.queue(f"{queue.name}-other").handle(*good)
+        counters = rival_queue.db.counters
+        before = counters.lost
         handles = rival_queue.handles([*wrong, good, good])
+        assert counters.lost - before == len(wrong)
         assert [handle is not None for handle in handles] == [False] * len(wrong) + [True, True]
         assert other.release()
         for token in ("", "None", other.token):  # a job that waits has no token
