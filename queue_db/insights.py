@@ -36,11 +36,24 @@ class Finding:
     stuck: bool = False
     #: The queue that it is about; None: a worker or a schedule.
     queue: str | None = None
+    #: The kind of the jobs that it is about; None: of any.
+    kind: str | None = None
 
 
 def findings(db: QueueDB) -> list[Finding]:
     """Each queue, worker, schedule and group that makes no progress, with the reason as far as the database shows it."""
     return [*_queues(db), *_parked(db), *_workers(db.workers()), *_schedules(db), *_groups(db)]
+
+
+def why_due(db: QueueDB, queue: str, *, overdue: bool) -> Finding | None:
+    """Why due jobs of a queue are not claimed now, in the words of :func:`findings`; None: a worker may claim them.
+
+    :param overdue: they have waited longer than :data:`OVERDUE`. Others are not called stuck, nor their workers too slow.
+    """
+    of_queue = db.core.read(controls.read, [queue]).get(queue, Controls())
+    workers = [worker for worker in db.workers() if queue in worker.queues]
+    why = _why(queue, of_queue, workers) if overdue else _obstacle(queue, of_queue, workers)
+    return None if why is None else Finding(f"queue {queue!r}: {why.sentence}", why.stuck and overdue, queue)
 
 
 def controlled(db: QueueDB) -> dict[str, Controls]:
@@ -78,6 +91,7 @@ def _parked(db: QueueDB) -> Iterator[Finding]:
             f"the first {when} unless a worker with a handler starts",
             stuck=True,
             queue=queue,
+            kind=kind,
         )
 
 
@@ -93,6 +107,15 @@ def _span(seconds: float) -> str:
 
 
 def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
+    found = _obstacle(queue, controls, workers)
+    if found is None:
+        alive = sum(worker.silent < SILENT for worker in workers)
+        found = Finding(f"its {_count(alive, 'worker')} {'does' if alive == 1 else 'do'} not keep up")
+    return found
+
+
+def _obstacle(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding | None:
+    """What keeps the workers of a queue from its due jobs; None: nothing that the database shows."""
     if controls.paused:
         return Finding(f"it is paused (queue-db resume {queue})")
     alive = [worker for worker in workers if worker.silent < SILENT]
@@ -111,7 +134,7 @@ def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
         of_these = f", {stuck} of them stuck" if stuck else ""
         no_slot = f"{theirs} {'has' if one else 'have'} no free slot{of_these}: more processes, more concurrency, or shorter jobs"
         return Finding(no_slot, stuck=not any(worker.in_hand for worker in alive))
-    return Finding(f"{theirs} {'does' if one else 'do'} not keep up")
+    return None
 
 
 def _workers(workers: list[WorkerInfo]) -> Iterator[Finding]:

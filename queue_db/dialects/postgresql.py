@@ -186,9 +186,11 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         return [(job_id, version) for job_id, version in self.fetch(connection, statements.hold(jobs), values)]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
-        # An equality with the key of a large group would let it read the primary key from its beginning, for the order.
+        # An equality with the key of a large group would let it read the primary key from its beginning, for the order. The
+        # condition on the id follows from the others: with it, PostgreSQL 13 expects one row and does not read all to sort them.
         place = tuple_(jobs.c.group_key, jobs.c.id)
-        return rows.where(place > tuple_(key, above), jobs.c.group_key <= key).order_by(jobs.c.group_key, jobs.c.id)
+        within = (place > tuple_(key, above), jobs.c.group_key <= key, jobs.c.id > above)
+        return rows.where(*within).order_by(jobs.c.group_key, jobs.c.id)
 
     def bypasses_sqlalchemy(self, sql: SQLAlchemyDialect) -> bool:
         return self._prepares and not self._pooling.found

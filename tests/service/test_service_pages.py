@@ -374,6 +374,6 @@ def test_deaths_are_not_growth(db: QueueDB, name: str, client: httpx2.Client) ->
         job.bury("no")
     db.dead.purge(name)
     db.metrics.take()
-    page = after_a_count(client, "2 died since yesterday")
+    page = after_a_count(client, "2 since yesterday")
     cells = [cell.get("class") for cell in page.all("td")]
     assert cells[-1] == "n zero"

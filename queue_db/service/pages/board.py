@@ -20,6 +20,11 @@ class Board:
         self.watch = Watch(db)
         self.samples = samples
 
+    def forget(self) -> None:
+        """Read numbers and findings again: something was changed here."""
+        self.numbers.forget()
+        self.watch.forget()
+
 
 def board(request: Request) -> Board:
     """The board of this application."""

@@ -23,6 +23,9 @@ log = logging.getLogger("queue_db.service")
 _EVERY = 5.0
 _SHARE = 0.01
 
+# After an action the next look begins at once where a look takes no longer, seconds.
+_QUICK = 0.5
+
 # Seconds that a page waits for a look that has just begun.
 _PATIENCE = 0.1
 
@@ -61,22 +64,29 @@ class Watch:
         self._db = db
         self._lock = threading.Lock()
         self._looked = threading.Event()
-        self._busy = False
+        self._busy = self._forgotten = False
+        self._took = 0.0
         self._last = Diagnosis()
         self._at = self._next = 0.0
 
     def look(self) -> Diagnosis:
         """What is wrong, as of a moment ago."""
         with self._lock:
-            begins = not self._busy and time.monotonic() >= self._next
+            due = time.monotonic() >= self._next or (self._forgotten and self._took <= _QUICK)
+            begins = due and not self._busy
             if begins:
-                self._busy = True
+                self._busy, self._forgotten = True, False
                 self._looked.clear()
         if begins:
             threading.Thread(target=self._find, name="queue_db diagnosis", daemon=True).start()
         if begins or self._last.found is None:
             self._looked.wait(_PATIENCE)
         return Diagnosis(self._last.found, self._last.failed, time.monotonic() - self._at)
+
+    def forget(self) -> None:
+        """Look again at the next call, if that takes little: something was changed here."""
+        with self._lock:
+            self._forgotten = True
 
     def _find(self) -> None:
         began = time.monotonic()
@@ -88,5 +98,6 @@ class Watch:
         now = time.monotonic()
         with self._lock:
             self._last, self._at, self._busy = found, now, False
+            self._took = now - began
             self._next = now + max(_EVERY, (now - began) / _SHARE)
         self._looked.set()

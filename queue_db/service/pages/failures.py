@@ -80,7 +80,6 @@ def change(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRes
     else:
         number = db.dead.purge(queue or None, kind=kind or None, error_class=error_class)
     record(request, who, action, _target(fields), number, {"queue": queue, "kind": kind, "error_class": error_class})
-    board(request).numbers.forget()
     return back(request, "dead", f"{action}_all", {"queue": queue or None, "number": number})
 
 

@@ -10,9 +10,11 @@ from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Finished, Job, State
 from queue_db.service import everywhere
 from queue_db.service.identity import Identity
+from queue_db.service.pages.board import board
 from queue_db.service.pages.queue import whole
 from queue_db.service.pages.render import back, page
 from queue_db.service.pages.routing import page_router
+from queue_db.service.pages.waits import waits
 from queue_db.service.requests import Db, Fields, Person, record
 
 router = page_router()
@@ -29,6 +31,7 @@ def show(request: Request, db: Db, who: Person, number: int) -> HTMLResponse:
         job = everywhere.job(db, who, "read", number)
     except JobNotFoundError:
         return _gone(request, db, who, number)
+    shared, neighbours = board(request), _neighbours(db, job)
     return page(
         request,
         "job.html.jinja",
@@ -37,7 +40,8 @@ def show(request: Request, db: Db, who: Person, number: int) -> HTMLResponse:
         job=job,
         errors=db.errors(number),
         batch=None if job.batch is None else db.batch(job.batch),
-        neighbours=_neighbours(db, job),
+        neighbours=neighbours,
+        waits=waits(db, job, neighbours, shared.watch.look(), shared.clock.now()),
         may=who.allows("manage", job.queue),
     )
 

@@ -51,12 +51,13 @@ class Race:
     completed: int
     missed: int
     lost: int
-    failed: int
+    failed: int  #: attempts that failed and were tried again
+    died: int
 
     @property
     def ratio(self) -> float | None:
         """Candidates lost for each one that was won, as a share of both."""
-        won = self.completed + self.failed
+        won = self.completed + self.failed + self.died
         return self.missed / (self.missed + won) if self.missed + won else None
 
 
@@ -66,9 +67,7 @@ class Numbers:
     def __init__(self, db: QueueDB, clock: Clock) -> None:
         self._db = db
         self._clock = clock
-        self._hour = Kept(self._read_hour, 10.0)
-        self._died = Kept(self._read_died, 60.0)
-        self._lines = Kept(self._read_lines, 2.0)
+        self.forget()
 
     def lines(self) -> list[Line]:
         """All queues with samples, by name."""
@@ -83,12 +82,14 @@ class Numbers:
     def races(self) -> list[Race]:
         """The last hour of each queue in which anything was claimed."""
         hour = self._hour.get()
-        names = ("completed", "missed", "lost", "failed")
+        names = ("completed", "missed", "lost", "failed", "died")
         found = [Race(queue, **{name: sum(getattr(row, name) for row in rows) for name in names}) for queue, rows in hour.items()]
         return [race for race in found if any(getattr(race, name) for name in names)]
 
     def forget(self) -> None:
         """Read again at the next call: something was changed here."""
+        self._hour = Kept(self._read_hour, 10.0)
+        self._died = Kept(self._read_died, 60.0)
         self._lines = Kept(self._read_lines, 2.0)
 
     def _read_lines(self) -> list[Line]:

@@ -55,7 +55,6 @@ def pause(request: Request, db: Db, who: Person, name: Name) -> RedirectResponse
     who.check("manage", name)
     db.queue(name).pause()
     record(request, who, "pause", f"queue {name}")
-    board(request).numbers.forget()
     return back(request, "queue", "paused", name=name)
 
 
@@ -65,7 +64,6 @@ def resume(request: Request, db: Db, who: Person, name: Name) -> RedirectRespons
     who.check("manage", name)
     db.queue(name).resume()
     record(request, who, "resume", f"queue {name}")
-    board(request).numbers.forget()
     return back(request, "queue", "resumed", name=name)
 
 
@@ -78,7 +76,6 @@ def limit(request: Request, db: Db, who: Person, name: Name, fields: Fields) -> 
     db.queue(name).limit(concurrency=concurrency, rate=rate, per=1.0 if per is None else per, per_group=per_group)
     limits = {"concurrency": concurrency, "rate": rate, "per": per, "per_group": per_group}
     record(request, who, "limit", f"queue {name}", detail=limits)
-    board(request).numbers.forget()
     return back(request, "queue", "limited", name=name)
 
 

@@ -143,5 +143,6 @@ def page(request: Request, template: str, who: Identity, *, here: str = "", stat
 
 
 def back(request: Request, route: str, done: str, query: dict[str, Any] | None = None, **names: object) -> RedirectResponse:
-    """After an action: to the page that shows what it did."""
+    """After an action: to the page that shows what it did. What was read before it is read again."""
+    board(request).forget()
     return RedirectResponse(address(request, route, {**(query or {}), "done": done}, **names), 303)

@@ -1,0 +1,54 @@
+"""The overview with long names and large numbers: every column is in sight on a screen, and a phone scrolls inside the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from queue_db import QueueDB
+from queue_db.service import Settings
+from tests.service.browser.watched import Watched, barriers, too_wide
+from tests.service.conftest import serving
+
+NAMES = ("invoices.europe.reminders.second-notice.by-letter", "x" * 100, "mail")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[str]:
+    with QueueDB(f"sqlite:///{tmp_path}/queue.db") as db:
+        db.migrate()
+        for name in NAMES:
+            db.queue(name).limit(concurrency=12, rate=100, per=60)
+            db.queue(name).enqueue_many(("send", number) for number in range(8))
+            jobs = db.queue(name).claim(6)
+            db.queue(name).complete_many(jobs[:1])
+            db.queue(name).fail_many(jobs[1:4], ValueError("no"), retry_in=600)
+            for job in jobs[4:]:
+                job.bury("no")
+        db.metrics.take()
+        with serving(db, Settings(closed=False)) as url:
+            yield url
+
+
+@pytest.mark.parametrize("colours", ["desktop", "dark"])
+def test_every_column_is_in_sight(base: str, watched: Watched, colours: str) -> None:
+    page = watched.page(base, colours)
+    for width in (1280, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto("/")
+        row = page.get_by_role("row", name=NAMES[0])
+        expect(row.locator("td").last).to_be_in_viewport(ratio=1)
+        expect(row.locator("td").last).to_have_text("2 2 since yesterday", use_inner_text=True)
+        hidden = page.locator("#queues .scroll").evaluate("box => box.scrollWidth - box.clientWidth")
+        assert hidden == 0, width
+        assert page.locator("#queues").get_by_role("link", name=NAMES[1]).get_attribute("title") == NAMES[1]
+
+
+def test_on_a_phone_the_table_scrolls_and_the_page_does_not(base: str, watched: Watched) -> None:
+    page = watched.page(base, "phone")
+    page.goto("/")
+    assert not too_wide(page)
+    assert not barriers(page)
