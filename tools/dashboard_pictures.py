@@ -11,6 +11,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +78,22 @@ def _write(connection: Any, _store: Any, table: Any, rows: list[dict[str, Any]])
     connection.execute(insert(table), rows)
 
 
+@contextmanager
+def shop() -> Iterator[QueueDB]:
+    """The shop's database, in a folder and of a worker whose names are not those of this machine: pages show both."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), QueueDB("sqlite:///shop.db", worker="web-1-4710") as db:
+        db.migrate()
+        fill(db)
+        yield db
+
+
 def main() -> int:
     """Write them."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         print("apt-get install chromium", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory() as folder, QueueDB(f"sqlite:///{folder}/shop.db") as db:
-        db.migrate()
-        fill(db)
+    with shop() as db:
         db.queue(ODD).purge()
         history(db)
         running = server(service(db, Settings(closed=False)), port=0)
