@@ -43,7 +43,7 @@ def service(db: QueueDB, settings: Settings | None = None) -> FastAPI:
     )
     app.state.service = made
     app.state.board = Board(db, made.clock, samples)
-    app.state.waiting = Waiting(db, made.ending, made.incidents)
+    app.state.waiting = Waiting(db, made.ending, made.incidents, made.working)
     app.state.pressure = Pressure(db, made.settings.max_rate, made.settings.max_depths)
     errors.install(app, routing.problem)
     refusals.install(app)

@@ -40,9 +40,9 @@ class Leases:
     def __len__(self) -> int:
         return len(self._handed)
 
-    def remember(self, jobs: Iterable[LeasedJob]) -> None:
-        """Remember leases that are handed out now."""
-        handed = {(job.id, job.version): (job.queue, _small(job), job.token, job.worker) for job in jobs}
+    def remember(self, jobs: Iterable[tuple[LeasedJob, ClaimedRow]]) -> None:
+        """Remember leases that are handed out now, each with ``job.snapshot_row()``."""
+        handed = {(row.id, row.version): (job.queue, _small(row, job.lease_ends), job.token, job.worker) for job, row in jobs}
         with self._lock:
             self._handed.update(handed)
             for _ in range(len(self._handed) - self._most):
@@ -64,12 +64,13 @@ class Leases:
         if of_queue != queue.name or not compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
             return None
         del self._handed[job_id, version]
-        return LeasedJob(ClaimedRow(*row), queue, queue.core.codec, secret, worker)
+        return LeasedJob(ClaimedRow._make(row), queue, queue.core.codec, secret, worker)
 
 
-def _small(job: LeasedJob) -> tuple[Any, ...]:
-    """The row without what may be large: payload, headers and error."""
-    row: list[Any] = list(job.snapshot_row())
-    row[_HEADERS] = row[_LAST_ERROR] = None
-    row[_ENDS] = job.lease_ends  # later than in the row if the lease was extended
-    return tuple(row)
+def _small(row: ClaimedRow, ends: int) -> tuple[Any, ...]:
+    """The row, which has no payload, without what else may be large: headers and error.
+
+    :param ends: of the lease; later than in the row if it was extended.
+    """
+    between, after = row[_HEADERS + 1 : _ENDS], row[_ENDS + 1 : _LAST_ERROR]
+    return (*row[:_HEADERS], None, *between, ends, *after, None, *row[_LAST_ERROR + 1 :])

@@ -27,6 +27,10 @@ LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 # Threads for this alone, so that it works while endpoints wait for a table in all other threads.
 _ASKING = 8
 
+# Threads for claims and settlements. More of them compete for the interpreter and for connections, and wait longer; all other
+# threads are left to the other endpoints.
+_WORKING = 10
+
 # Where the scope of a request has who asks, once that is known.
 _WHO = "queue_db.identity"
 
@@ -45,6 +49,8 @@ class Service:
     leases: Leases = field(default_factory=Leases, repr=False)
     #: Threads for finding out who asks.
     asking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_ASKING), repr=False)
+    #: Threads for claims and settlements.
+    working: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_WORKING), repr=False)
     #: A thread for finding out whether the database answers.
     probing: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), repr=False)
     #: The database's clock.

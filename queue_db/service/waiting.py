@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 
 from queue_db.db import QueueDB
@@ -111,10 +112,12 @@ class Waiting:
     """The claims that wait, of one application. All methods run on its event loop.
 
     :param ending: set when the server ends; then no claim waits any more.
+    :param threads: those that claim.
     """
 
-    def __init__(self, db: QueueDB, ending: threading.Event, incidents: Incidents) -> None:
+    def __init__(self, db: QueueDB, ending: threading.Event, incidents: Incidents, threads: CapacityLimiter) -> None:
         self._db = db
+        self._threads = threads
         self._ending = ending
         self._incidents = incidents
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -135,7 +138,7 @@ class Waiting:
         """
         try:
             if seconds <= 0 or not self._waiters.get(wanted.queue):
-                jobs = await run_in_threadpool(self._claim, wanted)
+                jobs = await to_thread.run_sync(self._claim, wanted, limiter=self._threads)
                 if jobs or seconds <= 0:
                     return jobs
             return await self._wait(wanted, seconds, disconnected)
@@ -226,7 +229,7 @@ class Waiting:
     async def _claim_for(self, waiter: _Waiter) -> bool:
         """Claim for one client; whether that got jobs."""
         try:
-            jobs = await run_in_threadpool(self._claim, waiter.wanted)
+            jobs = await to_thread.run_sync(self._claim, waiter.wanted, limiter=self._threads)
         except Exception as error:  # noqa: BLE001 - the client gets it as an answer
             if not waiter.jobs.done():
                 waiter.jobs.set_exception(error)

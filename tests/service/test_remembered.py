@@ -234,7 +234,7 @@ def test_few_leases_are_remembered_and_nothing_large(db: QueueDB, name: str) -> 
     leases = Leases(3)
     jobs = [job for _ in range(5) for job in queue.claim()]
     for job in jobs:
-        leases.remember([job])
+        leases.remember([(job, job.snapshot_row())])
         assert len(leases) <= 3
     given = [(job.id, job.version, job.token) for job in jobs]
     found = leases.take(queue, given)
@@ -251,7 +251,7 @@ def test_an_extended_lease_is_remembered_with_its_new_end(db: QueueDB, name: str
     before = job.lease_ends
     assert job.extend(600)
     leases = Leases()
-    leases.remember([job])
+    leases.remember([(job, job.snapshot_row())])
     given = [(job.id, job.version, job.token)]
     (remembered,), (read,) = leases.take(queue, given), queue.handles(given)
     assert remembered is not None

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from queue_db.leased_job import LeasedJob
-from queue_db.model import from_micros
-from queue_db.service import shapes
+from queue_db.service import answers, shapes
 from queue_db.service.handover import Handover, watch
 from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, WorkerClient, of
-from queue_db.service.shapes import Id, Lease, Seconds, WorkerName, clean, shown
-from queue_db.service.times import Time, rfc3339
+from queue_db.service.shapes import Id, Lease, Seconds, WorkerName
+from queue_db.service.times import Time
 from queue_db.service.waiting import Waiting, Wanted
 from queue_db.verbs.claim import MAX_CLAIM
 
@@ -75,7 +73,7 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     """
     who.check("work", queue)
     waiting: Waiting = request.app.state.waiting
-    wanted = Wanted(db.queue(queue).name, body.limit, body.lease, body.worker, partial(_handed_out, of(request).leases))
+    wanted = Wanted(db.queue(queue).name, body.limit, body.lease, body.worker, partial(_handed_out, of(request).leases, db.codec))
     disconnected = watch(request.receive)
     try:
         jobs = await waiting.claim(wanted, body.wait, disconnected)
@@ -86,53 +84,9 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     return Handover(wanted.answer if jobs else _NOTHING, disconnected, nothing, partial(waiting.return_to_queue, jobs))
 
 
-def _handed_out(leases: Leases, jobs: Sequence[LeasedJob]) -> bytes:
+def _handed_out(leases: Leases, codec: object, jobs: Sequence[LeasedJob]) -> bytes:
     """The jobs as JSON, and their leases remembered."""
-    content = _content(jobs)
-    leases.remember(jobs)
+    rows = [(job, job.snapshot_row()) for job in jobs]
+    content = answers.claimed(rows, codec)
+    leases.remember(rows)
     return content
-
-
-def _content(jobs: Sequence[LeasedJob]) -> bytes:
-    """The jobs as JSON; a payload that not every reader of JSON accepts is made so."""
-    try:
-        return json.dumps({"jobs": [_job(job) for job in jobs]}, allow_nan=False, separators=(",", ":")).encode()
-    except (ValueError, TypeError, RecursionError):
-        made = [{**_job(job), "payload": shown(_payload(job)), "headers": shown(dict(job.headers))} for job in jobs]
-        return json.dumps({"jobs": made}, allow_nan=False).encode()
-
-
-def _payload(job: LeasedJob) -> Any:
-    try:
-        return job.payload
-    except ValueError:  # PayloadError: the stored text, so that the client can bury the job
-        return job.payload_text
-
-
-def _job(job: LeasedJob) -> dict[str, Any]:
-    row = job.snapshot_row()
-    job_id = str(row.id)
-    return {
-        "id": job_id,
-        "queue": job.queue,
-        "kind": clean(row.kind),
-        "payload": _payload(job),
-        "headers": job.headers,
-        "priority": row.priority,
-        "attempts": row.attempts,
-        "max_attempts": row.max_attempts,
-        "unique_key": row.unique_key,
-        "group": row.group_key,
-        "batch": None if row.callback_id is None else str(row.callback_id),
-        "created_at": _time(row.created_at),
-        "due_at": None if row.due_at is None else _time(row.due_at),
-        "last_error": row.last_error,
-        "lease": {"id": job_id, "version": str(row.version), "token": job.token},
-        "lease_expires": _time(job.lease_ends),
-    }
-
-
-@lru_cache(maxsize=1000)
-def _time(micros: int) -> str:
-    """A time as text; jobs of one claim, and those that were enqueued together, have the same."""
-    return rfc3339(from_micros(micros))

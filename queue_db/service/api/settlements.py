@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request, Response
+from msgspec import Struct
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -18,6 +18,8 @@ from queue_db.leased_job import LeasedJob
 from queue_db.model import MOST_VERSION, RetainedResult, Verdict
 from queue_db.queue import Queue
 from queue_db.service import shapes
+from queue_db.service.answers import WrittenLease, encode
+from queue_db.service.api.quick import QuickFailure, QuickSettlement
 from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, WorkerClient, of
@@ -129,11 +131,30 @@ class Verdicts(BaseModel):
     verdicts: list[SettledJob]
 
 
+#: A settlement of a request.
+Given = Settlement | QuickSettlement
+
+
+class WrittenVerdict(Struct, gc=False):
+    """A :class:`SettledJob`."""
+
+    id: str
+    verdict: SettledAs
+    lease: WrittenLease | None = None
+    lease_expires: str | None = None
+
+
+class WrittenVerdicts(Struct, gc=False):
+    """A :class:`Verdicts`."""
+
+    verdicts: list[WrittenVerdict]
+
+
 class RemoteError(Exception):
     """An error that a client has reported."""
 
 
-def error_of(failure: Failure | None) -> BaseException | str:
+def error_of(failure: Failure | QuickFailure | None) -> BaseException | str:
     """The reported error, as the verbs take it: with the name of its class and its trace."""
     if failure is None:
         return "the client gave no reason"
@@ -155,7 +176,7 @@ def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, reque
     """
     who.check("work", queue)
     source = db.queue(queue)
-    given = body.settlements
+    given: Sequence[Given] = body.settlements
     # All that can be wrong in a request is found before the first job is settled.
     results = [retained(source, one.result, one.keep) if one.verb == "complete" else None for one in given]
     handed = of(request).leases
@@ -177,16 +198,15 @@ def settle_jobs(queue: Name, body: Settlements, db: Db, who: WorkerClient, reque
         for at, verdict in zip(positions, found, strict=True):
             verdicts[at] = verdict.value
     handed.remember(
-        lease
+        (lease, lease.snapshot_row())
         for one, lease, verdict in zip(given, leases, verdicts, strict=True)
         if lease is not None and one.verb == "extend" and verdict == "applied"
     )
     settled = [_settled(*each) for each in zip(given, leases, verdicts, strict=True)]
-    content = json.dumps({"verdicts": settled}, separators=(",", ":")).encode()
-    return Response(content, media_type="application/json")
+    return Response(encode(WrittenVerdicts(settled)), media_type="application/json")
 
 
-def _leases(handed: Leases, source: Queue, given: Sequence[Settlement]) -> list[LeasedJob | None]:
+def _leases(handed: Leases, source: Queue, given: Sequence[Given]) -> list[LeasedJob | None]:
     """The leased jobs: those that were handed out here from memory, if their verdict needs no payload, the others read."""
     wanted = [(int(one.lease.id), _version(one.lease.version), one.lease.token) for one in given]
     known = handed.take(source, wanted)
@@ -195,13 +215,11 @@ def _leases(handed: Leases, source: Queue, given: Sequence[Settlement]) -> list[
     return [next(read) if job is None else job for job in found]
 
 
-def _settled(one: Settlement, lease: LeasedJob | None, verdict: SettledAs) -> dict[str, Any]:
-    """A :class:`SettledJob`, as JSON has it."""
-    settled: dict[str, Any] = {"id": one.lease.id, "verdict": verdict, "lease": None, "lease_expires": None}
+def _settled(one: Given, lease: LeasedJob | None, verdict: SettledAs) -> WrittenVerdict:
     if one.verb == "extend" and verdict == "applied" and lease is not None:
-        settled["lease"] = lease_view(lease).model_dump()
-        settled["lease_expires"] = rfc3339(lease.lease_expires)
-    return settled
+        now = WrittenLease(str(lease.id), str(lease.version), lease.token)
+        return WrittenVerdict(one.lease.id, verdict, now, rfc3339(lease.lease_expires))
+    return WrittenVerdict(one.lease.id, verdict)
 
 
 def lease_view(job: LeasedJob) -> Lease:
@@ -224,19 +242,19 @@ def retained(queue: Queue, result: Any, keep: float | None) -> RetainedResult | 
     return RetainedResult(text, round(keep * 1_000_000))
 
 
-def _complete(queue: Queue, jobs: Sequence[LeasedJob], _: Sequence[Settlement], results: Results, __: float) -> list[Verdict]:
+def _complete(queue: Queue, jobs: Sequence[LeasedJob], _: Sequence[Given], results: Results, __: float) -> list[Verdict]:
     return queue.complete_many(jobs, retained=results) if any(results) else queue.complete_many(jobs)
 
 
-def _fail(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: Results, __: float) -> list[Verdict]:
+def _fail(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Given], _: Results, __: float) -> list[Verdict]:
     return queue.fail_many(jobs, [error_of(one.error) for one in given], retry_in=[one.retry_in for one in given])
 
 
-def _bury(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Settlement], _: Results, __: float) -> list[Verdict]:
+def _bury(queue: Queue, jobs: Sequence[LeasedJob], given: Sequence[Given], _: Results, __: float) -> list[Verdict]:
     return queue.bury_many(jobs, [error_of(one.error) for one in given])
 
 
-_VERBS: dict[str, Callable[[Queue, list[LeasedJob], list[Settlement], Results, float], list[Verdict]]] = {
+_VERBS: dict[str, Callable[[Queue, list[LeasedJob], list[Given], Results, float], list[Verdict]]] = {
     "complete": _complete,
     "fail": _fail,
     "bury": _bury,

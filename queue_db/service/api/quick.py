@@ -1,0 +1,67 @@
+"""Settlements read in one pass from the bytes of a body, without a model of pydantic for each.
+
+What is refused here is read again by pydantic, which accepts it or says what is wrong. What is accepted here has the same values
+there: each field has the type and the limits of its namesake in :mod:`~queue_db.service.api.settlements`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from queue_db.verbs.claim import MAX_CLAIM
+
+_Digits = Annotated[str, Meta(pattern=r"^[0-9]{1,19}\Z")]
+_Seconds = Annotated[float, Meta(ge=0, le=3_155_760_000)]
+_Text = Annotated[str, Meta(max_length=100_000)]
+
+
+class QuickLease(Struct, forbid_unknown_fields=True, gc=False):
+    """A ``Lease``."""
+
+    id: _Digits
+    version: _Digits
+    token: Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class QuickFailure(Struct, forbid_unknown_fields=True, gc=False):
+    """A ``Failure``."""
+
+    message: _Text
+    error_class: Annotated[str, Meta(max_length=200)] = ""
+    trace: _Text | None = None
+
+
+class QuickSettlement(Struct, forbid_unknown_fields=True, gc=False):
+    """A ``Settlement``."""
+
+    lease: QuickLease
+    verb: Literal["complete", "fail", "snooze", "release", "extend", "cancel", "bury"]
+    result: Any = None
+    keep: Annotated[float, Meta(gt=0, le=3_155_760_000)] | None = None
+    error: QuickFailure | None = None
+    retry_in: _Seconds | None = None
+    seconds: _Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if (self.verb == "snooze" and self.seconds is None) or (self.verb == "extend" and not self.seconds):
+            raise ValueError(self.verb)
+
+
+class QuickSettlements(Struct, forbid_unknown_fields=True, gc=False):
+    """A ``Settlements``."""
+
+    settlements: Annotated[list[QuickSettlement], Meta(min_length=1, max_length=MAX_CLAIM)]
+
+
+_decode = msgspec.json.Decoder(QuickSettlements).decode
+
+
+def settlements(body: bytes) -> QuickSettlements | None:
+    """The settlements of a body; None: pydantic reads it."""
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
