@@ -427,12 +427,12 @@ class Queue:
         limit_queue(self.core, self.name, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
         self.repair_groups()
 
-    def repair_groups(self) -> None:
+    def repair_groups(self) -> int:
         """Unblock the groups of this queue whose next job waits for no other, as after a job was deleted by hand.
 
-        Workers call it once a minute.
+        Return how many they were. Workers call it once a minute.
         """
-        repair_groups(self.core, self.name)
+        return repair_groups(self.core, self.name)
 
     def controls(self) -> Controls:
         """The pause and the limits of this queue."""

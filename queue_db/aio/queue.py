@@ -326,12 +326,12 @@ class AsyncQueue:
         """
         await run(self._queue.limit, concurrency=concurrency, rate=rate, per=per, per_group=per_group)
 
-    async def repair_groups(self) -> None:
+    async def repair_groups(self) -> int:
         """Unblock the groups of this queue whose next job waits for no other, as after a job was deleted by hand.
 
-        Workers call it once a minute.
+        Return how many they were. Workers call it once a minute.
         """
-        await run(self._queue.repair_groups)
+        return await run(self._queue.repair_groups)
 
     async def controls(self) -> Controls:
         """The pause and the limits of this queue."""

@@ -78,7 +78,8 @@ def redrive(
     with common.open() as db, output.busy("redriving"):
         redriven = db.dead.redrive(ids or None, queue=queue, kind=kind, error_class=error_class, limit=limit)
         detail = {"ids": ids[:_MOST_IDS] if ids else None, "limit": limit}
-        record(db, "redrive", _target(queue, kind, error_class), len(redriven), detail)
+        if redriven:
+            record(db, "redrive", _target(queue, kind, error_class), len(redriven), detail)
     for job_id in redriven:
         common.print({"id": job_id}, job_id)
     output.note(f"redrove {len(redriven):,} jobs")
@@ -113,7 +114,8 @@ def purge(
         output.confirm(f"Dead jobs {which} in {db.url} will be deleted.", yes=yes)
         with output.busy("purging"):
             deleted = db.dead.purge(queue, kind=kind, error_class=error_class, older_than=older_than, keep=keep)
-        record(db, "purge", _target(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
+        if deleted:
+            record(db, "purge", _target(queue, kind, error_class), deleted, {"older_than": older_than, "keep": keep})
     common.print({"deleted": deleted}, f"deleted {deleted:,} dead jobs")
 
 

@@ -294,7 +294,8 @@ def trim(feed: FeedArgument, *, common: CommonOptions) -> None:
     """
     with common.open() as db:
         gone = existing(db, feed).trim()
-        record(db, "trim", f"feed {feed}", gone)
+        if gone:
+            record(db, "trim", f"feed {feed}", gone)
     common.print({"feed": feed, "trimmed": gone}, f"{feed}: {gone:,} messages trimmed")
 
 

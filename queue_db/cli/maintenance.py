@@ -17,7 +17,8 @@ def prune(*, common: CommonOptions) -> None:
     """Delete expired results and unique keys, and the errors of attempts older than 30 days. Workers do this once a minute."""
     with common.open() as db, output.busy("pruning"):
         deleted = db.prune()
-        record(db, "prune", "expired rows", deleted)
+        if deleted:
+            record(db, "prune", "expired rows", deleted)
     common.print({"deleted": deleted}, f"deleted {deleted:,} expired rows")
 
 
@@ -28,6 +29,7 @@ def repair_groups(queue: QueueArgument, *, common: CommonOptions) -> None:
     Deleting a grouped job with SQL leaves the next job of its group blocked.
     """
     with common.open() as db:
-        db.queue(queue).repair_groups()
-        record(db, "repair", f"groups of queue {queue}")
-    common.print({"queue": queue, "repaired": True}, f"repaired the groups of queue {queue!r}")
+        repaired = db.queue(queue).repair_groups()
+        if repaired:
+            record(db, "repair", f"groups of queue {queue}", repaired)
+    common.print({"queue": queue, "repaired": repaired}, f"repaired {repaired:,} groups of queue {queue!r}")

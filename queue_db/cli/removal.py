@@ -39,5 +39,6 @@ def purge(queue: QueueArgument, *, yes: YesOption = False, common: CommonOptions
         output.confirm(f"All waiting jobs of queue {queue!r} in {db.url} will be deleted.", yes=yes)
         with output.busy("purging"):
             deleted = jobs.purge()
-        record(db, "purge", f"queue {queue}", deleted)
+        if deleted:
+            record(db, "purge", f"queue {queue}", deleted)
     common.print({"queue": queue, "deleted": deleted}, f"deleted {deleted:,} jobs of queue {queue!r}")

@@ -123,7 +123,8 @@ def release(
         output.confirm(f"{question} {_risk(db, name)}", yes=yes)
         if name is None:
             gone = db.streams.expire()
-            record(db, "release", "expired streams", len(gone), {"streams": gone[:_MOST_NAMES]})
+            if gone:
+                record(db, "release", "expired streams", len(gone), {"streams": gone[:_MOST_NAMES]})
             for one in gone:
                 common.print({"stream": one}, f"released the jobs of stream {one!r}")
             return

@@ -60,9 +60,10 @@ def limit_queue(core: Core, queue: str, *, concurrency: int | None, rate: int | 
     )
 
 
-def repair_groups(core: Core, queue: str) -> None:
-    """Unblock the groups of ``queue`` whose next job waits for no other."""
+def repair_groups(core: Core, queue: str) -> int:
+    """Unblock the groups of ``queue`` whose next job waits for no other; return how many they were."""
     found = core.read(groups.incomplete, queue)
     # A few at a time, since others wait for them meanwhile.
     for start in range(0, len(found), groups.AT_ONCE):
         core.notifications.wake(*core.write(groups.repair, found[start : start + groups.AT_ONCE]))
+    return len(found)

@@ -7,10 +7,11 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import delete, make_url
 
 from queue_db import QueueDB
 from queue_db.cli import recording
+from queue_db.model import RetainedResult
 from queue_db.store import streams
 from queue_db.store.schema import TOKEN_NAME_LENGTH
 from tests.cli.test_cli_reference import COMMANDS
@@ -21,13 +22,13 @@ WHO = f"cli:{getpass.getuser()}@{socket.gethostname()}"
 CHANGES = {
     ("tokens create", "shop --scope read"): ("create", "token shop", None),
     ("tokens revoke", "known"): ("revoke", "token known", None),
-    ("prune", ""): ("prune", "expired rows", 0),
-    ("repair-groups", "mail"): ("repair", "groups of queue mail", None),
+    ("prune", ""): ("prune", "expired rows", 1),
+    ("repair-groups", "grouped"): ("repair", "groups of queue grouped", 1),
     ("cancel", "{live}"): ("cancel", "job {live}", 1),
     ("purge", "mail --yes"): ("purge", "queue mail", 2),
     ("dead redrive", "{dead}"): ("redrive", "dead jobs", 1),
     ("dead redrive", "--queue mail --kind sad"): ("redrive", "dead jobs queue mail kind sad", 1),
-    ("dead purge", "--error-class None --yes"): ("purge", "dead jobs error class None", 0),
+    ("dead purge", "--queue mail --yes"): ("purge", "dead jobs queue mail", 1),
     ("pause", "mail"): ("pause", "queue mail", None),
     ("resume", "mail"): ("resume", "queue mail", None),
     ("limit", "mail --rate 7"): ("limit", "queue mail", None),
@@ -35,11 +36,11 @@ CHANGES = {
     ("schedules pause", "nightly"): ("pause", "schedule nightly", None),
     ("schedules resume", "nightly"): ("resume", "schedule nightly", None),
     ("schedules remove", "nightly"): ("remove", "schedule nightly", None),
-    ("feeds trim", "orders"): ("trim", "feed orders", 0),
+    ("feeds trim", "long"): ("trim", "feed long", 2),
     ("feeds set", "orders --keep-rows 10"): ("set", "feed orders", None),
     ("feeds purge", "orders --yes"): ("purge", "feed orders", 1),
     ("feeds delete", "orders --yes"): ("delete", "feed orders", None),
-    ("feeds restored", "--yes"): ("restored", "all feeds", 3),
+    ("feeds restored", "--yes"): ("restored", "all feeds", 4),
     ("cursors seek", "orders billing end"): ("seek", "cursor billing of feed orders", None),
     ("cursors remove", "orders billing"): ("remove", "cursor billing of feed orders", None),
     ("routes set", "other --drop"): ("set", "route other", None),
@@ -51,7 +52,7 @@ CHANGES = {
     ("routes remove", "archive"): ("remove", "route archive", None),
     ("streams complete", "etl --yes"): ("complete", "stream etl", 1),
     ("streams release", "etl --yes"): ("release", "stream etl", 1),
-    ("streams release", "--expired --yes"): ("release", "expired streams", 0),
+    ("streams release", "--expired --yes"): ("release", "expired streams", 1),
 }
 
 #: Nothing was there to be changed: no action. The exit status is 1, or 0 where that is the state that was wanted.
@@ -65,6 +66,11 @@ FINDS_NOTHING = {
     ("routes remove", "nobody"): 1,
     ("cancel", "999999"): 1,
     ("limit", "mail"): 0,
+    ("repair-groups", "mail"): 0,
+    ("purge", "nothing --yes"): 0,
+    ("dead redrive", "--queue nothing"): 0,
+    ("dead purge", "--error-class None --yes"): 0,
+    ("feeds trim", "orders"): 0,
 }
 
 #: These change nothing, and are called with this.
@@ -139,15 +145,33 @@ def prepared(tmp_path_factory):
         db.routes.subscribe("sensor.*", "archive")
         db.tokens.create("known", ["read"])
         db.queue("events").enqueue("k")
-        _hold(db)
+        _hold(db, "etl", "events", 10**12)
+        _prepare_upkeep(db)
     return file, {"live": live, "dead": job.id, "definition": definition}
 
 
-def _hold(db):
+def _prepare_upkeep(db):
+    """An expired result, a group that waits for nobody, messages beyond what is kept, and a stream that nobody reads."""
+    other = db.queue("other")
+    other.enqueue("k")
+    other.complete_many(other.claim(), retained=[RetainedResult(None, 1)])
+    grouped = db.queue("grouped")
+    first, _ = (grouped.enqueue("k", group="g") for _ in range(2))
+    jobs = db.store.tables.jobs
+    with db.database.engine.begin() as connection:
+        connection.execute(delete(jobs).where(jobs.c.id == first))
+    for _ in range(3):
+        db.feed("long").publish("paid")
+    db.feeds.set("long", keep_rows=1)
+    db.queue("abandoned").enqueue("k")
+    _hold(db, "old", "abandoned", 1)
+
+
+def _hold(db, name, queue, retention):
     """A stream that holds a job."""
 
     def held(connection, store):
-        session = streams.open_stream(connection, store, name="etl", queue="events", holder="here:1", retention=10**12)
+        session = streams.open_stream(connection, store, name=name, queue=queue, holder="here:1", retention=retention)
         start = streams.initial(connection, store, session)
         streams.allocate(connection, store, session, start=start, limit=1, ceiling=None, partitions=1)
 
@@ -195,6 +219,13 @@ def test_a_command_that_changes_something_writes_one_action(ask_at, own, prepare
 def test_what_is_not_there_is_not_changed(ask_at, own, prepared, call):
     called(ask_at, own, *call, prepared[1], status=FINDS_NOTHING[call])
     assert entries(own) == []
+
+
+@pytest.mark.parametrize("command", ["prune", "repair-groups grouped", "feeds trim long", "streams release --expired --yes"])
+def test_what_is_done_already_is_not_written_again(ask_at, own, command):
+    for _ in range(2):
+        ask_at(own, *command.split())
+    assert len(entries(own)) == 1
 
 
 def test_a_command_that_looks_changes_nothing(ask_at, own, prepared):

@@ -655,5 +655,5 @@ def test_repair_groups_unblocks_what_sql_has_blocked(ask, queue, db):
     with queue.transaction() as connection:
         connection.execute(delete(jobs).where(jobs.c.id == first))
     assert queue.get(second).state is State.BLOCKED
-    assert ask("repair-groups", queue.name).out == f"repaired the groups of queue {queue.name!r}\n"
+    assert ask("repair-groups", queue.name).out == f"repaired 1 groups of queue {queue.name!r}\n"
     assert [job.id for job in queue.claim(5)] == [second]

@@ -239,6 +239,24 @@ def test_a_change_of_all_dead_jobs_is_asked_for(db: QueueDB, name: str, client: 
     assert db.dead.count(name) == 0
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/dead/redrive", {"kind": "none"}),
+        ("POST", "/dead/purge", {"kind": "none"}),
+        ("DELETE", "/queues/none/jobs", None),
+        ("POST", "/queues/none/groups/repair", None),
+        ("POST", "/workers/none/rescue", None),
+    ],
+)
+def test_where_nothing_changes_there_is_no_action(db: QueueDB, client: httpx2.Client, method: str, path: str, body: object) -> None:
+    before = db.actions.list()
+    answer = client.request(method, f"/api/v1{path}", json=body)
+    assert answer.is_success
+    assert answer.status_code == 204 or answer.json()["count"] == 0
+    assert db.actions.list() == before
+
+
 def test_finished_jobs_are_listed(db: QueueDB, name: str, client: httpx2.Client) -> None:
     from queue_db.model import RetainedResult
 

@@ -333,11 +333,16 @@ def test_all_like_this(db: QueueDB, name: str, client: httpx2.Client, action: st
         for one in page.all("a")
         if f"action={action}" in (one["href"] or "") and "kind=mail" in (one["href"] or "")
     ]
-    assert "3 jobs" in look(client, link)
+    asked = look(client, link)
+    assert "3 jobs" in asked
+    form = {one["name"] or "": one["value"] or "" for one in asked.all("input") if one.get("name")}
     assert len(db.dead.list(name)) == 4  # a dry run
     assert f"{'Redriven' if action == 'redrive' else 'Purged'}: 3 jobs" in submit(client, link, "/dead/all").text
     assert [job.kind for job in db.dead.list(name)] == ["report"]
     assert len(queue.peek()) == (3 if action == "redrive" else 0)
+    again = client.post("/dead/all", data=form, follow_redirects=True)
+    assert f"{'Redriven' if action == 'redrive' else 'Purged'}: 0 jobs" in again.text
+    assert [one.number for one in db.actions.list() if name in one.target] == [3]  # what changed nothing is not in the log
 
 
 def test_times_are_those_of_the_databases_clock(db: QueueDB, url: str, name: str) -> None:

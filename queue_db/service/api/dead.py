@@ -116,7 +116,8 @@ def redrive_dead_jobs(body: RedriveDeadJobs, db: Db, who: Manager, request: Requ
         if who.allows_all("read"):
             raise
         raise JobNotFoundError(error.job_id, f"the dead jobs of queue {body.queue!r}") from None
-    record(request, who, "redrive", _target(body), len(back))
+    if back:
+        record(request, who, "redrive", _target(body), len(back))
     return RedrivenJobs(count=len(back), ids=[str(one) for one in back[:1000]], dry_run=False)
 
 
@@ -127,7 +128,8 @@ def purge_dead_jobs(body: PurgeDeadJobs, db: Db, who: Manager, request: Request)
     if body.dry_run:
         return PurgedJobs(count=_count(db, body), dry_run=True)
     count = db.dead.purge(older_than=body.older_than, keep=body.keep, limit=body.limit, **_filter(body))
-    record(request, who, "purge", _target(body), count)
+    if count:
+        record(request, who, "purge", _target(body), count)
     return PurgedJobs(count=count, dry_run=False)
 
 

@@ -25,5 +25,6 @@ def list_group_jobs(
 def repair_groups(queue: Name, db: Db, who: Manager, request: Request) -> None:
     """Unblock the groups of a queue whose next job waits for no other, as after a row was deleted by hand."""
     who.check("manage", queue)
-    db.queue(queue).repair_groups()
-    record(request, who, "repair", f"groups of queue {queue}")
+    repaired = db.queue(queue).repair_groups()
+    if repaired:
+        record(request, who, "repair", f"groups of queue {queue}", repaired)

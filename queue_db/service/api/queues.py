@@ -111,7 +111,8 @@ def purge_queue(queue: Name, db: Db, who: Manager, request: Request) -> JobCount
     """Delete all due, scheduled and blocked jobs of a queue, but no running ones."""
     who.check("manage", queue)
     count = db.queue(queue).purge()
-    record(request, who, "purge", f"queue {queue}", count)
+    if count:
+        record(request, who, "purge", f"queue {queue}", count)
     return JobCount(count=count)
 
 

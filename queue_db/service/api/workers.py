@@ -93,5 +93,6 @@ def rescue_worker(name: Name, db: Db, who: Manager, request: Request) -> JobCoun
     """
     everywhere.check(who, "manage", None)
     count = db.rescue(name)
-    record(request, who, "rescue", f"worker {name}", count)
+    if count:
+        record(request, who, "rescue", f"worker {name}", count)
     return JobCount(count=count)

@@ -79,7 +79,8 @@ def change(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRes
         number = len(db.dead.redrive(queue=queue or None, kind=kind or None, error_class=error_class))
     else:
         number = db.dead.purge(queue or None, kind=kind or None, error_class=error_class)
-    record(request, who, action, _target(fields), number, {"queue": queue, "kind": kind, "error_class": error_class})
+    if number:
+        record(request, who, action, _target(fields), number, {"queue": queue, "kind": kind, "error_class": error_class})
     return back(request, "dead", f"{action}_all", {"queue": queue or None, "number": number})
 
 

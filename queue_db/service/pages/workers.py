@@ -40,5 +40,6 @@ def rescue(request: Request, db: Db, who: Person, fields: Fields) -> RedirectRes
     for_all(who, "manage", required=True)
     name = process(fields.get("name", ""))
     released = db.rescue(name)
-    record(request, who, "rescue", f"worker {name}", released)
+    if released:
+        record(request, who, "rescue", f"worker {name}", released)
     return back(request, "workers", "rescued", {"number": released})

@@ -170,7 +170,8 @@ class TestGroups:
         assert queue.db.upcoming([queue.name])[queue.name] is None
         # Deleted by hand: the next job stays blocked.
         assert queue.claim() == []
-        queue.repair_groups()
+        assert queue.repair_groups() == 1
+        assert queue.repair_groups() == 0
         assert _numbers(queue) == [2]
 
     def test_a_purged_group_starts_anew(self, queue: Queue) -> None:
