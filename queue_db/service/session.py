@@ -194,7 +194,8 @@ def is_own(headers: Mapping[str, str]) -> bool:
     if origin is None:
         return True
     scheme, _, place = origin.partition("://")
-    return _with_port(place, scheme) == _with_port(headers.get("host", ""), scheme)
+    host = headers.get("host", "")
+    return bool(place and host) and _with_port(place, scheme) == _with_port(host, scheme)
 
 
 def _with_port(place: str, scheme: str) -> str:

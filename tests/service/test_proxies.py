@@ -13,6 +13,7 @@ import pytest
 from queue_db import QueueDB
 from queue_db.errors import ConfigurationError
 from queue_db.service import Settings, proxies, service
+from queue_db.service.session import is_own
 from queue_db.tokens import SCOPES
 from tests.patience import PATIENCE
 from tests.service.conftest import serving_app
@@ -112,6 +113,13 @@ def test_an_origin_without_the_usual_port_is_the_same(db: QueueDB, stack: ExitSt
         for host, status in (("queue.example", 401), ("queue.example:443", 401), ("queue.example:8443", 403)):
             answer = httpx2.post(f"{url}/login", data={"token": "x"}, headers={"Host": host, "Origin": origin}, timeout=PATIENCE)
             assert (host, answer.status_code) == (host, status)
+
+
+@pytest.mark.parametrize("headers", [{}, {"host": ""}])
+@pytest.mark.parametrize("origin", ["", "null", "https://", "://", "https://:443"])
+def test_an_origin_without_a_host_is_not_that_of_a_request_without_one(origin: str, headers: dict[str, str]) -> None:
+    assert is_own(headers)
+    assert not is_own({**headers, "origin": origin})
 
 
 @pytest.mark.parametrize(
