@@ -131,6 +131,20 @@ def test_what_is_no_prefix_is_refused(given: str) -> None:
         proxies.prefix(given)
 
 
+def test_no_path_of_the_service_is_a_prefix(db: QueueDB) -> None:
+    # A router that the application includes has its routes with their whole paths.
+    routes = [
+        one
+        for some in service(db, Settings()).routes
+        for one in getattr(some, "effective_route_contexts", lambda some=some: [some])()
+    ]
+    own = {one.path.split("/")[1] for one in routes} - {""}
+    assert own >= {"api", "healthz", "jobs", "login", "metrics", "static"}
+    for segment in own:
+        with pytest.raises(ConfigurationError, match="has this path itself"):
+            proxies.prefix(f"/{segment}/x")
+
+
 def test_prefixes_and_proxies() -> None:
     assert [proxies.prefix(one) for one in ("", "/", "/queue", "/queue/", "/a/b.c")] == ["", "", "/queue", "/queue", "/a/b.c"]
     assert proxies.trusted(None) == ["127.0.0.1", "::1"]
