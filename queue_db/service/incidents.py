@@ -93,7 +93,7 @@ LINES: Mapping[IncidentType, Line] = {
     _T.CLAIM_RETURNED: Line(logging.INFO, "a claim is given back, its client did not get it"),
     _T.CLAIM_NOT_RETURNED: Line(logging.WARNING, "a claim could not be given back, it ends with its lease", each=True),
     _T.STREAM_CUT: Line(logging.INFO, "a client is too slow for its events, its stream is cut"),
-    _T.ACTION_NOT_RECORDED: Line(logging.ERROR, "not in the log of actions", each=True),
+    _T.ACTION_NOT_RECORDED: Line(logging.ERROR, "not in the action log", each=True),
     _T.SAMPLE_NOT_TAKEN: Line(logging.WARNING, "the queues were not counted", each=True),
     _T.DATABASE_AWAY: Line(logging.WARNING, "the database is away", each=True),
     _T.DATABASE_BACK: Line(logging.INFO, "the database is back", each=True),

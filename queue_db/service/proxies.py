@@ -51,7 +51,7 @@ class Prefix:
 def prefix(given: str) -> str:
     """Check the path under which a proxy shows the service; without a slash at its end.
 
-    :raises ConfigurationError: it is no path, or one of the service's own, so that nobody could say what a path means.
+    :raises ConfigurationError: it is no path, or one of the service's own: then a path would have two meanings.
     """
     root = given.rstrip("/")
     if not root:

@@ -188,7 +188,7 @@ def record(
     number: int | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a change that somebody made into the log of actions, after it has happened.
+    """Record a change in the action log, after it has happened.
 
     :param action: a verb: ``pause``, ``redrive``.
     :param target: what was changed: ``queue mail``, ``job 17``.

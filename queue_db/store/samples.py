@@ -33,7 +33,7 @@ def begin(connection: Connection, store: Store, name: str, version: int | None, 
 
 
 def finish(connection: Connection, store: Store, name: str, version: int, data: str, took: int, rest: int) -> None:
-    """Write down a sample that was begun as ``version``.
+    """Store a sample that was begun as ``version``.
 
     One that outlasted its lease is written too, unless another one was written in the meantime: else counts that take longer than
     the lease, which depends on the last count, would all be lost.
@@ -50,7 +50,7 @@ def finish(connection: Connection, store: Store, name: str, version: int, data: 
 
 
 def give_up(connection: Connection, store: Store, name: str, version: int, rest: int) -> None:
-    """Write down that the sample begun as ``version`` failed, unless another one was begun.
+    """Record that the sample begun as ``version`` failed, unless another one was begun.
 
     :param rest: microseconds until the next one may be taken.
     """

@@ -1,4 +1,4 @@
-"""What has happened: failures by kind and error class, the numbers of a queue over time, the log of actions."""
+"""What has happened: failures by kind and error class, the numbers of a queue over time, the action log."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def list_failures(
 
 @router.get("/actions")
 def list_actions(db: Db, who: Reader, request: Request, after: After = None, limit: Limit = 50) -> ActionPage:
-    """List the log of actions, newest first: who changed what, how much and when. It needs a token that may read all queues."""
+    """List the action log, newest first: who changed what, how much and when. It needs a token that may read all queues."""
     who.check_all("read")
     found = db.actions.list(limit=limit + 1, after=None if after is None else _number(after, 2**63 - 1))
     masked = of(request).settings.masked

@@ -1,4 +1,4 @@
-"""The log of actions: who changed what, how much and when."""
+"""The action log: who changed what, how much and when."""
 
 from __future__ import annotations
 

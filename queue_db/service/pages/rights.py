@@ -1,4 +1,4 @@
-"""Rights to what belongs to no single queue: workers, the log of actions, tokens."""
+"""Rights to what belongs to no single queue: workers, the action log, tokens."""
 
 from __future__ import annotations
 
