@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -15,15 +14,15 @@ from queue_db.service.pages import diagnosis
 from queue_db.service.pages.diagnosis import Watch
 from queue_db.service.pages.numbers import Race
 from tests.patience import PATIENCE
-from tests.service.test_service_pages import after_a_count, look, submit
+from tests.service.test_service_pages import look, submit
 
 Serve = Callable[[Settings], httpx2.Client]
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[QueueDB]:
-    """A database of its own, with jobs since 2001, which have been due for long."""
-    url = f"sqlite:///{tmp_path}/queue.db"
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueDB]:
+    """A database of its own, with a job since 2001, which has been due for long."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('counts')}/queue.db"
     with QueueDB(url, clock=lambda: 1_000_000_000_000_000) as old:
         old.migrate()
         old.queue("old").enqueue("mail")
@@ -31,28 +30,23 @@ def db(tmp_path: Path) -> Iterator[QueueDB]:
         yield db
 
 
-def test_an_action_forgets_what_was_remembered(db: QueueDB, serve: Serve) -> None:
-    job_id = db.queue("mail").enqueue("send", max_attempts=1)
-    db.metrics.take()
+def test_pages_show_when_jobs_were_counted_and_an_action_forgets_the_rest(db: QueueDB, serve: Serve) -> None:
+    queue = db.queue("mail")
+    queue.enqueue("send")
+    queue.claim()[0].bury("no")
+    job_id = queue.enqueue("send", max_attempts=1)
+    assert db.metrics.take()
     client = serve(Settings(closed=False))
-    assert "since yesterday" not in after_a_count(client, "mail")
-    db.queue("mail").claim()[0].fail(ValueError("no"))
-    db.metrics.flush()
-    submit(client, f"/jobs/{job_id}", "/redrive")
-    assert "1 since yesterday" in look(client, "/")  # deaths are remembered for a minute
-
-
-def test_pages_with_counts_show_when_they_were_counted(db: QueueDB, serve: Serve) -> None:
-    db.queue("mail").enqueue("send")
-    db.queue("mail").claim()[0].bury("no")
-    db.metrics.take()
-    client = serve(Settings(closed=False))
-    after_a_count(client, "mail")
     for path in ("/", "/queues/mail", "/jobs?queue=mail", "/dead"):
         page = look(client, path)
         assert "counted" in page, path
         assert "not counted yet" not in page, path
     assert "not counted yet" in look(client, "/queues/unknown")
+    assert "1 since yesterday" in look(client, "/")
+    queue.claim()[0].fail(ValueError("no"))
+    db.metrics.flush()
+    submit(client, f"/jobs/{job_id}", "/redrive")
+    assert "2 since yesterday" in look(client, "/")  # deaths are remembered for a minute
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -86,14 +80,15 @@ def text_of(watch: Watch) -> str:
 
 
 def test_the_strategy_page_shows_deaths(db: QueueDB, serve: Serve) -> None:
-    db.queue("mail").enqueue_many([("send", n) for n in range(6)])
-    jobs = db.queue("mail").claim(6)
-    db.queue("mail").complete_many(jobs[:1])
-    db.queue("mail").fail_many(jobs[1:3], ValueError("no"), retry_in=600)
+    queue = db.queue("print")
+    queue.enqueue_many([("send", n) for n in range(6)])
+    jobs = queue.claim(6)
+    queue.complete_many(jobs[:1])
+    queue.fail_many(jobs[1:3], ValueError("no"), retry_in=600)
     for job in jobs[3:]:
         job.bury("no")
-    db.metrics.take()
-    row = next(text for text in serve(Settings(closed=False)).get("/strategy").text.split("<tr") if 'data-row="mail"' in text)
+    db.metrics.flush()
+    row = next(text for text in serve(Settings(closed=False)).get("/strategy").text.split("<tr") if 'data-row="print"' in text)
     cells = [cell.partition(">")[2].partition("<")[0] for cell in row.split("<td")[1:]]
     assert cells[:3] == ["1", "2", "3"]  # completed, failed, died
 
