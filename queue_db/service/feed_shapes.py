@@ -12,7 +12,7 @@ from queue_db.errors import PayloadError
 from queue_db.feeds import Feed, Message, MessageClaim
 from queue_db.feeds.claims import MOST_CLAIMED
 from queue_db.service.refusals import missing
-from queue_db.service.shapes import clean, shown
+from queue_db.service.shapes import LONGEST_LEASE, clean, shown
 from queue_db.service.times import Time
 from queue_db.store.schema import CLIENT_LENGTH, FEED_LENGTH, KEY_LENGTH, KIND_LENGTH
 
@@ -22,11 +22,13 @@ MOST = 1000
 #: Longest wait of a request, seconds.
 LONGEST_WAIT = 60.0
 
-#: Most seconds that a lease, a delay or a lifetime may have: a hundred years.
+#: Most seconds that a delay or a lifetime may have: a hundred years.
 _LONGEST = 3_155_760_000
 
 Seconds = Annotated[float, Field(ge=0, le=_LONGEST, allow_inf_nan=False, description="Seconds.")]
-Lease = Annotated[float, Query(gt=0, le=_LONGEST, allow_inf_nan=False, description="Seconds until others can claim or open it.")]
+Lease = Annotated[
+    float, Query(gt=0, le=LONGEST_LEASE, allow_inf_nan=False, description="Seconds until others can claim or open it.")
+]
 Grace = Annotated[
     float,
     Query(

@@ -53,6 +53,12 @@ KindName = Annotated[str, Field(min_length=1, max_length=KIND_LENGTH, descriptio
 WorkerName = Annotated[str, Field(min_length=1, max_length=WORKER_LENGTH, description="The name that claimed jobs show.")]
 Seconds = Annotated[float, Field(ge=0, le=3_155_760_000, allow_inf_nan=False, description="Seconds.")]
 
+#: Longest lease over HTTP, seconds: 30 days. A client that is gone for good holds what it has claimed until then.
+LONGEST_LEASE = 2_592_000
+LeaseSeconds = Annotated[
+    float, Field(gt=0, le=LONGEST_LEASE, allow_inf_nan=False, description="Seconds until the lease ends; settle or extend within.")
+]
+
 After = Annotated[
     str | None, Query(max_length=500, description="`after` of the previous page; without it the first page is returned.")
 ]

@@ -63,8 +63,28 @@ def test_a_claim_leases_jobs(db: QueueDB, name: str, client: httpx2.Client, clai
 
 
 @here
+def test_a_lease_of_30_days_is_the_longest(client: httpx2.Client, claims: str) -> None:
+    assert client.post(claims, json={"lease": 2_592_000}).status_code == 200
+    assert "2592000" in client.post(claims, json={"lease": 2_592_000.5}).text
+    longest = client.get("/api/v1/openapi.json").json()["components"]["schemas"]["ClaimRequest"]["properties"]["lease"]
+    assert longest["maximum"] == 2_592_000
+
+
+@here
 @pytest.mark.parametrize(
-    "body", [{"limit": 0}, {"limit": "1"}, {"lease": 0}, {"wait": -1}, {"wait": 3600}, {"worker": ""}, {"limits": 1}, [], None]
+    "body",
+    [
+        {"limit": 0},
+        {"limit": "1"},
+        {"lease": 0},
+        {"lease": 2_592_001},
+        {"wait": -1},
+        {"wait": 3600},
+        {"worker": ""},
+        {"limits": 1},
+        [],
+        None,
+    ],
 )
 def test_what_cannot_be_claimed_is_refused(client: httpx2.Client, claims: str, body: object) -> None:
     refused = client.post(claims, json=body)

@@ -198,7 +198,7 @@ def test_impossible_values_are_refused(client: httpx2.Client, feed: str) -> None
         assert client.post(f"{feed}/messages", json=body).status_code == 422, body
     for parameters in ({"limit": 0}, {"limit": 100_000}, {"wait": -1}, {"wait": "inf"}, {"on_trimmed": "x"}):
         assert client.get(f"{feed}/messages", params=parameters).status_code == 422, parameters
-    for parameters in ({"lease": 0}, {"lease": "nan"}, {"grace": -1}, {"limit": 0}):
+    for parameters in ({"lease": 0}, {"lease": 2_592_001}, {"lease": "nan"}, {"grace": -1}, {"limit": 0}):
         assert client.post(f"{feed}/claims", params=parameters).status_code == 422, parameters
 
 

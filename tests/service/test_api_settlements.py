@@ -212,6 +212,7 @@ def test_a_job_that_another_worker_has_now_is_not_settled(db: QueueDB, name: str
         {"verb": "extend"},
         {"verb": "finish"},
         {"verb": "complete", "result": "\ud800", "keep": 5},
+        {"verb": "extend", "seconds": 2_592_001},
         {"verb": "complete", "keep": 0},
         {"verb": "fail", "error": "text"},
     ],

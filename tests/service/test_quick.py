@@ -115,7 +115,28 @@ def test_the_answer_to_a_claim_is_as_declared(queue: Queue) -> None:
 SETTLEMENTS = TypeAdapter(settlements.Settlements)
 LEASE = {"id": "17", "version": "3", "token": "t" * 32}
 ODD: st.SearchStrategy[Any] = st.sampled_from(
-    [None, "", "x", "1\n", "٣", "1" * 20, 0, 1, -1, 0.5, 1e10, 3_155_760_000, 3_155_760_001, 10**400, True, float("nan"), [], {}]
+    [
+        None,
+        "",
+        "x",
+        "1\n",
+        "٣",
+        "1" * 20,
+        0,
+        1,
+        -1,
+        0.5,
+        1e10,
+        2_592_000,
+        2_592_001,
+        3_155_760_000,
+        3_155_760_001,
+        10**400,
+        True,
+        float("nan"),
+        [],
+        {},
+    ]
 )
 WRONG_LEASE = st.fixed_dictionaries({}, optional={one: ODD | st.just(right) for one, right in LEASE.items()} | {"more": ODD})
 ERROR = st.fixed_dictionaries({"message": ANY_TEXT | ODD}, optional={"error_class": ANY_TEXT | ODD, "trace": ANY_TEXT | ODD})
@@ -163,7 +184,8 @@ def test_so_have_results_that_are_hard_to_read(text: str) -> None:
 
 USUAL: list[dict[str, Any]] = [
     *({"verb": verb} for verb in ("complete", "fail", "release", "cancel", "bury")),
-    *({"verb": verb, "seconds": seconds} for verb in ("snooze", "extend") for seconds in (1, 0.5, 3_155_760_000)),
+    *({"verb": verb, "seconds": seconds} for verb in ("snooze", "extend") for seconds in (1, 0.5, 2_592_000)),
+    {"verb": "snooze", "seconds": 3_155_760_000},
     {"verb": "complete", "keep": 60, "result": {"n": [1, 2.5, None, "é"]}},
     {"verb": "fail", "error": {"message": "no", "error_class": "E", "trace": "here"}, "retry_in": 0},
     {"verb": "bury", "error": {"message": "x" * 100_000}, "keep": None, "retry_in": None, "seconds": None},

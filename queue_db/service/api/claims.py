@@ -15,7 +15,7 @@ from queue_db.service.handover import Handover, watch
 from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, WorkerClient, of
-from queue_db.service.shapes import Id, Lease, Seconds, WorkerName
+from queue_db.service.shapes import Id, Lease, LeaseSeconds, WorkerName
 from queue_db.service.times import Time
 from queue_db.service.waiting import Waiting, Wanted
 from queue_db.verbs.claim import MAX_CLAIM
@@ -32,7 +32,7 @@ class ClaimRequest(shapes.Request):
     """How many jobs, and for how long."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_CLAIM, description="Most jobs.")] = 1
-    lease: Annotated[Seconds, Field(gt=0, description="Seconds for which they are leased; settle or extend them within.")] = 60.0
+    lease: LeaseSeconds = 60.0
     wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT, description="If none is due: seconds to wait for one.")] = 0.0
     worker: Annotated[WorkerName | None, Field(description="Default: the service's own name.")] = None
 

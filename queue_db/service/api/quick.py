@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from queue_db.service.shapes import LONGEST_LEASE
 from queue_db.verbs.claim import MAX_CLAIM
 
 _Digits = Annotated[str, Meta(pattern=r"^[0-9]{1,19}\Z")]
@@ -46,7 +47,9 @@ class QuickSettlement(Struct, forbid_unknown_fields=True, gc=False):
     seconds: _Seconds | None = None
 
     def __post_init__(self) -> None:
-        if (self.verb == "snooze" and self.seconds is None) or (self.verb == "extend" and not self.seconds):
+        if (self.verb == "snooze" and self.seconds is None) or (
+            self.verb == "extend" and not 0 < (self.seconds or 0) <= LONGEST_LEASE
+        ):
             raise ValueError(self.verb)
 
 

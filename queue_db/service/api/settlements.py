@@ -23,7 +23,7 @@ from queue_db.service.api.quick import QuickFailure, QuickSettlement
 from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
 from queue_db.service.requests import Db, WorkerClient, of
-from queue_db.service.shapes import Id, Lease, Seconds
+from queue_db.service.shapes import LONGEST_LEASE, Id, Lease, LeaseSeconds, Seconds
 from queue_db.service.times import Time, rfc3339
 from queue_db.verbs.claim import MAX_CLAIM
 
@@ -33,7 +33,6 @@ router = APIRouter(tags=["settlements"])
 
 Results = Sequence[RetainedResult | None]
 SettledAs = Literal["applied", "lost", "unknown"]
-Lasts = Annotated[Seconds, Field(gt=0)]
 _LONG = 100_000
 
 # Verbs that need of a job only what is remembered of a lease.
@@ -77,7 +76,7 @@ class Snooze(shapes.Request):
 class Extend(shapes.Request):
     """The lease ends `seconds` from now; its version changes."""
 
-    seconds: Lasts
+    seconds: LeaseSeconds
 
 
 class Progress(shapes.Request):
@@ -96,14 +95,16 @@ class Settlement(shapes.Request):
     keep: Annotated[Seconds | None, Field(gt=0, description="complete; default: no result is retained.")] = None
     error: Annotated[Failure | None, Field(description="fail and bury: why.")] = None
     retry_in: Annotated[Seconds | None, Field(description="fail; default: the backoff.")] = None
-    seconds: Annotated[Seconds | None, Field(description="snooze and extend.")] = None
+    seconds: Annotated[Seconds | None, Field(description=f"snooze; extend: more than 0, at most {LONGEST_LEASE}.")] = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.verb in {"snooze", "extend"} and self.seconds is None:
             raise PydanticCustomError("seconds", "seconds is missing: {verb} needs it", {"verb": self.verb})
-        if self.verb == "extend" and not self.seconds:
-            raise PydanticCustomError("seconds", "seconds must be more than 0 to extend a lease")
+        if self.verb == "extend" and not 0 < (self.seconds or 0) <= LONGEST_LEASE:
+            raise PydanticCustomError(
+                "seconds", "seconds must be more than 0 and at most {most} to extend a lease", {"most": LONGEST_LEASE}
+            )
         return self
 
 
