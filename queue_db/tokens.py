@@ -90,8 +90,10 @@ class Tokens:
         arguments.name("name", name, TOKEN_NAME_LENGTH)
         given = arguments.members("scopes", scopes, "scopes")
         patterns = [arguments.name("queues", one, TOPIC_LENGTH) for one in arguments.members("queues", queues, "patterns")]
-        if not given or any(one not in SCOPES for one in given):
-            raise ArgumentError(f"scopes={arguments.shown(given)}: give one or more of {', '.join(SCOPES)}")
+        unknown = [one for one in given if one not in SCOPES]
+        if unknown or not given:
+            what = f"there is no scope {arguments.shown(unknown[0])}" if unknown else "no scopes"
+            raise ArgumentError(f"{what}: give one or more of {', '.join(SCOPES)}")
         if not 1 <= len(patterns) <= MOST_PATTERNS:
             raise ArgumentError(f"queues has {len(patterns)} patterns: give 1 to {MOST_PATTERNS}")
         lasts = None if expires_in is None else arguments.seconds("expires_in", expires_in, zero=False)

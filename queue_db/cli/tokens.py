@@ -15,6 +15,14 @@ from queue_db.tokens import SCOPES, Token
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token: its user or program, for the action log.")]
 
+
+def _seconds(given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise typer.BadParameter(f"{given!r}: must be a number of seconds, such as 2592000 for 30 days") from None
+
+
 app = typer.Typer(
     name="tokens",
     help="API tokens of the service, queue-db serve: programs send one, people log in with one.",
@@ -53,7 +61,9 @@ def create(
     ] = None,
     expires_in: Annotated[
         float | None,
-        typer.Option("--expires-in", metavar="SECONDS", help="It ends after this time. Default: never.", show_default=False),
+        typer.Option(
+            "--expires-in", metavar="SECONDS", parser=_seconds, help="It ends after this time. Default: never.", show_default=False
+        ),
     ] = None,
     common: CommonOptions,
 ) -> None:

@@ -34,4 +34,19 @@ def test_a_secret_is_the_only_line(ask, db, name):
     secret = ask("tokens", "create", name, "--scope", "enqueue").out.strip()
     assert db.tokens.find(secret).queues == ("*",)
     assert "there is a token" in ask("tokens", "create", name, "--scope", "enqueue", status=2).err
-    assert "scopes=" in ask("tokens", "create", f"{name}-2", "--scope", "root", status=2).err
+    assert "no scope 'root'" in ask("tokens", "create", f"{name}-2", "--scope", "root", status=2).err
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--scope", "read", "--expires-in", "30d"], "'30d': must be a number of seconds, such as 2592000 for 30 days"),
+        (["--scope", "read", "--expires-in", "0"], "must be more than 0 seconds"),
+        (["--scope", "admin"], "there is no scope 'admin': give one or more of read, enqueue, work, manage"),
+    ],
+)
+def test_an_error_names_the_form_that_is_taken(ask, db, name, given, said):
+    refused = ask("tokens", "create", name, *given, status=2)
+    assert said in " ".join(refused.err.split())
+    assert name not in {one.name for one in db.tokens.list()}
