@@ -1,4 +1,4 @@
-"""PostgreSQL 12 and later, through psycopg2, and asyncpg for asyncio."""
+"""PostgreSQL 13 and later, through psycopg2, and asyncpg for asyncio."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
     notifies: ClassVar[bool] = True
     deletes_on_claim: ClassVar[bool] = True
     changes_in_with: ClassVar[bool] = True
-    minimum: ClassVar[tuple[int, ...]] = (12,)
+    minimum: ClassVar[tuple[int, ...]] = (13,)
     # Serialization failure, deadlock, lock not available, too many connections, shutting down, cannot connect now.
     # And what a prepared statement meets in a session that is not the one that it was prepared in.
     transient: ClassVar[frozenset[str]] = (

