@@ -35,6 +35,9 @@ FIRST_TOKEN = "first"  # noqa: S105 - a name
 # File descriptors beside the connections of clients.
 _OTHER_FILES = 200
 
+# Connections that stay open: what its threads for claims, settlements and tokens use at once. With fewer, many claims open one.
+_CONNECTIONS = 20
+
 app = typer.Typer(rich_help_panel=panels.SETUP)
 
 
@@ -213,7 +216,7 @@ def serve(
     new = dialect_for(url.get_backend_name()).is_new(url)
     if new and read_only:
         raise ConfigurationError(f"{url.database} does not exist or is empty, and --read-only creates nothing: check --url")
-    with log_to_stderr(common.url, log.log_format, verbose=log.verbose), common.open(create=True) as db:
+    with log_to_stderr(common.url, log.log_format, verbose=log.verbose), common.open(create=True, pool_size=_CONNECTIONS) as db:
         for quiet in ("uvicorn", "alembic"):
             logging.getLogger(quiet).setLevel(logging.WARNING)
         _prepare(db, new=new)

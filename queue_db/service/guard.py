@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
@@ -162,6 +163,7 @@ def _path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
+@lru_cache(maxsize=64)
 def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
     """Whether the service answers to this ``Host``. Other names may lead here too, by somebody else's DNS."""
     found = _HOST.fullmatch(host.lower())

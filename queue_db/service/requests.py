@@ -111,7 +111,8 @@ def _secret(request: Request) -> str | None:
 
 def _found(request: Request, service: Service, secret: str | None) -> Identity:
     if secret is not None:
-        who = service.tokens.find(secret) if secret else None
+        # While this request waited for its thread, another one of the same token may have found it.
+        who = (service.tokens.recall(secret) or service.tokens.find(secret)) if secret else None
         if who is None:
             raise UnauthorizedError
         return who

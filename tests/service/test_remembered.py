@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
+from anyio import CapacityLimiter
 
 from queue_db import Queue, QueueDB, State
 from queue_db.leased_job import LeasedJob
-from queue_db.service import Settings, identity
+from queue_db.service import Settings, identity, service
 from queue_db.service.identity import FoundTokens
 from queue_db.service.incidents import Incidents
 from queue_db.service.kept import Clock
 from queue_db.service.leases import Leases
 from queue_db.service.waiting import Wanted
 from queue_db.tokens import Token
-from tests.patience import wait_for
+from tests.patience import PATIENCE, wait_for
+from tests.service.conftest import serving_app
 from tests.service.test_api_claims import until
 
 pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
@@ -93,6 +97,35 @@ def test_a_remembered_token_expires(db: QueueDB, name: str, longer: Callable[[fl
     found.find(secret)
     until(lambda: found.recall(secret) is None)
     until(lambda: found.find(secret) is None)
+
+
+def test_requests_that_come_together_read_their_token_only_in_the_threads_that_have_begun(
+    db: QueueDB, name: str, longer: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer(math.inf)
+    secret = db.tokens.create(name, ["read"])
+    app = service(db, Settings())
+    reads, go_on, find = [], threading.Event(), db.tokens.find
+    asking: CapacityLimiter = app.state.service.asking
+
+    def read_when_all_are_here(given: str) -> Token | None:
+        reads.append(given)
+        assert go_on.wait(PATIENCE)
+        return find(given)
+
+    monkeypatch.setattr(db.tokens, "find", read_when_all_are_here)
+    with serving_app(app) as url, ThreadPoolExecutor(20) as pool:
+
+        def ask() -> int:
+            return httpx2.get(f"{url}/api/v1/queues", headers={"Authorization": f"Bearer {secret}"}, timeout=PATIENCE).status_code
+
+        answers = [pool.submit(ask) for _ in range(20)]
+        try:
+            until(lambda: asking.statistics().tasks_waiting >= 20 - asking.total_tokens)
+        finally:
+            go_on.set()
+        assert {one.result() for one in answers} == {200}
+    assert len(reads) <= asking.total_tokens < 20
 
 
 def test_few_tokens_are_remembered_and_no_unknown_one(

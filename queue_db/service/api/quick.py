@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from queue_db.service.shapes import LONGEST_LEASE
 from queue_db.verbs.claim import MAX_CLAIM
 
-_Digits = Annotated[str, Meta(pattern=r"^[0-9]{1,19}\Z")]
+_Digits = Annotated[str, Meta(min_length=1, max_length=19)]
 _Seconds = Annotated[float, Meta(ge=0, le=3_155_760_000)]
 _Text = Annotated[str, Meta(max_length=100_000)]
 
@@ -25,6 +25,11 @@ class QuickLease(Struct, forbid_unknown_fields=True, gc=False):
     id: _Digits
     version: _Digits
     token: Annotated[str, Meta(min_length=1, max_length=100)]
+
+    def __post_init__(self) -> None:
+        both = self.id + self.version  # with a pattern for each they would take three times as long
+        if not (both.isascii() and both.isdecimal()):
+            raise ValueError(both)
 
 
 class QuickFailure(Struct, forbid_unknown_fields=True, gc=False):
