@@ -1,7 +1,7 @@
 """Group commit: what several callers hand in while a run is under way goes together in the next run.
 
-The caller that finds no run under way runs its own item at once, so alone it waits for nobody. After a run the first of those that
-wait runs the next one, for itself and for those behind it: there is no thread and no timer.
+A caller that finds fewer runs under way than may be runs its own item at once, so alone it waits for nobody. After a run the first
+of those that wait runs the next one, for itself and for those behind it: there is no thread and no timer.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _ThreadSignal:
 class _Entry(Generic[Item, Result]):
     """An item with its caller and its outcome."""
 
-    __slots__ = ("batch", "detached", "error", "item", "left", "result", "settled", "signal")
+    __slots__ = ("batch", "detached", "error", "item", "led", "left", "result", "settled", "signal")
 
     def __init__(self, item: Item, signal: Signal) -> None:
         self.item = item
@@ -100,6 +100,8 @@ class _Entry(Generic[Item, Result]):
         self.error: BaseException | None = None
         #: The entries that this one's caller runs.
         self.batch: Sequence[_Entry[Item, Result]] = ()
+        #: Its caller has begun to lead.
+        self.led = False
         #: The run goes on without its caller.
         self.detached = False
         #: It is out of the queue, and no leader any more.
@@ -123,6 +125,7 @@ class Batcher(Generic[Item, Result]):
 
     :param run: takes some items and returns their results, in the same order. All of them happen, or none.
     :param size: rows and characters of an item.
+    :param at_once: most runs at the same time; 1: what was submitted first has run first.
     :param rows: most in one batch, unless it is one item.
     :param characters: the same.
     """
@@ -133,12 +136,14 @@ class Batcher(Generic[Item, Result]):
         *,
         callers: Callers,
         size: Callable[[Item], tuple[int, int]],
+        at_once: int = 1,
         rows: int = 1000,
         characters: int = 1 << 20,
     ) -> None:
         self._run = run
         self._callers = callers
         self._size = size
+        self._at_once = at_once
         self._most = (rows, characters)
         self.forget()
         _BATCHERS.add(self)
@@ -146,9 +151,10 @@ class Batcher(Generic[Item, Result]):
     def forget(self) -> None:
         """Forget all callers: in the child of a fork they do not exist."""
         self._lock = threading.Lock()
+        #: Those that wait. While there are some, as many run as may.
         self._queue: list[_Entry[Item, Result]] = []
-        #: Whose caller runs a batch, or is about to; it stands in the queue until then.
-        self._leader: _Entry[Item, Result] | None = None
+        #: Whose callers run a batch, or are about to.
+        self._leaders: set[_Entry[Item, Result]] = set()
         self._inside: set[Hashable] = set()
 
     def submit(self, item: Item) -> Result:
@@ -167,7 +173,7 @@ class Batcher(Generic[Item, Result]):
                 self._inside.add(caller)
                 if not self._enter(entry):
                     entry.signal.wait()
-                if self._leader is entry:
+                if entry in self._leaders:
                     self._lead(entry)
             finally:
                 self._leave(entry, caller)
@@ -177,15 +183,18 @@ class Batcher(Generic[Item, Result]):
         return result
 
     def _enter(self, entry: _Entry[Item, Result]) -> bool:
-        """Join the queue; whether no run is under way."""
+        """Lead a run if one may begin, otherwise join the queue; whether it leads."""
         with self._lock:
-            self._queue.append(entry)
-            if self._leader is None:
-                self._leader = entry
-            return self._leader is entry
+            leads = len(self._leaders) < self._at_once
+            if leads:
+                self._leaders.add(entry)
+            else:
+                self._queue.append(entry)
+            return leads
 
     def _lead(self, entry: _Entry[Item, Result]) -> None:
-        entry.detached = self._callers.detaches and len(self._queue) > 1
+        entry.led = True
+        entry.detached = self._callers.detaches and bool(self._queue)
         if entry.detached:
             self._callers.detach(partial(self._work_detached, entry), partial(self._end, entry))
             return
@@ -199,8 +208,8 @@ class Batcher(Generic[Item, Result]):
 
     def _work(self, entry: _Entry[Item, Result]) -> None:
         with self._lock:
-            count = self._fitting()
-            entry.batch, self._queue = self._queue[:count], self._queue[count:]
+            count = self._fitting(entry)
+            entry.batch, self._queue = [entry, *self._queue[:count]], self._queue[count:]
         self._settle(entry.batch)
 
     def _work_detached(self, entry: _Entry[Item, Result]) -> None:
@@ -211,12 +220,14 @@ class Batcher(Generic[Item, Result]):
         finally:
             self._inside.discard(caller)
 
-    def _fitting(self) -> int:
-        """How many of the first entries go together, at least one."""
-        sizes = [self._size(entry.item) for entry in self._queue]
+    def _fitting(self, leader: _Entry[Item, Result]) -> int:
+        """How many of those that wait go with the leader."""
+        if not self._queue:
+            return 0
+        sizes = [self._size(entry.item) for entry in (leader, *self._queue)]
         most_rows, most_characters = self._most
         totals = zip(accumulate(rows for rows, _ in sizes), accumulate(length for _, length in sizes), strict=True)
-        return max(1, sum(rows <= most_rows and length <= most_characters for rows, length in totals))
+        return max(1, sum(rows <= most_rows and length <= most_characters for rows, length in totals)) - 1
 
     def _settle(self, batch: Sequence[_Entry[Item, Result]]) -> None:
         try:
@@ -260,17 +271,19 @@ class Batcher(Generic[Item, Result]):
         self._inside.discard(caller)
 
     def _hand_over(self, entry: _Entry[Item, Result]) -> None:
-        """Out of the queue; if it was the leader, the first of those that wait is the next one."""
-        if entry.left:
+        """Out of the queue; if it was a leader, the first of those that wait is the next one."""
+        if entry.left or (entry.settled and not entry.led):
             return
         with self._lock:
             if not entry.settled and entry in self._queue:
                 self._queue.remove(entry)
-            if self._leader is entry:
-                self._leader = self._queue[0] if self._queue else None
-            follower = self._leader
-        if follower is not None:
-            follower.signal.set()  # once more than needed does no harm
+            self._leaders.discard(entry)
+            # An interrupt may come between these two lines; then this runs again, and the queue begins with leaders.
+            self._leaders.update(self._queue[: max(0, self._at_once - len(self._leaders))])
+            self._queue = [one for one in self._queue if one not in self._leaders]
+            new = [leader for leader in self._leaders if not leader.batch]
+        for leader in new:
+            leader.signal.set()  # once more than needed does no harm
         entry.left = True
 
 

@@ -1,17 +1,22 @@
-"""Enqueue jobs into one queue: one, many, or a batch with a callback, in a transaction of our own or the caller's."""
+"""Enqueue jobs into one queue: one, many, or a batch with a callback, in a transaction of our own or the caller's.
+
+Single jobs of several callers may share an insert: those that come while enough inserts are under way go together in the next one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection
 
+from queue_db.concurrency.batching import Batcher
 from queue_db.core import ONCE, Core, Run, name_of
 from queue_db.dialects.transactions import savepoint
+from queue_db.errors import QueueDBError, StorageError
 from queue_db.model import NewJob
 from queue_db.store import Store, callbacks, enqueue
 from queue_db.store.enqueue import OnDuplicate
@@ -27,26 +32,70 @@ _Add = Callable[[Connection, list[NewJob]], list[int | None]]
 
 _AGAIN = Run()
 
+# Inserts of single jobs into one queue at a time. So few callers wait for nobody, and a slow connection is busy with several; with
+# more the shared inserts are smaller and cost more. A database without a server has one writer at a time anyway.
+_INSERTS = 4
 
-@dataclass(frozen=True, slots=True)
+# Characters of payload and headers of a job that shares an insert: a larger one would make the others wait.
+_SHARED = 1 << 16
+
+
+class _Alone(Enum):
+    """The shared insert did not happen: the caller inserts its job alone."""
+
+    ALONE = 1
+
+
 class Enqueue:
     """Adds jobs to one queue. Safe to share between threads."""
 
-    core: Core
-    queue: str
+    def __init__(self, core: Core, queue: str) -> None:
+        self.core = core
+        self.queue = queue
+        at_once = _INSERTS if core.store.dialect.served else 1
+        self._batcher: Batcher[NewJob, int | _Alone | None] = Batcher(
+            self._together, callers=core.database.callers(), size=_size, at_once=at_once
+        )
 
     def one(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None) -> int | None:
         """Add a job; return its id, None where it was skipped."""
-        due = due_at_once(job)
+        if using is not None or not _shares(job):
+            return self._alone(job, on_duplicate, using)
+        job_id = self._batcher.submit(job)
+        if job_id is _Alone.ALONE:
+            return self._alone(job, on_duplicate)
+        if due_at_once(job):
+            self.core.notifications.wake(self.queue)
+        return job_id
 
-        def enqueue_(connection: Connection, store: Store) -> int | None:
-            job_id = enqueue.insert_jobs(connection, store, [job], on_duplicate)[0]
+    def _together(self, jobs: Sequence[NewJob]) -> Sequence[int | _Alone | None]:
+        """Insert the jobs of several callers in one transaction, tried once.
+
+        If it fails, each caller tries alone, for as long as it would have done without the others, and gets its own error. Only an
+        unknown outcome goes to all of them.
+        """
+        several = len(jobs) > 1
+        try:
+            return self.core.run(ONCE if several else _AGAIN, self._insert(jobs, OnDuplicate.RAISE))
+        except QueueDBError as error:
+            if not several or (isinstance(error, StorageError) and error.outcome_unknown):
+                raise
+            return [_Alone.ALONE] * len(jobs)
+
+    def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
+        # Only a window can outlive a refused job.
+        return self._run(self._insert([job], on_duplicate), using, atomic=bool(job.unique_for), how=_AGAIN, due=due_at_once(job))[0]
+
+    def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Connection, Store], list[int | None]]:
+        due = any(map(due_at_once, jobs))
+
+        def enqueue_(connection: Connection, store: Store) -> list[int | None]:
+            ids = enqueue.insert_jobs(connection, store, jobs, on_duplicate)
             if due:
                 self.core.notifications.notify(connection, self.queue)
-            return job_id
+            return ids
 
-        # Only a window can outlive a refused job.
-        return self._run(enqueue_, using, atomic=bool(job.unique_for), how=_AGAIN, due=due)
+        return enqueue_
 
     def many(self, chunks: Chunks, on_duplicate: OnDuplicate, using: Connection | Session | None) -> list[int | None]:
         """Add jobs, all or none; return their ids by position."""
@@ -119,6 +168,19 @@ class Enqueue:
         if due:
             self.core.notifications.wake(self.queue)
         return answer
+
+
+def _shares(job: NewJob) -> bool:
+    """Whether a job may share an insert: its own must not wait for other transactions, nor take long.
+
+    A key or a group may be locked by another caller's own transaction, and that caller may be among those that would share.
+    """
+    return job.unique_key is None and job.group_key is None and _size(job)[1] <= _SHARED
+
+
+def _size(job: NewJob) -> tuple[int, int]:
+    """Rows and characters of a job."""
+    return 1, len(job.payload) + len(job.headers or "")
 
 
 def _overlapped(connection: Connection, chunks: Iterable[list[NewJob]], add: _Add) -> list[int | None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
 from tests.faults.once import Once
+from tests.patience import PATIENCE
 from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mysql", "mariadb"], scope="session")
@@ -232,6 +235,48 @@ def test_an_enqueue_whose_commit_is_in_doubt_says_so_and_its_key_makes_it_safe(
     assert (again is None) == reaches_the_server
     (row,) = rows(db, far.name)
     assert row.payload == '"once"'
+
+
+class Together:
+    """Enqueues of several threads, so that all but the first share an insert; the network breaks in it."""
+
+    def __init__(self, queue: Queue, jobs: int, breaks: Callable[[], object]) -> None:
+        self.inserts: list[int] = []
+        self._batcher, self._breaks = queue._enqueue._batcher, breaks
+        self._run, self._batcher._run = self._batcher._run, self._gated
+        self._batcher._at_once = 1
+        self._wait = threading.Event()
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(queue.enqueue, "k", number) for number in range(jobs)]
+            while len(self._batcher._queue) < jobs - 1:
+                assert not any(future.done() for future in futures)
+            self._wait.set()
+        self.outcomes = [future.exception() or future.result() for future in futures]
+
+    def _gated(self, jobs: list[Any]) -> Any:
+        self.inserts.append(len(jobs))
+        assert self._wait.wait(PATIENCE)
+        if len(jobs) > 1:
+            self._breaks()
+        return self._run(jobs)
+
+
+def test_a_shared_insert_that_is_cut_is_made_again_once_for_each_job(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    far.enqueue("k")
+    far.purge()
+    together = Together(far, 5, lambda: Once(far.db.database.engine, "INSERT", proxy.cut))
+    assert together.inserts == [1, 4]
+    assert sorted(together.outcomes) == [row.id for row in rows(db, far.name)]
+
+
+def test_a_shared_insert_whose_reply_is_lost_is_in_doubt_for_each_of_its_callers(db: QueueDB, far: Queue, proxy: Proxy) -> None:
+    together = Together(far, 5, lambda: proxy.swallow("COMMIT"))
+    assert proxy.wait_swallowed()
+    assert together.inserts == [1, 4]
+    doubts = [outcome for outcome in together.outcomes if isinstance(outcome, TransientStorageError)]
+    assert len(doubts) == 4
+    assert all(doubt.outcome_unknown and doubt.server_away for doubt in doubts)
+    assert sorted(row.payload for row in rows(db, far.name)) == ["0", "1", "2", "3", "4"]  # it had arrived, and once
 
 
 def test_many_jobs_whose_commit_is_in_doubt_are_all_there_or_none(db: QueueDB, far: Queue, proxy: Proxy) -> None:

@@ -114,6 +114,30 @@ def test_a_batch_has_limits(limits: dict[str, int], batches: list[list[str]]) ->
     assert held.batches == batches
 
 
+def test_as_many_runs_as_allowed_begin_at_once_and_what_comes_then_goes_together() -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+    batches: list[list[str]] = []
+    callers = Watched()
+
+    def run(items: list[str]) -> Sequence[str]:
+        batches.append(items)
+        begun.release()
+        assert go_on.wait(PATIENCE)
+        return [f"did {item}" for item in items]
+
+    batcher: Batcher[str, str] = Batcher(run, callers=callers, size=lambda _: (1, 1), at_once=2)
+    with ThreadPoolExecutor(8) as pool:
+        futures = []
+        for item, sign in (("a", begun), ("b", begun), ("c", callers.waiting), ("d", callers.waiting), ("e", callers.waiting)):
+            futures.append(pool.submit(batcher.submit, item))
+            assert sign.acquire(timeout=PATIENCE)
+        assert batches == [["a"], ["b"]]
+        go_on.set()
+        assert [future.result(PATIENCE) for future in futures] == ["did a", "did b", "did c", "did d", "did e"]
+    assert batches == [["a"], ["b"], ["c", "d", "e"]]
+    assert batcher._leaders == set()
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -221,10 +245,10 @@ class Interrupter:
                 raise KeyboardInterrupt
 
 
-def interrupted_everywhere(kind: type[Batcher[Any, Any]], which: int) -> int:
+def interrupted_everywhere(kind: type[Batcher[Any, Any]], which: int, **limits: int) -> int:
     """Of some callers interrupt one, each time a moment later: all others come to an end, and so do later ones; how often."""
     for at in range(1, 1000):
-        held, interrupter = Held(kind=kind), Interrupter(at)
+        held, interrupter = Held(kind=kind, **limits), Interrupter(at)
 
         def interrupted(held: Held = held, interrupter: Interrupter = interrupter) -> Any:
             with interrupter:
@@ -245,7 +269,7 @@ def interrupted_everywhere(kind: type[Batcher[Any, Any]], which: int) -> int:
             else:
                 assert outcome == number or (isinstance(outcome, TransientStorageError) and outcome.outcome_unknown)
         assert held._pool.submit(held.batcher.submit, "later").result(PATIENCE) == "later"
-        assert held.batcher._leader is None
+        assert held.batcher._leaders == set()
         assert held.batcher._queue == []
         if interrupter.moments < at:
             return at
@@ -253,8 +277,9 @@ def interrupted_everywhere(kind: type[Batcher[Any, Any]], which: int) -> int:
 
 
 @pytest.mark.parametrize("which", [0, 1, 2, 3], ids=["alone", "leads others", "follows", "comes last"])
-def test_a_caller_that_is_interrupted_at_any_moment_leaves_nobody_waiting(which: int) -> None:
-    assert interrupted_everywhere(Batcher, which) > 5
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_caller_that_is_interrupted_at_any_moment_leaves_nobody_waiting(which: int, at_once: int) -> None:
+    assert interrupted_everywhere(Batcher, which, at_once=at_once) > 5
 
 
 def test_a_caller_that_is_interrupted_while_it_waits_is_not_run() -> None:
@@ -319,7 +344,7 @@ class _Refused(QueueDBError):
         self.items = items
 
 
-def crowd(kind: type[Batcher[Any, Any]], threads: int = 8, times: int = 300) -> None:
+def crowd(kind: type[Batcher[Any, Any]], threads: int = 8, times: int = 300, at_once: int = 1) -> None:
     """Threads submit one item after the other, some of which are bad: each gets its own outcome, and all run once and in order."""
     ran: list[tuple[int, int]] = []
     rng = random.Random(1)
@@ -331,7 +356,7 @@ def crowd(kind: type[Batcher[Any, Any]], threads: int = 8, times: int = 300) -> 
         ran.extend(items)
         return items
 
-    batcher = kind(run, callers=Threads(), size=lambda _: (1, 1), rows=5)
+    batcher = kind(run, callers=Threads(), size=lambda _: (1, 1), at_once=at_once, rows=5)
     begin = threading.Barrier(threads)
 
     def caller(thread: int) -> None:
@@ -353,8 +378,9 @@ def crowd(kind: type[Batcher[Any, Any]], threads: int = 8, times: int = 300) -> 
         assert mine == [turn for turn in range(times) if (thread, turn) not in bad]
 
 
-def test_many_threads_get_their_own_outcomes_and_keep_their_order() -> None:
-    crowd(Batcher)
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_many_threads_get_their_own_outcomes_and_keep_their_order(at_once: int) -> None:
+    crowd(Batcher, at_once=at_once)
 
 
 # --- negative controls ------------------------------------------------------------------------------------------------
