@@ -1,12 +1,17 @@
-"""``enqueue_many`` compared with the fastest insert into the same table with its indexes, in one transaction."""
+"""``enqueue_many`` compared with the fastest insert into the same table with its indexes, in one transaction; and ``enqueue`` from
+many threads compared with a connection and a commit for each call.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from sqlalchemy import select
@@ -15,6 +20,8 @@ from benchmarks.figures import Line, Side
 from benchmarks.lab import Lab
 from queue_db import QueueDB
 from queue_db.dialects.clock import now_us
+from queue_db.model import NewJob
+from queue_db.store.enqueue import OnDuplicate
 
 _QUEUE = "bulk"
 
@@ -23,6 +30,9 @@ _COLUMNS = ("queue", "kind", "payload", "headers", "priority", "available_at", "
 
 #: Rows per statement of the best multi-row INSERT.
 _ROWS = 1000
+
+#: Threads that enqueue one job after the other.
+_THREADS = 64
 
 _Loader = Callable[[QueueDB, Sequence[tuple[Any, ...]]], float]
 
@@ -56,6 +66,50 @@ def enqueue(lab: Lab, jobs: int | None = None) -> Iterator[Line]:
         # All other sides start with rows and end with a commit; this is COPY measured in the same way.
         side = Side("COPY", "rows/s", formatting)
         yield Line(f"enqueue_many of {count:,} jobs against COPY including the formatting of its buffer", ours_side, side)
+    yield from _singles(lab, family)
+
+
+def _singles(lab: Lab, family: str) -> Iterator[Line]:
+    """Measure calls of ``enqueue`` from many threads of one process."""
+    each = lab.sized(100, 5)
+    shared: list[float] = []
+    own: list[float] = []
+    for turn in range(lab.repeat):
+        lab.say(f"enqueue {each} jobs by each of {_THREADS} threads, {turn + 1} of {lab.repeat}")
+        with lab.tables("jobs"), lab.open(pool_size=_THREADS) as db:
+            queue = db.queue(_QUEUE)
+            shared.append(_by_threads(db, each, partial(queue.enqueue, "job", 1)))
+        with lab.tables("jobs"), lab.open(pool_size=_THREADS) as db:
+            job = NewJob(_QUEUE, "job", "1", None, 0, 25)
+            one = db.queue(_QUEUE)._enqueue._alone  # noqa: SLF001 - what enqueue does for a job that must not share its insert
+            own.append(_by_threads(db, each, partial(one, job, OnDuplicate.RAISE)))
+    yield Line(
+        f"enqueue of one job, {_THREADS} threads, against an insert for each call",
+        Side("enqueue", "jobs/s", shared),
+        Side("own inserts", "jobs/s", own),
+        3.0 if family == "postgresql" else None,
+    )
+
+
+def _by_threads(db: QueueDB, each: int, call: Callable[[], object]) -> float:
+    """Return the calls per second, all threads together."""
+    begin = threading.Barrier(_THREADS + 1)
+
+    def calls() -> None:
+        call()
+        begin.wait()
+        for _ in range(each):
+            call()
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        futures = [pool.submit(calls) for _ in range(_THREADS)]
+        begin.wait()
+        began = time.perf_counter()
+        for future in futures:
+            future.result()
+        seconds = time.perf_counter() - began
+    _check(db, _THREADS * (each + 1))
+    return _THREADS * each / seconds
 
 
 def _product(db: QueueDB, count: int) -> float:

@@ -65,9 +65,9 @@ class Lab:
         """Return the target with another number of workers."""
         return replace(self.target, workers=workers)
 
-    def open(self, table: str = "jobs") -> QueueDB:
-        """Open the product with its defaults and one connection."""
-        return QueueDB(self.target.url, table=table, schema=self.target.schema, pool_size=1)
+    def open(self, table: str = "jobs", pool_size: int = 1) -> QueueDB:
+        """Open the product with its defaults and one connection, or more."""
+        return QueueDB(self.target.url, table=table, schema=self.target.schema, pool_size=pool_size)
 
     @contextmanager
     def tables(self, *names: str) -> Iterator[list[QueueDB]]:

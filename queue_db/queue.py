@@ -91,6 +91,8 @@ class Queue:
     ) -> int | None:
         """Add a job and return its id; None if ``on_duplicate="skip"`` found a live job with the key.
 
+        Calls of several threads may share an insert; each has its own outcome.
+
         :param delay: seconds until it is due.
         :param run_at: when it is due (aware datetime); with ``delay`` too, the later one counts.
         :param priority: lower number first; ties by due time, then id.

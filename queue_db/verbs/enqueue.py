@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -46,6 +47,16 @@ class _Alone(Enum):
     ALONE = 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Interrupted:
+    """The shared insert did not happen: its caller was interrupted by this."""
+
+    by: BaseException
+
+
+_Outcome = int | _Alone | _Interrupted | None
+
+
 class Enqueue:
     """Adds jobs to one queue. Safe to share between threads."""
 
@@ -53,7 +64,7 @@ class Enqueue:
         self.core = core
         self.queue = queue
         at_once = _INSERTS if core.store.dialect.served else 1
-        self._batcher: Batcher[NewJob, int | _Alone | None] = Batcher(
+        self._batcher: Batcher[NewJob, _Outcome] = Batcher(
             self._together, callers=core.database.callers(), size=_size, at_once=at_once
         )
 
@@ -61,22 +72,38 @@ class Enqueue:
         """Add a job; return its id, None where it was skipped."""
         if using is not None or not _shares(job):
             return self._alone(job, on_duplicate, using)
-        job_id = self._batcher.submit(job)
-        if job_id is _Alone.ALONE:
+        outcome = self._batcher.submit(job)
+        if isinstance(outcome, _Interrupted):
+            raise outcome.by
+        if isinstance(outcome, _Alone):
             return self._alone(job, on_duplicate)
         if due_at_once(job):
             self.core.notifications.wake(self.queue)
-        return job_id
+        return outcome
 
-    def _together(self, jobs: Sequence[NewJob]) -> Sequence[int | _Alone | None]:
+    def _together(self, jobs: Sequence[NewJob]) -> Sequence[_Outcome]:
         """Insert the jobs of several callers in one transaction, tried once.
 
         If it fails, each caller tries alone, for as long as it would have done without the others, and gets its own error. Only an
-        unknown outcome goes to all of them.
+        unknown outcome goes to all of them. The first is the caller that runs this.
         """
         several = len(jobs) > 1
+        insert = self._insert(jobs, OnDuplicate.RAISE)
+        inserted = False
+
+        def enqueue_(connection: Connection, store: Store) -> list[int | None]:
+            nonlocal inserted
+            ids = insert(connection, store)
+            inserted = True
+            return ids
+
         try:
-            return self.core.run(ONCE if several else _AGAIN, self._insert(jobs, OnDuplicate.RAISE))
+            return self.core.run(ONCE if several else _AGAIN, enqueue_)
+        except (KeyboardInterrupt, SystemExit) as error:
+            if inserted or not several:
+                raise
+            # It was before the COMMIT: the others need not know.
+            return [_Interrupted(error), *[_Alone.ALONE] * (len(jobs) - 1)]
         except QueueDBError as error:
             if not several or (isinstance(error, StorageError) and error.outcome_unknown):
                 raise

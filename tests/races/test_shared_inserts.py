@@ -161,11 +161,11 @@ def _sent_enqueue(queue: Queue, sent: threading.Event) -> int | None:
 
 
 @pytest.fixture
-def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Sequence[NewJob]], Exception | None]], list[int]]:
+def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Sequence[NewJob]], BaseException | None]], list[int]]:
     """Make inserts fail, after they are done, with the error that a function of their jobs returns; how many jobs each has."""
     real, inserts = enqueue.insert_jobs, []
 
-    def fail_with(error_of: Callable[[Sequence[NewJob]], Exception | None]) -> list[int]:
+    def fail_with(error_of: Callable[[Sequence[NewJob]], BaseException | None]) -> list[int]:
         def insert_jobs(connection: Connection, store: Store, jobs: Sequence[NewJob], *arguments: Any) -> list[int | None]:
             inserts.append(len(jobs))
             ids = real(connection, store, jobs, *arguments)
@@ -209,6 +209,35 @@ def test_an_outcome_that_is_unknown_goes_to_all_that_share_the_insert(queue: Que
     assert [job.id for job in queue.peek(limit=10)] == [first]
     assert [(type(error), error.outcome_unknown) for error in others] == [(TransientStorageError, True)] * 3
     assert inserts == [1, 3]
+
+
+def test_a_caller_that_is_interrupted_while_it_inserts_for_others_leaves_them_their_jobs(
+    queue: Queue, fails: Callable[..., list[int]]
+) -> None:
+    inserts = fails(lambda jobs: KeyboardInterrupt() if len(jobs) > 1 else None)
+    first, interrupted, *others = Gate(queue).outcomes({}, {}, {}, {})
+    assert isinstance(interrupted, KeyboardInterrupt)
+    assert sorted(job.id for job in queue.peek(limit=10)) == sorted([first, *others])
+    assert inserts == [1, 3, 1, 1]
+
+
+def test_a_caller_that_is_interrupted_while_it_commits_leaves_others_in_doubt(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = queue.core.run
+
+    def run(how: Any, work: Any, *arguments: Any) -> Any:
+        answer = real(how, work, *arguments)
+        if isinstance(answer, list) and len(answer) > 1:
+            raise KeyboardInterrupt
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queue.core, "run", run)
+        first, interrupted, *others = Gate(queue).outcomes({}, {}, {}, {})
+    assert isinstance(interrupted, KeyboardInterrupt)
+    assert [(type(error), error.outcome_unknown) for error in others] == [(TransientStorageError, True)] * 2
+    assert [job.id for job in queue.peek(limit=10)] == [first, first + 1, first + 2, first + 3]
 
 
 def test_enqueues_that_wait_while_the_database_is_closed_are_refused(open_db: OpenDB, name: str) -> None:
