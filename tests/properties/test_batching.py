@@ -115,14 +115,14 @@ def test_a_batch_has_limits(limits: dict[str, int], batches: list[list[str]]) ->
 
 
 def test_as_many_runs_as_allowed_begin_at_once_and_what_comes_then_goes_together() -> None:
-    begun, go_on = threading.Semaphore(0), threading.Event()
+    begun, go_on = threading.Semaphore(0), {item: threading.Event() for item in "abc"}
     batches: list[list[str]] = []
     callers = Watched()
 
     def run(items: list[str]) -> Sequence[str]:
         batches.append(items)
         begun.release()
-        assert go_on.wait(PATIENCE)
+        assert go_on[items[0]].wait(PATIENCE)
         return [f"did {item}" for item in items]
 
     batcher: Batcher[str, str] = Batcher(run, callers=callers, size=lambda _: (1, 1), at_once=2)
@@ -132,7 +132,10 @@ def test_as_many_runs_as_allowed_begin_at_once_and_what_comes_then_goes_together
             futures.append(pool.submit(batcher.submit, item))
             assert sign.acquire(timeout=PATIENCE)
         assert batches == [["a"], ["b"]]
-        go_on.set()
+        go_on["a"].set()
+        assert begun.acquire(timeout=PATIENCE)
+        go_on["b"].set()
+        go_on["c"].set()
         assert [future.result(PATIENCE) for future in futures] == ["did a", "did b", "did c", "did d", "did e"]
     assert batches == [["a"], ["b"], ["c", "d", "e"]]
     assert batcher._leaders == set()
