@@ -12,7 +12,7 @@ from queue_db.dialects import numbering
 from queue_db.dialects.chunks import Unpacked
 from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.opening import Opening
-from queue_db.dialects.seam import ClaimSeam
+from queue_db.dialects.seam import ClaimSeam, Rows
 from queue_db.dialects.statements import stays
 from queue_db.dialects.tabbed import Value
 from queue_db.errors import UnsupportedError
@@ -117,6 +117,13 @@ class Bulk(ClaimSeam, Opening):
         """Move the rows with these ids, in their order, without a wait for other rows."""
         self.execute(connection, numbering.copy(move), {"of_ids": ids, "first": first})
         self.execute(connection, numbering.removal(move), {"of_ids": ids})
+
+    def load_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int] | None:
+        """Insert many new jobs without keys, groups and callbacks by a way of its own, and return their ids by position.
+
+        Default: there is none that is faster than ``insert_new`` (None). ``now``: microseconds; None: the database's clock.
+        """
+        return None
 
     def append(
         self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None

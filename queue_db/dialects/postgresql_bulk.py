@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -12,9 +13,13 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Integer,
     Select,
     Table,
+    Text,
     any_,
+    bindparam,
+    case,
     cast,
     column,
     delete,
@@ -26,15 +31,18 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import JSONB, REGCLASS
 
 from queue_db.dialects import direct, jdbc, numbering
 from queue_db.dialects.bulk import Bulk, Move
 from queue_db.dialects.chunks import FIELDS, Unpacked
+from queue_db.dialects.clock import now_us
 from queue_db.dialects.numbering import NumberedMove
-from queue_db.dialects.statements import stays
+from queue_db.dialects.seam import Rows
+from queue_db.dialects.statements import copied, stays
 from queue_db.dialects.tabbed import Value, written
 from queue_db.errors import PermanentStorageError
+from queue_db.model import NewJob
 
 # What libpq's options are called in JDBC; the driver speaks UTF-8, and keeps connections alive as the system does.
 _JDBC_NAMES: dict[str, str | None] = {
@@ -112,6 +120,28 @@ class PostgreSQLBulk(Bulk):
         ((moved,),) = self.fetch(connection, numbering.in_one_statement(move), values)
         return int(moved)
 
+    def load_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int] | None:
+        # COPY returns no ids, so they are taken from the sequence first. On an engine whose statements are observed, INSERT is.
+        if connection.dialect.driver != "psycopg2" or direct.observed(connection):
+            return None
+        name = connection.dialect.identifier_preparer.format_table(jobs)
+        ids, times = zip(*self.fetch(connection, _ids_and_clock(jobs), {"name": name, "rows": len(rows)}), strict=True)
+        if ids[0] is None:
+            return None  # somebody has given the table another sequence
+        clock = times[0] if now is None else now
+        fields: dict[str, Sequence[Any]] = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=False))
+        columns: dict[str, Sequence[Any]] = {"id": ids} | {name: fields[name] for name in copied(rows)}
+        after, not_before = fields["after"], fields["not_before"]
+        delayed = any(after) or any(not_before)
+        dues = (
+            [max(clock + wait, moment) for wait, moment in zip(after, not_before, strict=True)] if delayed else [clock] * len(rows)
+        )
+        columns["available_at"] = dues
+        same = {name: values[0] for name, values in columns.items() if name != "payload" and values.count(values[0]) == len(rows)}
+        given = {name: values for name, values in columns.items() if name not in same}
+        self.append(connection, jobs, given, same | {"created_at": clock})
+        return list(ids)
+
     def append(
         self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
     ) -> None:
@@ -151,3 +181,17 @@ def _limit_waits(connection: Connection) -> None:
         "set_config('idle_in_transaction_session_timeout', '5min', true), set_config('enable_seqscan', 'off', true), "
         "set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)"
     )
+
+
+@lru_cache(maxsize=64)
+def _ids_and_clock(jobs: Table) -> Select[Any]:
+    """The next ids of ``rows`` jobs in the table of this ``name``, and in the first row the time."""
+    sequence = select(
+        cast(func.pg_get_serial_sequence(bindparam("name", type_=Text()), literal_column("'id'")), REGCLASS)
+    ).scalar_subquery()
+    places = (
+        func.generate_series(literal_column("1"), bindparam("rows", type_=Integer))
+        .table_valued(column("place", Integer), name="places")
+        .render_derived()
+    )
+    return select(func.nextval(sequence).label("id"), case((places.c.place == literal_column("1"), now_us())).label("now"))

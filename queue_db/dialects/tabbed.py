@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import repeat
 
 Value = str | int | None
@@ -14,8 +15,17 @@ _NULL = r"\N"
 def written(columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value]) -> str:
     """One line for each row of ``columns``, which are all of the same length; before them stands what is the ``same`` in all."""
     texts: list[Iterable[str]] = [repeat(_text(value)) for value in same.values()]
-    texts += [map(_text, values) for values in columns.values()]
+    texts += map(_texts, columns.values())
     return "\n".join(map("\t".join, zip(*texts, strict=False))) + "\n"
+
+
+def _texts(values: Sequence[Value]) -> Iterable[str]:
+    if values and isinstance(values[0], str):
+        with suppress(TypeError):  # one is no text
+            together = "".join(values)  # type: ignore[arg-type]
+            if not any(special in together for special in _ESCAPED):
+                return values  # type: ignore[return-value]
+    return map(_text, values)
 
 
 def _text(value: Value) -> str:

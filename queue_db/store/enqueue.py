@@ -32,6 +32,9 @@ class OnDuplicate(StrEnum):
         return self in (OnDuplicate.REPLACE, OnDuplicate.DEBOUNCE)
 
 
+# Fewer jobs are inserted sooner than loaded.
+_LOADED = 500
+
 # Most lost races for one key in a row.
 _RACES = 8
 
@@ -50,6 +53,17 @@ def insert_jobs(
     if any(job.unique_for for job in jobs):
         return _insert_windowed(connection, store, jobs, places, on_duplicate, more=more)
     return _insert_grouped(connection, store, jobs, places, on_duplicate, more=more)
+
+
+def load_jobs(
+    connection: Connection, store: Store, jobs: Sequence[NewJob], on_duplicate: OnDuplicate, *, more: bool = False
+) -> list[int | None]:
+    """:func:`insert_jobs`, by the database's way to load many rows where it has one and they are plain."""
+    if len(jobs) >= _LOADED and not any(job.unique_key is not None or job.group_key is not None for job in jobs):
+        loaded = store.dialect.load_new(connection, store.tables.jobs, jobs, store.time().get("now"))
+        if loaded is not None:
+            return list(loaded)
+    return insert_jobs(connection, store, jobs, on_duplicate, more=more)
 
 
 def _insert_windowed(

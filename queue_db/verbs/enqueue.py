@@ -136,7 +136,9 @@ class Enqueue:
 
         def enqueue_many(connection: Connection, store: Store) -> list[int | None]:
             def add(connection: Connection, chunk: list[NewJob]) -> list[int | None]:
-                return enqueue.insert_jobs(connection, store, chunk, on_duplicate, more=several)
+                # The caller's own connection may be observed, or its table be anything.
+                insert = enqueue.insert_jobs if using is not None else enqueue.load_jobs
+                return insert(connection, store, chunk, on_duplicate, more=several)
 
             every = chain([first], () if second is None else chain([second], chunks))
             # Not in the caller's transaction: its connection may be in use by another thread.
