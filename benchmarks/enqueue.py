@@ -66,10 +66,9 @@ def enqueue(lab: Lab, jobs: int | None = None) -> Iterator[Line]:
         # All other sides start with rows and end with a commit; this is COPY measured in the same way.
         side = Side("COPY", "rows/s", formatting)
         yield Line(f"enqueue_many of {count:,} jobs against COPY including the formatting of its buffer", ours_side, side)
-    yield from _singles(lab, family)
 
 
-def _singles(lab: Lab, family: str) -> Iterator[Line]:
+def threads(lab: Lab) -> Iterator[Line]:
     """Measure calls of ``enqueue`` from many threads of one process."""
     each = lab.sized(100, 5)
     shared: list[float] = []
@@ -87,7 +86,7 @@ def _singles(lab: Lab, family: str) -> Iterator[Line]:
         f"enqueue of one job, {_THREADS} threads, against an insert for each call",
         Side("enqueue", "jobs/s", shared),
         Side("own inserts", "jobs/s", own),
-        3.0 if family == "postgresql" else None,
+        3.0,
     )
 
 

@@ -21,7 +21,7 @@ from benchmarks import __main__ as program
 from benchmarks.bars import BARS, bars
 from benchmarks.claims import Rival, against
 from benchmarks.depth import bloat, depth
-from benchmarks.enqueue import enqueue
+from benchmarks.enqueue import enqueue, threads
 from benchmarks.figures import Line, Side
 from benchmarks.lab import Lab, Pools, lab_at
 from benchmarks.memory import memory
@@ -124,7 +124,12 @@ def test_steady_work_is_done_from_any_start(lab: Lab):
 
 
 def test_enqueue_many_and_the_fastest_way_leave_as_many_jobs(lab: Lab, kind: str):
-    assert_sound(list(enqueue(lab, jobs=1200)), 3 if kind == "postgresql" else 2)
+    assert_sound(list(enqueue(lab, jobs=1200)), 2 if kind == "postgresql" else 1)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_jobs_of_many_threads_are_all_there_in_shared_and_own_inserts(lab: Lab):
+    assert_sound(list(threads(lab)), 1)
 
 
 def test_claims_at_two_depths(lab: Lab):

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
+from queue_db.dialects import direct
 from tests.faults.once import Once
 from tests.patience import PATIENCE
 from tests.servers.proxy import Proxy
@@ -287,6 +288,23 @@ def test_many_jobs_whose_commit_is_in_doubt_are_all_there_or_none(db: QueueDB, f
     assert doubt.value.outcome_unknown
     assert set(far.enqueue_many(jobs, on_duplicate="skip")) == {None}
     assert db.queue(far.name).stats().available == 2500
+
+
+def test_a_load_that_is_cut_is_made_again_once(
+    kind: str, db: QueueDB, far: Queue, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, loaded = direct.copy, []
+
+    def copy(*arguments: Any) -> int:
+        if not loaded:
+            proxy.cut()
+        loaded.append(True)
+        return real(*arguments)
+
+    monkeypatch.setattr(direct, "copy", copy)
+    ids = far.enqueue_many([("k", number) for number in range(600)])
+    assert len(loaded) == (2 if kind == "postgresql" else 0)  # the others insert
+    assert [(row.id, row.payload) for row in rows(db, far.name)] == [(job_id, str(at)) for at, job_id in enumerate(ids)]
 
 
 @pytest.mark.parametrize("ordering", ["counter", "ranked"])

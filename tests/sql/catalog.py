@@ -14,7 +14,7 @@ from queue_db.model import Capability, ClaimRequest, ClaimResult, NewJob, Progre
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, reschedule, settle, streams
 from queue_db.store.callbacks import Departure
-from queue_db.store.enqueue import OnDuplicate, insert_jobs
+from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.feeds import claims, messages, numbers, ranges, ranking, span_claims, spans, ticking
 from queue_db.store.feeds.message_jobs import MessageJob
 from queue_db.store.feeds.messages import NewMessage
@@ -522,6 +522,10 @@ def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAIS
     return lambda connection, store: insert_jobs(connection, store, jobs, on_duplicate)
 
 
+def _load(jobs: int) -> Run:
+    return lambda connection, store: load_jobs(connection, store, [_job(number) for number in range(jobs)], OnDuplicate.RAISE)
+
+
 def _insert_in_vain(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Run:
     def run(connection: Connection, store: Store) -> None:
         with suppress(TransientStorageError):
@@ -549,6 +553,7 @@ def _enqueues() -> list[Scenario]:
             begins=True,
             rows=2,
         ),
+        Scenario("enqueue_many_loaded", "Queue.enqueue_many, 500 plain jobs or more", _load(500), begins=True, rows=500),
         Scenario("enqueue_unique", "Queue.enqueue with a unique_key", _insert(keyed[:1], OnDuplicate.SKIP), begins=True, rows=1),
         Scenario(
             "enqueue_many_unique", "Queue.enqueue_many with unique keys", _insert(keyed, OnDuplicate.SKIP), begins=True, rows=2

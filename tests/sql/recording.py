@@ -232,6 +232,10 @@ class _Cursor:
         self.execute(text)
         self.rowcount = len(values)
 
+    def copy_expert(self, text: str, file: Any, _size: int) -> None:
+        self.execute(text)
+        self.rowcount = file.read().count("\n")
+
     def fetchall(self) -> list[tuple[Any, ...]]:
         rows, self._rows = self._rows, []
         return rows

@@ -1,0 +1,123 @@
+"""Many jobs at once by the database's way to load rows: everything is as if they were inserted."""
+
+# ruff: noqa: F811 - tests ask for fixtures by the names under which they are imported
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from queue_db import Queue, QueueDB
+from queue_db.dialects import direct
+from queue_db.store import enqueue
+from queue_db.testing import SettableClock
+from queue_db.testing.suite import TestBatches, TestEnqueueMany, clock, db, name, queue, rival, rival_queue  # noqa: F401
+from queue_db.testing.suite.enqueueing import PAYLOADS
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+
+LOADED = enqueue._LOADED
+
+
+@pytest.fixture(autouse=True)
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each load had; also few jobs are loaded."""
+    real, rows = direct.copy, []
+
+    def copy(*arguments: Any) -> int:
+        rows.append(real(*arguments))
+        return rows[-1]
+
+    monkeypatch.setattr(direct, "copy", copy)
+    monkeypatch.setattr(enqueue, "_LOADED", 1)
+    return rows
+
+
+@pytest.fixture
+def open_db(url: str) -> Iterator[Callable[..., QueueDB]]:
+    opened: list[QueueDB] = []
+
+    def open_it(**options: Any) -> QueueDB:
+        opened.append(QueueDB(url, **options))
+        return opened[-1]
+
+    yield open_it
+    for one in opened:
+        one.close()
+
+
+def test_loaded_jobs_are_stored_as_they_were_given(queue: Queue, clock: SettableClock, loads: list[int]) -> None:
+    texts = [*PAYLOADS, "tab\tnew\nline\r\\N \\. 🦆", ["\\"], None]
+    options = [
+        {"delay": number % 2, "priority": number % 3, "headers": {"t": "\t\\"} if number % 2 else None}
+        for number in range(len(texts))
+    ]
+    ids = queue.enqueue_many([("mail\\t", text, option) for text, option in zip(texts, options, strict=True)])
+    assert loads == [len(texts)]
+    assert ids == sorted(set(ids))
+    for job_id, text, option in zip(ids, texts, options, strict=True):
+        job = queue.get(job_id)
+        assert (job.kind, job.payload, job.priority, job.headers) == ("mail\\t", text, option["priority"], option["headers"] or {})
+        assert job.created_at == clock.now()
+        assert job.available_at == clock.now() + timedelta(seconds=option["delay"])
+
+
+def test_without_a_clock_the_time_is_that_of_the_database(open_db: Callable[..., QueueDB], name: str, loads: list[int]) -> None:
+    queue = open_db().queue(name)
+    before = queue.get(queue.enqueue("mail")).created_at
+    ids = queue.enqueue_many([("mail", number, {"delay": 60 * (number % 2)}) for number in range(4)])
+    after = queue.get(queue.enqueue("mail")).created_at
+    loaded = [queue.get(job_id) for job_id in ids]
+    assert all(before <= job.created_at <= after for job in loaded)
+    assert [job.available_at - job.created_at for job in loaded] == [timedelta(seconds=60 * (number % 2)) for number in range(4)]
+    assert loads == [4]
+
+
+def test_loads_at_the_same_time_have_ids_of_their_own_in_their_order(open_db: Callable[..., QueueDB], name: str) -> None:
+    queue, threads = open_db().queue(name), 4
+    begin = threading.Barrier(threads)
+
+    def load(thread: int) -> list[int | None]:
+        begin.wait(PATIENCE)
+        return queue.enqueue_many([("mail", [thread, number]) for number in range(2500)])
+
+    with ThreadPoolExecutor(threads) as pool:
+        got = [future.result(PATIENCE) for future in [pool.submit(load, thread) for thread in range(threads)]]
+    assert all(ids == sorted(ids) for ids in got)  # type: ignore[type-var]
+    found = {job.id: job.payload for job in queue.pop(10_000)}
+    assert found == {job_id: [thread, number] for thread, ids in enumerate(got) for number, job_id in enumerate(ids)}
+
+
+def test_what_is_not_loaded_is_inserted(
+    open_db: Callable[..., QueueDB], name: str, loads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = open_db()
+    queue = db.queue(name)
+    for options in ({"unique_key": "k"}, {"group": "g"}, {"unique_key": "w", "unique_for": 60.0}):
+        queue.enqueue_many([("mail", 1), ("mail", 2, options)])
+    with db.database.begin() as connection:
+        queue.enqueue_many([("mail", 1), ("mail", 2)], using=connection)
+    monkeypatch.setattr(enqueue, "_LOADED", LOADED)
+    queue.enqueue_many([("mail", number) for number in range(LOADED - 1)])
+    assert loads == []
+    assert len(queue.enqueue_many([("mail", number) for number in range(LOADED)])) == LOADED
+    assert loads == [LOADED]
+    event.listen(db.database.engine, "before_cursor_execute", lambda *_: None)
+    queue.enqueue_many([("mail", number) for number in range(LOADED)])
+    assert loads == [LOADED]
+
+
+def test_a_table_whose_ids_come_from_elsewhere_is_inserted_into(fresh_url: str, loads: list[int]) -> None:
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        with db.database.begin() as connection:
+            connection.exec_driver_sql("ALTER SEQUENCE jobs_id_seq OWNED BY NONE")
+        assert db.queue("q").enqueue_many([("mail", 1), ("mail", 2)]) == [1, 2]
+    assert loads == []
