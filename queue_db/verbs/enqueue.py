@@ -108,6 +108,10 @@ class Enqueue:
             if not several or (isinstance(error, StorageError) and error.outcome_unknown):
                 raise
             return [_Alone.ALONE] * len(jobs)
+        except Exception:  # of a listener on the engine
+            if inserted or not several:
+                raise
+            return [_Alone.ALONE] * len(jobs)
 
     def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
         # Only a window can outlive a refused job.

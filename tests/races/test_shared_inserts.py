@@ -204,6 +204,17 @@ def test_a_shared_insert_that_loses_against_another_transaction_is_made_by_each_
     assert inserts == [1, 3, 1, 1, 1]
 
 
+def test_an_error_of_the_application_during_a_shared_insert_goes_to_the_caller_whose_job_it_is_about(
+    queue: Queue, fails: Callable[..., list[int]]
+) -> None:
+    """As of a listener on the engine."""
+    inserts = fails(lambda jobs: ZeroDivisionError() if any(job.payload == '"bad"' for job in jobs) else None)
+    outcomes = Gate(queue).outcomes({}, {}, {"payload": "bad"}, {})
+    assert isinstance(outcomes.pop(2), ZeroDivisionError)
+    assert sorted(job.id for job in queue.peek(limit=10)) == sorted(outcomes)
+    assert inserts == [1, 3, 1, 1, 1]
+
+
 def test_an_outcome_that_is_unknown_goes_to_all_that_share_the_insert(queue: Queue, fails: Callable[..., list[int]]) -> None:
     inserts = fails(lambda jobs: TransientStorageError("the reply is lost", outcome_unknown=True) if len(jobs) > 1 else None)
     first, *others = Gate(queue).outcomes({}, {}, {}, {})
