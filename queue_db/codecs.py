@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, cast
 
 from queue_db.arguments import shown
 from queue_db.errors import ArgumentError, PayloadError, text_of
@@ -26,20 +27,81 @@ class Codec(Protocol):
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
+class _Fast(NamedTuple):
+    """The functions of msgspec: several times faster than those of the standard library."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[str], Any]
+    #: What they raise for what they do not take.
+    refusals: tuple[type[Exception], ...]
+
+
 class JSONCodec:
-    """Strict JSON: no NaN, no infinity, no lone surrogates; compact, UTF-8 characters as they are."""
+    """Strict JSON: no NaN, no infinity, no lone surrogates; compact, UTF-8 characters as they are.
+
+    With msgspec installed (the extra ``fast``) the same texts, payloads and errors take less time.
+    """
 
     def encode(self, payload: Any) -> str:
+        fast = _fast()
+        if fast is not None and _same_text(payload):
+            try:
+                return str(fast.encode(payload), "utf-8")
+            except fast.refusals:
+                pass  # a whole number of more than 64 bits, or a lone surrogate
         text = _encode(payload)
         if not text.isascii():
             text.encode("utf-8")  # a lone surrogate passes the encoder and would fail only in the driver
         return text
 
     def decode(self, text: str) -> Any:
+        fast = _fast()
+        if fast is not None:
+            try:
+                return fast.decode(text)
+            except fast.refusals:
+                pass  # the standard library takes more, for example NaN and lone surrogates; its errors count
         try:
             return json.loads(text)
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
+
+
+@lru_cache(maxsize=1)
+def _fast() -> _Fast | None:
+    """The functions of msgspec; None: it is not installed. Imported when the first payload comes."""
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    return _Fast(msgspec.json.encode, msgspec.json.decode, (msgspec.MsgspecError, ValueError, OverflowError, RecursionError))
+
+
+# Of exactly these types msgspec writes the texts of the standard library. Not of float (1e16 and 1e+16), of subclasses, and of what
+# only msgspec takes, such as dates and bytes.
+_SAME = frozenset((str, int, bool, type(None)))
+_TEXT = frozenset((str,))
+
+# Most levels of lists and objects that are checked. It also ends the check of a payload that contains itself.
+_DEEPEST = 16
+
+
+def _same_text(payload: Any, deep: int = 0) -> bool:
+    """Whether msgspec writes ``payload`` as the standard library does."""
+    kind = type(payload)
+    inside: Iterable[Any] = payload
+    if kind is dict:
+        if not _TEXT.issuperset(map(type, payload)):
+            return False
+        inside = payload.values()
+    elif kind is not list and kind is not tuple:
+        return kind in _SAME
+    for one in inside:
+        if type(one) in _SAME:
+            continue
+        if deep == _DEEPEST or not _same_text(one, deep + 1):
+            return False
+    return True
 
 
 def checked(codec: object) -> Codec:
