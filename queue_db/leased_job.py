@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _HEADERS = JSONCodec()
+
+# The class: threading.RLock is a function around it, and there is a lock for each job.
+_RLock = type(threading.RLock())
 
 _claimant: ContextVar[object] = ContextVar("queue_db_claimant", default=None)
 
@@ -166,6 +170,7 @@ class LeasedJob(JobData):
         "_report_to",
         "claimant",
         "dead",
+        "id",
         "lease_ends",
         "lock",
         "misfit",
@@ -177,12 +182,18 @@ class LeasedJob(JobData):
         "worker",
     )
 
+    id: int
     version: int
 
     def __init__(self, row: ClaimedRow, source: Settler, codec: Codec, token: str, worker: str | None = None) -> None:
-        super().__init__(row, source.name)
+        # Not by way of the class above, and the id not by way of the row: this and the settlement are what a job costs here.
+        self._row = row
+        self._limit = None
+        self.queue = source.name
         #: The queue object that it was claimed from.
         self.source = source
+        #: The job's number; never used again.
+        self.id = row.id
         self._codec = codec
         self._payload: tuple[Any] | None = None
         self._lost: threading.Event | None = None
@@ -197,7 +208,7 @@ class LeasedJob(JobData):
         self.lease_ends = row.available_at
         self._claimed_at: int | None = None
         #: Held while a verb runs, so that a heartbeat's extend and the worker's complete do not cross.
-        self.lock: Lock = threading.RLock()
+        self.lock: Lock = _RLock()
         #: Whether a verb of this object has ended the lease, also in a caller's transaction.
         self.settled = False
         #: The verb that ended the lease: complete, fail, bury, snooze, defer, release or cancel; None before.
@@ -207,7 +218,7 @@ class LeasedJob(JobData):
         #: Why its payload could not be read: the codec cannot decode it, or it does not fit the handler's schema. None: it could.
         self.misfit: PayloadError | None = None
         #: The worker run that claimed it; None: a program without a worker.
-        self.claimant = claimant()
+        self.claimant = _claimant.get()
 
     @property
     def payload(self) -> Any:
@@ -354,6 +365,15 @@ class LeasedJob(JobData):
 
     def __reduce__(self) -> Any:
         raise ArgumentError("a leased job belongs to the process that claimed it: send its id, payload and fence instead")
+
+
+def linked(jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
+    """Those with a group or a callback; most have neither."""
+    rows = map(_row_of, jobs)
+    return [job for job, row in zip(jobs, rows, strict=True) if row.group_key is not None or row.callback_id is not None]
+
+
+_row_of: Callable[[LeasedJob], ClaimedRow] = attrgetter("_row")
 
 
 def decode_headers(stored: str | None) -> Mapping[str, Any]:

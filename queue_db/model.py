@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from queue_db.errors import LeaseLostError
 
@@ -101,8 +101,26 @@ class Verdict(Enum):
             raise LeaseLostError(job.id, job.version) if job is not None else LeaseLostError()
 
 
+class _ReadLate:
+    """An object whose fields may be read from a stored row when they are first used: see :meth:`Job.late`."""
+
+    __slots__ = ("_stored",)
+    _stored: tuple[Any, Callable[[Any, str], Any]]
+
+    if not TYPE_CHECKING:  # or no wrong name would be found
+
+        def __getattr__(self, name: str) -> Any:
+            """An empty slot."""
+            if name == "_stored" or name not in self.__slots__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            row, read = self._stored
+            value = read(row, name)
+            object.__setattr__(self, name, value)
+            return value
+
+
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(_ReadLate):
     """A job as read by ``get``, ``peek`` or ``dead.list``: a snapshot without verbs."""
 
     id: int
@@ -129,6 +147,18 @@ class Job:
     def fence(self) -> str:
         """``id:version``, growing with every change of the job: a fencing token for outside systems."""
         return f"{self.id}:{self.version}"
+
+    @classmethod
+    def late(cls, rows: Iterable[Any], read: Callable[[Any, str], Any]) -> list[Self]:
+        """A job for each row; ``read(row, name)`` is called when a field is first used. For many jobs: few fields are."""
+        # Past the class, which is frozen.
+        new, store = cls.__new__, vars(_ReadLate)["_stored"].__set__
+        jobs = []
+        for row in rows:
+            job = new(cls)
+            store(job, (row, read))
+            jobs.append(job)
+        return jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +253,12 @@ class ClaimedRow(NamedTuple):
             return f"version is {self.version:,}, above {MOST_CLAIMED_VERSION:,}, the highest that a claim gives: enqueue it anew"
         reason = f"no verdict after {self.max_attempts} attempts: each worker vanished or overran its lease"
         return f"{reason}; last error: {self.last_error}" if self.last_error else reason
+
+
+def exhausted_in(rows: Sequence[ClaimedRow]) -> list[ClaimedRow]:
+    """Those that are :attr:`ClaimedRow.exhausted`; mostly none."""
+    attempts, version = MOST_ATTEMPTS - 1, MOST_CLAIMED_VERSION
+    return [row for row in rows if row.attempts > min(row.max_attempts, attempts) or row.version > version]
 
 
 class JobLinks(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -41,6 +40,7 @@ from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.find_job import find_job, job_from_row
 from queue_db.verbs.find_leased import find_leased, given_lease
 from queue_db.verbs.list_jobs import list_jobs
+from queue_db.verbs.pop import popped
 from queue_db.verbs.remove import cancel_job, purge_queue
 from queue_db.verbs.reschedule import reschedule_job
 from queue_db.verbs.settle import Settle
@@ -192,8 +192,7 @@ class Queue:
         micros = arguments.seconds("lease", lease, zero=False)
         if worker is not None:
             arguments.name("worker", worker, WORKER_LENGTH)
-        codec, won = self.core.codec, self._claims.claim(limit, micros, delete=delete, worker=worker)
-        return [LeasedJob(row, self, codec, token, worker) for row, token in won]
+        return self._leased(self._claims.claim(limit, micros, delete=delete, worker=worker), worker)
 
     def handle(self, job_id: int, version: int, token: str) -> LeasedJob:
         """The object of a claim, made anew: for settling where the object that :meth:`claim` returned is not at hand.
@@ -220,8 +219,7 @@ class Queue:
         first 16 priorities of all these queues in the order of ``due``. ``db.upcoming`` finds them.
         """
         micros = arguments.seconds("lease", lease, zero=False)
-        won = self._claims.claim(limit, micros, delete=delete, unless_due=due)
-        return [LeasedJob(row, self, self.core.codec, token) for row, token in won]
+        return self._leased(self._claims.claim(limit, micros, delete=delete, unless_due=due))
 
     def pop(self, limit: int = 1) -> list[Job]:
         """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.
@@ -229,15 +227,15 @@ class Queue:
         A crash after this call loses them: use it for work that may rather be skipped than done twice. One commit per batch
         instead of two.
         """
-        stored = {"queue": self.name, "worker": self.core.worker}
-        return [
-            job_from_row(SimpleNamespace(**row._asdict(), **stored), State.RUNNING, self.core.codec)
-            for row, _ in self._claims.claim(limit, _POP_LEASE, delete=True)
-        ]
+        won = self._claims.claim(limit, _POP_LEASE, delete=True)
+        return popped([row for rows, _ in won for row in rows], self.core.codec, queue=self.name, worker=self.core.worker)
 
-    def _bury_exhausted(self, won: Sequence[Won]) -> None:
-        jobs = [LeasedJob(row, self, self.core.codec, token) for row, token in won]
-        self._settle.bury(jobs, [row.exhaustion for row, _ in won], DeathReason.EXHAUSTED)
+    def _leased(self, won: Iterable[Won], worker: str | None = None) -> list[LeasedJob]:
+        codec = self.core.codec
+        return [LeasedJob(row, self, codec, token, worker) for rows, token in won for row in rows]
+
+    def _bury_exhausted(self, won: Won) -> None:
+        self._settle.bury(self._leased([won]), [row.exhaustion for row in won[0]], DeathReason.EXHAUSTED)
 
     # --- settle -----------------------------------------------------------------------------------------------------
 

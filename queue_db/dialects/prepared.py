@@ -89,4 +89,5 @@ def render(connection: Connection, statement: Executable, values: direct.Values)
 
 
 def _array(numbers: Sequence[int]) -> str:
-    return "{" + ",".join(map(str, numbers)) + "}"
+    # The text of the list is made at once, not of each number; blanks do not count.
+    return f"{{{str(list(numbers))[1:-1]}}}"

@@ -13,13 +13,13 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import ONCE, Core, Run
 from queue_db.errors import StorageError
-from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, JobLinks, links_of
+from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, JobLinks, exhausted_in, links_of
 from queue_db.store import LowWaterMarks, Store, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
 
-#: A job won, and the token of the claim that won it.
-Won = tuple[ClaimedRow, str]
+#: Jobs won by one round, and the token of its claim.
+Won = tuple[Sequence[ClaimedRow], str]
 
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
@@ -61,7 +61,7 @@ class _Rounds:
     @property
     def open(self) -> int:
         """How many more jobs are wanted."""
-        return self.limit - len(self.won)
+        return self.limit - sum([len(rows) for rows, _ in self.won])
 
 
 class ClaimLoop:
@@ -70,7 +70,7 @@ class ClaimLoop:
     :param bury: sends jobs to the dead table whose attempts are used up.
     """
 
-    def __init__(self, core: Core, queue: str, bury: Callable[[Sequence[Won]], object]) -> None:
+    def __init__(self, core: Core, queue: str, bury: Callable[[Won], object]) -> None:
         self._core = core
         self._queue = queue
         self._bury = bury
@@ -111,7 +111,7 @@ class ClaimLoop:
                 raise
         except BaseException:
             # Stopped between two rounds: the jobs of the earlier ones are in no hands.
-            self._unanswered.extend((token, set()) for token in {token for _, token in rounds.won})
+            self._unanswered.extend((token, set()) for _, token in rounds.won)
             raise
         self._count(rounds)
         return rounds.won
@@ -162,13 +162,15 @@ class ClaimLoop:
         self._give_back_unanswered(request.token)
         self._learn(answer, rounds, time.monotonic() - began)
         rounds.fast_path = False
-        exhausted = [row for row in answer.rows if row.exhausted]
-        rounds.won.extend((row, request.token) for row in answer.rows if not row.exhausted)
+        exhausted = exhausted_in(answer.rows)
+        kept = answer.rows if not exhausted else [row for row in answer.rows if not row.exhausted]
+        if kept:
+            rounds.won.append((kept, request.token))
         self._count_round(answer, len(exhausted), deleted=rounds.delete)
         if exhausted:
             # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
             # the next claim buries them.
-            self._bury([(row, request.token) for row in exhausted])
+            self._bury((exhausted, request.token))
         return answer, len(exhausted)
 
     def _request(self, rounds: _Rounds) -> ClaimRequest:

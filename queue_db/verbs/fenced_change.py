@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
@@ -44,33 +45,35 @@ class FencedChange:
         jobs: Sequence[LeasedJob],
         *,
         using: Connection | Session | None,
-        applied: Callable[[LeasedJob], None] | None,
+        applied: Callable[[Iterable[LeasedJob]], None] | None,
     ) -> list[Verdict]:
-        """Change ``jobs``, in the transaction of ``using`` or in one of our own; ``applied`` is called for each that changed."""
+        """Change ``jobs``, in the transaction of ``using`` or in one of our own; ``applied`` is called with those that changed."""
         if not jobs:
             return []
-        with locked(jobs):
-            changed = self._settle(jobs, using, applied)
-        return [Verdict.APPLIED if did else Verdict.LOST for did in changed]
+        with locked(jobs) as ordered:
+            newest = {job.id: job.version for job in ordered}
+            one_each = len(newest) == len(jobs)
+            if not one_each:
+                # Of two leases of one job only the later one can hold.
+                for job in ordered:
+                    newest[job.id] = max(job.version, newest[job.id])
+            done = self._change(jobs, list(newest.items()), using)
+            if one_each and newest.keys() <= done:
+                verdicts = [Verdict.APPLIED] * len(jobs)
+                changed: Iterable[LeasedJob] = jobs
+            else:
+                verdicts = [Verdict.APPLIED if job.id in done and job.version == newest[job.id] else Verdict.LOST for job in jobs]
+                # An object that is given twice is changed once.
+                changed = {id(job): job for job, verdict in zip(jobs, verdicts, strict=True) if verdict}.values()
+            if applied is not None:
+                applied(changed)
+        return verdicts
 
-    def _settle(
-        self, jobs: Sequence[LeasedJob], using: Connection | Session | None, applied: Callable[[LeasedJob], None] | None
-    ) -> list[bool]:
-        # Of two leases of one job only the later one can hold.
-        newest: dict[int, int] = {}
-        for job in jobs:
-            newest[job.id] = max(job.version, newest.get(job.id, 0))
-        pairs = sorted(newest.items())
-        if using is not None:
-            with self.core.joined(using, self.verb) as connection:
-                done = self.work(connection, self.core.store, pairs)
-        else:
-            done = self._commit(jobs, pairs)
-        changed = [job.id in done and job.version == newest[job.id] for job in jobs]
-        if applied is not None:
-            for job in {id(job): job for job, did in zip(jobs, changed, strict=True) if did}.values():
-                applied(job)
-        return changed
+    def _change(self, jobs: Sequence[LeasedJob], pairs: Pairs, using: Connection | Session | None) -> set[int]:
+        if using is None:
+            return self._commit(jobs, pairs)
+        with self.core.joined(using, self.verb) as connection:
+            return self.work(connection, self.core.store, pairs)
 
     def _commit(self, jobs: Sequence[LeasedJob], pairs: Pairs) -> set[int]:
         """Run in a transaction of our own. If its COMMIT is not answered, check whether it happened; if not, run it again."""
@@ -128,18 +131,22 @@ class FencedChange:
 
 
 @contextmanager
-def locked(jobs: Iterable[LeasedJob]) -> Iterator[None]:
-    """Within the block no other verb runs on these jobs: their versions stay."""
+def locked(jobs: Collection[LeasedJob]) -> Iterator[list[LeasedJob]]:
+    """Within the block no other verb runs on these jobs: their versions stay. The jobs, by id."""
     # In one order (two leases of one job too), so that two threads with overlapping lists cannot wait for each other in a circle.
+    ordered = sorted(jobs, key=_by_id if len(set(map(_by_id, jobs))) == len(jobs) else _in_one_order)
     held: list[LeasedJob] = []
     try:
-        for job in sorted(jobs, key=_in_one_order):
+        for job in ordered:
             job.lock.acquire()
             held.append(job)
-        yield
+        yield ordered
     finally:
         for job in held:
             job.lock.release()
+
+
+_by_id = attrgetter("id")
 
 
 def _in_one_order(job: LeasedJob) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from queue_db import arguments, backoff
 from queue_db.core import Core, name_of
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, text_of
-from queue_db.leased_job import LeasedJob, Settler
+from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, RetainedResult, Verdict, to_micros
 from queue_db.notifications.deaths import Death
 from queue_db.store import Store, history, settle
@@ -75,10 +75,12 @@ class Settle:
     ) -> list[Verdict]:
         """They leave the queue by the removal; ``retained``: the result to keep of each job."""
         jobs = self._checked(jobs)
-        results = [None] * len(jobs) if retained is None else arguments.members("retained", retained, "results to retain")
-        if len(results) != len(jobs):
-            raise ArgumentError(f"{len(results)} results to retain for {len(jobs)} jobs: give one for each")
-        rows = {job.id: self._finished(job, one) for job, one in _current(jobs, results) if one}
+        rows: dict[int, dict[str, Any]] = {}
+        if retained is not None:
+            results = arguments.members("retained", retained, "results to retain")
+            if len(results) != len(jobs):
+                raise ArgumentError(f"{len(results)} results to retain for {len(jobs)} jobs: give one for each")
+            rows = {job.id: self._finished(job, one) for job, one in _current(jobs, results) if one}
 
         removal = self._core.removal
 
@@ -164,7 +166,7 @@ class Settle:
         def snooze(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
-        return self._settle(jobs, snooze, settle.Change.FREED)
+        return self._settle(self._checked(jobs), snooze, settle.Change.FREED)
 
     def release(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They come back at once; not an attempt."""
@@ -172,7 +174,7 @@ class Settle:
         def release(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), 0), attempted=False)
 
-        return self._settle(jobs, release, settle.Change.FREED)
+        return self._settle(self._checked(jobs), release, settle.Change.FREED)
 
     def extend(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Their leases end ``seconds`` from now."""
@@ -205,22 +207,24 @@ class Settle:
             ends.update(found)
             return set(found)  # not all of `ends`: an earlier run of this, undone since, may have seen more
 
-        def applied(job: LeasedJob) -> None:
-            job.version += 1
-            job.lease_ends = ends[job.id]
+        def applied(changed: Iterable[LeasedJob]) -> None:
+            for job in changed:
+                job.version += 1
+                job.lease_ends = ends[job.id]
 
-        return self._settle(jobs, extend, settle.Change.KEPT, applied=applied, attempts=attempts)
+        return self._settle(self._checked(jobs), extend, settle.Change.KEPT, applied=applied, attempts=attempts)
 
     def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
         """``by`` is added to their attempts; they stay leased."""
 
-        def applied(job: LeasedJob) -> None:
-            job.version += 1
+        def applied(changed: Iterable[LeasedJob]) -> None:
+            for job in changed:
+                job.version += 1
 
         def recount(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.recount(connection, store, pairs, by)
 
-        return self._settle(jobs, recount, settle.Change.KEPT, applied=applied)
+        return self._settle(self._checked(jobs), recount, settle.Change.KEPT, applied=applied)
 
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""
@@ -228,7 +232,7 @@ class Settle:
         def cancel(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.delete(connection, store, pairs)
 
-        return self._settle(jobs, cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
+        return self._settle(self._checked(jobs), cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
 
     def bury(
         self,
@@ -251,7 +255,7 @@ class Settle:
 
     def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
         """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
-        jobs = list(jobs)
+        jobs = self._checked(jobs)
         text = error_text(error)
         over: set[int] = set()
 
@@ -314,41 +318,43 @@ class Settle:
         if isinstance(jobs, LeasedJob):
             raise ArgumentError(f"jobs={jobs!r}: must be a list of leased jobs: [job]")
         jobs = arguments.members("jobs", jobs, "leased jobs")
+        source = self._source
         for job in jobs:
+            if type(job) is LeasedJob and job.source is source:
+                continue
             if not isinstance(job, LeasedJob):
                 raise ArgumentError(f"{arguments.shown(job)} is not a LeasedJob: settle the objects that claim() returned")
-            if job.source is not self._source:
+            if job.source is not source:
                 raise ArgumentError(f"{job!r} was claimed from {job.source!r}, not from {self._source!r}")
         return jobs
 
     def _settle(
         self,
-        jobs: Sequence[LeasedJob],
+        jobs: list[LeasedJob],
         work: Work,
         change: settle.Change | Callable[[LeasedJob], settle.Change],
         departure: Callable[[int], Departure | None] | None = None,
         *,
         using: Connection | Session | None = None,
         attempts: int = ATTEMPTS,
-        applied: Callable[[LeasedJob], None] | None = None,
+        applied: Callable[[Iterable[LeasedJob]], None] | None = None,
         direct: bool = False,
         death: Callable[[LeasedJob], Death | None] | None = None,
     ) -> list[Verdict]:
-        """Run ``work``, named by the verb, over the jobs of this queue; count, report and return what became of each.
+        """Run ``work``, named by the verb, over the checked jobs of this queue; count, report and return what became of each.
 
         :param change: how the verb leaves a row.
         :param departure: how a job leaves the queue by it; None: it stays.
-        :param applied: called for each job that changed; default: the job is marked as settled.
+        :param applied: called with the jobs that changed; default: they are marked as settled.
         :param death: the report of a job that died by it.
         """
-        jobs = self._checked(jobs)
         verb = name_of(work)
         woken_queues: set[str] = set()
-        if departure is not None and any(job.links for job in jobs):
-            work = self._finishing(jobs, work, departure, woken_queues)
+        if departure is not None and (with_links := linked(jobs)):
+            work = self._finishing(with_links, work, departure, woken_queues)
         fenced = FencedChange(self._core, verb, work, change, attempts, direct)
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
-        if using is None:
+        if using is None and woken_queues:
             self._core.notifications.wake(*woken_queues)
         took_effect = verdicts.count(Verdict.APPLIED)
         with self._core.database.counting as counters:
@@ -388,9 +394,11 @@ class Settle:
         return finishing
 
 
-def _settled(job: LeasedJob, verb: str, death: Callable[[LeasedJob], Death | None] | None) -> None:
-    job.settled, job.settled_by = True, verb
-    job.dead = death is not None and death(job) is not None
+def _settled(changed: Iterable[LeasedJob], verb: str, death: Callable[[LeasedJob], Death | None] | None) -> None:
+    for job in changed:
+        job.settled, job.settled_by = True, verb
+        if death is not None:
+            job.dead = death(job) is not None
 
 
 def _error_texts(error: BaseException | str | Sequence[BaseException | str], jobs: int) -> list[str]:

@@ -52,6 +52,7 @@ class LeasedMessage(LeasedJob):
         self._claimed_at = None
         self.worker = None
         self.queue = source.name
+        self.id = number
         self.source = source
         self.token = source.fence
         self.version = span.version
