@@ -169,8 +169,7 @@ class JobPage:
     after: str | None  #: where the next page begins; None: this is the last one
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """One priority of a queue and where its claims start: no due job lies below ``floor`` (microseconds)."""
 
     priority: int

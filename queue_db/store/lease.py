@@ -117,8 +117,10 @@ def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tup
     for place, known in enumerate(own):
         parameters[f"priority_{place}"] = known.priority
         parameters[f"floor_{place}"] = known.floor
-    asked = [(queue, known) for queue, ranges in request.unless_due for known in ranges][:MOST_ASKED]
-    asked += asked[-1:] * (_size(len(asked), _OTHERS) - len(asked))
+    asked: list[tuple[str, Range]] = []
+    if request.unless_due:
+        asked = [(queue, known) for queue, ranges in request.unless_due for known in ranges][:MOST_ASKED]
+        asked += asked[-1:] * (_size(len(asked), _OTHERS) - len(asked))
     for place, (queue, known) in enumerate(asked):
         parameters[f"other_queue_{place}"] = queue
         parameters[f"other_priority_{place}"] = known.priority
@@ -129,6 +131,8 @@ def _asked(store: Store, request: ClaimRequest, order: Order, lock: Lock) -> tup
 
 def _size(number: int, sizes: Sequence[int]) -> int:
     """The smallest of ``sizes`` that is large enough; 0 stays 0."""
+    if number in sizes:
+        return number
     return next((size for size in sizes if size >= number), number) if number else 0
 
 
