@@ -112,7 +112,7 @@ class TestTokens:
 
     @pytest.mark.parametrize("scopes", [[], ["root"], ["read", "write"], "read", [None]])
     def test_scopes_are_checked(self, db: QueueDB, name: str, scopes: list[str]) -> None:
-        with pytest.raises(ArgumentError, match="scopes"):
+        with pytest.raises(ArgumentError, match="scope"):
             db.tokens.create(name, scopes)
 
     @pytest.mark.parametrize("queues", [[], "mail", [""], [1], ["x" * 251], ["x"] * 101])
