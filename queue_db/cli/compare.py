@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 #: Values of ``--quick`` for options that are not given.
 _QUICK_ROWS = "product,DBP-0-1-1,DBP-0-0-5,DBO-0,DBO-1"
 _QUICK_JOBS, _QUICK_REPEAT = 1_000, 1
-_JOBS, _REPEAT = 10_000, 10
+_JOBS, _REPEAT = 10_000, 3
 
-# Seconds of one turn of an ordering of feeds.
-_QUICK_FEEDS, _FEEDS = 1.5, 5.0
+# Seconds of one turn of an ordering of feeds, and of a strategy under a fixed arrival rate.
+_QUICK_TURN, _TURN = 1.5, 5.0
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
 
@@ -53,10 +53,18 @@ class PlanOptions:
             help="Jobs per run; 5 times as many with batches of 10 or more, 10 times as many from 100.",
         ),
     ] = None
-    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Worker processes that race for the jobs.")] = 10
+    workers: Annotated[
+        str,
+        typer.Option(
+            metavar="N,…",
+            help="Worker processes that race for the jobs; of several numbers the largest has the table, and all are a curve.",
+        ),
+    ] = "10"
     repeat: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", show_default=f"{_REPEAT}; with --quick {_QUICK_REPEAT}", help="Runs of each strategy."),
+        typer.Option(
+            min=1, metavar="N", show_default=f"{_REPEAT}; with --quick {_QUICK_REPEAT}", help="Runs of each strategy, in turns."
+        ),
     ] = None
     work_ms: Annotated[float, typer.Option(min=0.0, metavar="MS", help="Duration of a job, milliseconds.")] = 0.0
     clone: Annotated[float, typer.Option(metavar="P", help="Probability that a job enqueues another one, 0 to below 1.")] = 0.0
@@ -69,11 +77,22 @@ class PlanOptions:
     limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="A run that takes longer is stopped and marked as unfinished.")
     ] = 300.0
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            show_default="a quarter of the default strategy's jobs/s",
+            help="Jobs per second that arrive while the wait of a job is measured.",
+        ),
+    ] = None
+    arrivals: Annotated[
+        bool, typer.Option("--arrivals/--no-arrivals", help="Also measure how long jobs wait at a fixed arrival rate.")
+    ] = True
     feeds: Annotated[
         bool, typer.Option("--feeds/--no-feeds", help="Also measure the orderings of feeds, after the strategies.")
     ] = True
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few strategies, few jobs, one run each: a first impression, within minutes.")
+        bool, typer.Option("--quick", help="Few strategies, few jobs, one run each: an indication within minutes; nothing wins.")
     ] = False
 
     def plan(self) -> Plan:
@@ -83,10 +102,14 @@ class PlanOptions:
         """
         from queue_db.compare.plan import Plan
 
+        *fewer, most = sorted(_numbers("workers", self.workers))
+        turn = _QUICK_TURN if self.quick else _TURN
         return Plan(
             strategies=tuple(_names("strategies", self.strategies or (_QUICK_ROWS if self.quick else "all"))),
             jobs=self.jobs or (_QUICK_JOBS if self.quick else _JOBS),
-            workers=self.workers,
+            workers=most,
+            sweep=tuple(fewer),
+            quick=self.quick,
             repeat=self.repeat or (_QUICK_REPEAT if self.quick else _REPEAT),
             work_ms=self.work_ms,
             clone=self.clone,
@@ -95,7 +118,9 @@ class PlanOptions:
             lease=self.lease,
             limit=self.limit,
             kind="threads" if self.threads else "processes",
-            feeds=0.0 if not self.feeds else _QUICK_FEEDS if self.quick else _FEEDS,
+            arrivals=turn if self.arrivals else 0.0,
+            rate=self.rate,
+            feeds=turn if self.feeds else 0.0,
         )
 
 
@@ -104,7 +129,7 @@ class PlanOptions:
     "compare",
     "queue-db compare --url postgresql://me@localhost/test --quick",
     "queue-db compare --url mysql://me@localhost/test --strategies article --repeat 3 --verify --report article",
-    "queue-db compare --strategies adaptive,skip_locked --batch 1,100 --work-ms 5 --workers 32",
+    "queue-db compare --strategies adaptive,skip_locked --batch 1,100 --work-ms 5 --workers 1,2,4,8,16,32",
     "queue-db compare --load comparison/results.json --report again",
 )
 def compare(
@@ -121,7 +146,7 @@ def compare(
     ] = None,
     options: PlanOptions,
     report: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the report: an HTML page, plots and results.json.")
+        Path, typer.Option(metavar="DIR", help="Folder for the report: an HTML page, a card to share, plots and results.json.")
     ] = Path("comparison"),
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results to this file too.")] = None,
     load: Annotated[

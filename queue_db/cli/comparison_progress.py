@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from queue_db.cli import output
 
 if TYPE_CHECKING:
-    from queue_db.compare.results import FeedRow, Row
+    from queue_db.compare.results import ArrivalRow, FeedRow, Row
 
 
 class ComparisonProgress:
@@ -35,7 +35,7 @@ class ComparisonProgress:
 
     def run_started(self, name: str, batch: int, number: int, jobs: int) -> None:
         """A run begins."""
-        self._label = f"{_title(name, batch)}, {jobs:,} jobs"
+        self._label = f"{_title(name, batch)}, run {number + 1}, {jobs:,} jobs"
         self._progress.update(self._task, label=self._label)
 
     def run_progress(self, left: int, seconds: float) -> None:
@@ -50,11 +50,23 @@ class ComparisonProgress:
     def row_finished(self, row: Row, skipped: int) -> None:
         """A row has ended; ``skipped`` of its runs did not take place."""
         self._progress.advance(self._task, skipped)
-        line = f"{_title(row.name, row.batch)}: {_result(row)}"
+        self._print(f"{_title(row.name, row.batch)}, {row.workers} workers: {_result(row)}")
+
+    def _print(self, line: str) -> None:
         if self._progress.disable:
             output.note(f"{self._server}: {line}")
         else:
             self._progress.console.print(line, markup=False, highlight=False)
+
+    def arrivals_started(self, name: str, rate: float) -> None:
+        """A strategy under a fixed arrival rate begins."""
+        self._progress.update(self._task, label=f"{name}: {rate:,.0f} jobs/s arrive")
+
+    def arrivals_finished(self, row: ArrivalRow) -> None:
+        """It has ended."""
+        from queue_db.compare.report.arrival_figures import waiting
+
+        self._print(f"{row.arrivals:,.0f} jobs/s arrive, {row.name}: {waiting(row)}")
 
     def ordering_started(self, name: str) -> None:
         """An ordering of feeds begins."""
@@ -62,11 +74,7 @@ class ComparisonProgress:
 
     def ordering_finished(self, row: FeedRow) -> None:
         """It has ended."""
-        line = f"feeds, {row.name}: {_feed_result(row)}"
-        if self._progress.disable:
-            output.note(f"{self._server}: {line}")
-        else:
-            self._progress.console.print(line, markup=False, highlight=False)
+        self._print(f"feeds, {row.name}: {_feed_result(row)}")
 
 
 def _feed_result(row: FeedRow) -> str:

@@ -63,17 +63,19 @@ class WorkerContext:
     clone: float = 0.0
     protocol: Callable[[Sequence[int], Sequence[float]], None] | None = None
     cpu_clock: Callable[[], float] = time.process_time
+    idle: float = 0.001  #: pause after a claim without a job, seconds
     notes: Notes = field(init=False)
 
     def __post_init__(self) -> None:
         self.notes = Notes(self.number)
         self._cpu = 0.0
 
-    def wait_for_start(self) -> None:
-        """Wait for the start signal. Notes taken before it, during preparation, are discarded."""
-        self.start()
+    def wait_for_start(self) -> float:
+        """Wait for the start signal and return its time. Notes taken before it, during preparation, are discarded."""
+        began = self.start()
         self.notes = Notes(self.number)
         self._cpu = self.cpu_clock()
+        return began
 
     @property
     def over(self) -> bool:
@@ -100,9 +102,9 @@ class WorkerContext:
         self.tally.add(self.number, begun=len(jobs))
 
     def record_empty_claim(self) -> None:
-        """Record a claim that found no job, and pause for a millisecond so that the other workers are not slowed down."""
+        """Record a claim that found no job, and pause, a millisecond, so that the other workers are not slowed down."""
         self.notes.empty += 1
-        time.sleep(0.001)
+        time.sleep(self.idle)
 
     def record_removal(self, jobs: int) -> None:
         """Record that ``jobs`` jobs have left the queue permanently."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from queue_db import QueueDB
+from queue_db.compare.arrivals import Arriving, arriving_rows, offered_rate
 from queue_db.compare.article import ARTICLE, Article
 from queue_db.compare.contestant import Contestant, Target
 from queue_db.compare.engines import autocommitting
@@ -18,7 +19,7 @@ from queue_db.compare.machine import machine, server_clock
 from queue_db.compare.plan import NoProgress, Plan, ProgressListener
 from queue_db.compare.product import PRODUCT
 from queue_db.compare.protocol import Protocol
-from queue_db.compare.results import Bench, Comparison, Row, Run
+from queue_db.compare.results import ArrivalRow, ArrivalTurn, Bench, Comparison, Row, Run
 from queue_db.compare.scratch import scratch_target
 from queue_db.compare.worker_pool import Assignment, WorkerPool, WorkerPoolError
 from queue_db.database.masking import mask, secrets_in
@@ -74,6 +75,8 @@ def compare(
             with scratch_target(url, plan) as (target, bench):
                 comparison.benches.append(bench)
                 runner.run_bench(target, bench, rows)
+                if plan.arrivals:
+                    runner.run_arrivals(target, bench)
                 if plan.feeds:
                     runner.run_feeds(target, bench)
     ran = [row for bench in comparison.benches for row in bench.rows if row.refused is None]
@@ -97,14 +100,48 @@ class _Runner:
         self._close_pool()
 
     def run_bench(self, target: Target, bench: Bench, rows: Sequence[Contestant]) -> None:
-        """Run all rows on one database and add them to ``bench``."""
+        """Run all rows on one database with each number of workers and add them to ``bench``."""
         database = {"PostgreSQL": "pgsql"}.get(bench.title, bench.title.lower())
-        self.listener.bench_started(bench.server, len(rows), len(rows) * self.plan.repeat)
-        for one in rows:
-            contestant = replace(one, name=one.pattern.format(db=database)) if isinstance(one, Article) else one
-            row = self._run_row(contestant, target, _row(contestant, target, self.plan.workers))
-            bench.rows.append(row)
-            self.listener.row_finished(row, self.plan.repeat - len(row.runs))
+        here = [replace(one, name=one.pattern.format(db=database)) if isinstance(one, Article) else one for one in rows]
+        counts = self.plan.worker_counts
+        self.listener.bench_started(bench.server, len(rows) * len(counts), len(rows) * len(counts) * self.plan.repeat)
+        for workers in counts:
+            measured = self._run_rows(here, replace(target, workers=workers))
+            (bench.rows if workers == self.plan.workers else bench.sweep).extend(measured)
+
+    def run_arrivals(self, target: Target, bench: Bench) -> None:
+        """Measure the product's strategies under a fixed arrival rate and add them to ``bench``."""
+        rate = self.plan.rate or offered_rate(bench.rows)
+        if rate is None:
+            return
+        workers = max(2, self.plan.workers)
+        target = replace(target, workers=workers)
+        for row in arriving_rows(bench.rows):
+            product = next(one for one in PRODUCT if one.name == row.name)
+            self.listener.arrivals_started(row.name, rate)
+            arriving = Arriving.like(replace(product, batch=row.batch), rate, max(1, round(rate * self.plan.arrivals)))
+            found = ArrivalRow(row.name, row.batch, workers - 1, rate, refused=row.refused, quick=self.plan.quick)
+            for _ in range(self.plan.turns if row.refused is None else 0):
+                try:
+                    found.turns.append(self._run_arrivals(arriving, target))
+                except WorkerPoolError as error:
+                    self._close_pool()
+                    found = replace(found, failed=mask(str(error), secrets_in(target.url)))
+                    break
+            bench.arrivals.append(found)
+            self.listener.arrivals_finished(found)
+
+    def _run_arrivals(self, arriving: Arriving, target: Target) -> ArrivalTurn:
+        try:
+            arriving.set_up(target, arriving.jobs)
+            history = self._workers(target.workers).run(
+                Assignment(arriving, target, self.plan.work_ms / 1000, 0.0, verify=False),
+                arriving.jobs,
+                limit=min(self.plan.limit, 5 * self.plan.arrivals),
+            )
+        finally:
+            arriving.tear_down(target)
+        return arriving.turn(history)
 
     def run_feeds(self, target: Target, bench: Bench) -> None:
         """Measure each ordering of feeds on one database and add it to ``bench``."""
@@ -112,22 +149,31 @@ class _Runner:
             db.migrate()
         for ordering in orderings():
             self.listener.ordering_started(ordering)
-            row = race(target, ordering, turns=self.plan.feed_turns, seconds=self.plan.feeds)
+            row = race(target, ordering, turns=self.plan.turns, seconds=self.plan.feeds)
             bench.feeds.append(row)
             self.listener.ordering_finished(row)
 
-    def _run_row(self, contestant: Contestant, target: Target, row: Row) -> Row:
-        if row.refused is not None:
-            return row
+    def _run_rows(self, contestants: Sequence[Contestant], target: Target) -> list[Row]:
+        """Run each row once, then each again: what slows the machine for a while slows all rows."""
+        rows = [replace(_row(one, target), quick=self.plan.quick) for one in contestants]
         for number in range(self.plan.repeat):
-            jobs = self.plan.jobs_for(contestant.batch)
-            self.listener.run_started(row.name, row.batch, number, jobs)
-            try:
-                row.runs.append(self._run_once(contestant, target, row, jobs))
-            except WorkerPoolError as error:
-                self._close_pool()
-                return replace(row, failed=mask(str(error), secrets_in(target.url)))
-            self.listener.run_finished()
+            for at, contestant in enumerate(contestants):
+                rows[at] = self._run_turn(contestant, target, rows[at], number)
+                if number == self.plan.repeat - 1:
+                    self.listener.row_finished(rows[at], self.plan.repeat - len(rows[at].runs))
+        return rows
+
+    def _run_turn(self, contestant: Contestant, target: Target, row: Row, number: int) -> Row:
+        if row.refused is not None or row.failed is not None:
+            return row
+        jobs = self.plan.jobs_for(contestant.batch)
+        self.listener.run_started(row.name, row.batch, number, jobs)
+        try:
+            row.runs.append(self._run_once(contestant, target, row, jobs))
+        except WorkerPoolError as error:
+            self._close_pool()
+            return replace(row, failed=mask(str(error), secrets_in(target.url)))
+        self.listener.run_finished()
         return row
 
     def _run_once(self, contestant: Contestant, target: Target, row: Row, jobs: int) -> Run:
@@ -148,7 +194,7 @@ class _Runner:
             clock = server_clock(engine, dialect_for(engine.dialect.name))
             spent: list[float | None] = []
             began = time.monotonic()
-            history = self._workers().run(
+            history = self._workers(target.workers).run(
                 Assignment(contestant, target, plan.work_ms / 1000, plan.clone, plan.verify),
                 jobs,
                 limit=plan.limit,
@@ -160,9 +206,11 @@ class _Runner:
                 history = replace(history, protocol=protocol.read(engine))
         return history, server_cpu
 
-    def _workers(self) -> WorkerPool:
+    def _workers(self, count: int) -> WorkerPool:
+        if self._pool is not None and self._pool.workers != count:
+            self._close_pool()
         if self._pool is None:
-            self._pool = WorkerPool(self.plan.workers, self.plan.kind)
+            self._pool = WorkerPool(count, self.plan.kind)
         return self._pool
 
     def _close_pool(self) -> None:
@@ -171,7 +219,7 @@ class _Runner:
             pool.close()
 
 
-def _row(contestant: Contestant, target: Target, workers: int) -> Row:
+def _row(contestant: Contestant, target: Target) -> Row:
     return Row(
         name=contestant.name,
         family=contestant.family,
@@ -179,8 +227,8 @@ def _row(contestant: Contestant, target: Target, workers: int) -> Row:
         claim=contestant.claim,
         removal=contestant.removal,
         index=contestant.index,
-        workers=workers,
-        window=contestant.window(workers),
+        workers=target.workers,
+        window=contestant.window(target.workers),
         pick=contestant.pick,
         refused=contestant.refused(target),
         configuration=contestant.configuration(),

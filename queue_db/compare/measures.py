@@ -7,6 +7,18 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from random import Random
+
+#: An interval of fewer runs says nothing; so a row has three by default.
+ENOUGH = 3
+
+# Up to this many runs every resample is taken, with more of them so many at random.
+_EXACT, _RESAMPLES = 3, 2000
+
+#: From the lower to the upper bound.
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -18,6 +30,7 @@ class Spread:
     min: float
     median: float
     max: float
+    interval: Interval | None = None  #: bootstrap interval of the median; None for fewer than three runs
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
@@ -30,7 +43,41 @@ class Spread:
             min=min(values),
             median=statistics.median(values),
             max=max(values),
+            interval=median_interval(tuple(values)),
         )
+
+
+@lru_cache(maxsize=4096)
+def median_interval(values: tuple[float, ...]) -> Interval | None:
+    """Return the interval that 95 % of the medians of resamples lie in; None for fewer than three values.
+
+    With three to five values it is their range, which contains the true median in 75 % to 94 % of cases.
+    """
+    return _middle(_medians(values, Random(0))) if len(values) >= ENOUGH else None
+
+
+@lru_cache(maxsize=4096)
+def ratio_interval(over: tuple[float, ...], under: tuple[float, ...]) -> Interval | None:
+    """Return the same for the ratio of two medians; None for fewer than three values on either side, or values of 0."""
+    if min(len(over), len(under)) < ENOUGH or min(*over, *under) <= 0:
+        return None
+    luck = Random(0)
+    above, below = _medians(over, luck), _medians(under, luck)
+    if len(above) == len(below) == _RESAMPLES:
+        return _middle([first / second for first, second in zip(above, below, strict=True)])
+    return _middle([first / second for first in above for second in below[:200]])
+
+
+def _medians(values: Sequence[float], luck: Random) -> list[float]:
+    if len(values) <= _EXACT:
+        return [statistics.median(some) for some in product(values, repeat=len(values))]
+    return [statistics.median(luck.choices(values, k=len(values))) for _ in range(_RESAMPLES)]
+
+
+def _middle(values: Sequence[float]) -> Interval:
+    ordered = sorted(values)
+    cut = int(0.025 * len(ordered))
+    return ordered[cut], ordered[-1 - cut]
 
 
 @dataclass(frozen=True)

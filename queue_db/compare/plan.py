@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from queue_db import arguments
-from queue_db.compare.results import FeedRow, Row
+from queue_db.compare.results import ArrivalRow, FeedRow, Row
 from queue_db.compare.worker_pool import Kind
 from queue_db.errors import ArgumentError
 
@@ -17,8 +17,8 @@ _FACTORS = ((100, 10), (10, 5))
 #: Seconds. The only idle time in a run is the article's lease; a run that takes longer than this will not end.
 _DEFAULT_LIMIT = 300.0
 
-# Most turns of an ordering of feeds.
-_FEED_TURNS = 3
+# Most turns of an ordering of feeds, and of a strategy under a fixed arrival rate.
+_TURNS = 3
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,18 @@ class Plan:
     """What to run.
 
     :param jobs: jobs per run with a batch of 1; 5 times as many with batches from 10, 10 times as many from 100.
-    :param repeat: runs per row.
+    :param workers: workers of the rows that are compared with each other.
+    :param sweep: other numbers of workers, with which the same rows run too.
+    :param repeat: runs per row; the rows take turns.
+    :param quick: a first impression: no figure counts as a win.
     :param work_ms: duration of a job, milliseconds.
     :param clone: probability that a job enqueues another one.
     :param batches: jobs per claim, for the rows that support batches.
     :param verify: write the protocol table.
     :param lease: lease of the article's rows (its ``retry_after``), whole seconds.
     :param limit: time limit of a run, seconds.
+    :param arrivals: seconds for which each strategy is measured under a fixed arrival rate, at most three times; 0: none is.
+    :param rate: that rate, jobs per second; None: a quarter of what the default strategy has processed.
     :param feeds: seconds for which each ordering of feeds is measured, at most three times; 0: none is.
     :raises ArgumentError: a value is outside its range.
     """
@@ -40,7 +45,9 @@ class Plan:
     strategies: tuple[str, ...] = ("all",)
     jobs: int = 10_000
     workers: int = 10
-    repeat: int = 10
+    sweep: tuple[int, ...] = ()
+    repeat: int = 3
+    quick: bool = False
     work_ms: float = 0.0
     clone: float = 0.0
     batches: tuple[int, ...] = (1, 10, 100)
@@ -48,11 +55,16 @@ class Plan:
     lease: float = 4.0
     limit: float = _DEFAULT_LIMIT
     kind: Kind = "processes"
+    arrivals: float = 0.0
+    rate: float | None = None
     feeds: float = 0.0
 
     def __post_init__(self) -> None:
         arguments.whole("jobs", self.jobs, 1, 100_000_000)
-        arguments.whole("workers", self.workers, 1, 1000)
+        for workers in self.worker_counts:
+            arguments.whole("workers", workers, 1, 1000)
+        if len(set(self.worker_counts)) < len(self.worker_counts):
+            raise ArgumentError("workers: give each number once")
         arguments.whole("repeat", self.repeat, 1, 1000)
         for batch in self.batches:
             arguments.whole("batch", batch, 1, 10_000)
@@ -68,31 +80,44 @@ class Plan:
             raise ArgumentError("strategies: give at least one name")
         if self.kind not in ("processes", "threads"):
             raise ArgumentError(f"kind={self.kind!r}: must be processes or threads")
+        self._check_times()
+
+    def _check_times(self) -> None:
         arguments.seconds("limit", self.limit, zero=False)
         arguments.seconds("feeds", self.feeds)
+        arguments.seconds("arrivals", self.arrivals)
+        if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
+            raise ArgumentError(f"rate={self.rate}: must be more than 0 jobs per second")
 
     def jobs_for(self, batch: int) -> int:
         """Return the number of jobs in a run with claims of ``batch`` jobs."""
         return self.jobs * next((factor for size, factor in _FACTORS if batch >= size), 1)
 
     @property
-    def feed_turns(self) -> int:
-        """How often each ordering of feeds is measured."""
-        return min(self.repeat, _FEED_TURNS)
+    def turns(self) -> int:
+        """How often each ordering of feeds is measured, and each strategy under a fixed arrival rate."""
+        return min(self.repeat, _TURNS)
+
+    @property
+    def worker_counts(self) -> tuple[int, ...]:
+        """All numbers of workers, in ascending order."""
+        return tuple(sorted((*self.sweep, self.workers)))
 
     def options(self) -> dict[str, str]:
         """Return the plan by the names of the command's options, for people and files."""
         return {
             "strategies": ",".join(self.strategies),
             "jobs": str(self.jobs),
-            "workers": f"{self.workers} {self.kind}",
+            "workers": f"{','.join(map(str, self.worker_counts))} {self.kind}",
             "repeat": str(self.repeat),
+            "quick": "yes" if self.quick else "no",
             "work-ms": f"{self.work_ms:g}",
             "clone": f"{self.clone:g}",
             "batch": ",".join(map(str, self.batches)),
             "verify": "yes" if self.verify else "no",
             "lease": f"{self.lease:g} s",
-            "feeds": f"{self.feed_turns} × {self.feeds:g} s" if self.feeds else "no",
+            "arrivals": f"{self.turns} × {self.arrivals:g} s" if self.arrivals else "no",
+            "feeds": f"{self.turns} × {self.feeds:g} s" if self.feeds else "no",
         }
 
 
@@ -117,6 +142,14 @@ class ProgressListener(Protocol):
 
     def row_finished(self, row: Row, skipped: int) -> None:
         """A row has ended; ``skipped`` of its runs did not take place."""
+        ...
+
+    def arrivals_started(self, name: str, rate: float) -> None:
+        """The measurement of a strategy under a fixed arrival rate begins."""
+        ...
+
+    def arrivals_finished(self, row: ArrivalRow) -> None:
+        """It has ended."""
         ...
 
     def ordering_started(self, name: str) -> None:
@@ -144,6 +177,12 @@ class NoProgress:
         """Do nothing."""
 
     def row_finished(self, row: Row, skipped: int) -> None:
+        """Do nothing."""
+
+    def arrivals_started(self, name: str, rate: float) -> None:
+        """Do nothing."""
+
+    def arrivals_finished(self, row: ArrivalRow) -> None:
         """Do nothing."""
 
     def ordering_started(self, name: str) -> None:

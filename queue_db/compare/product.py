@@ -14,7 +14,8 @@ from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
 from queue_db.model import Counters
 
-_QUEUE = "race"
+#: The queue of all jobs.
+QUEUE = "race"
 
 #: Seconds; longer than any run, so no lease expires.
 _LEASE = 600.0
@@ -67,7 +68,7 @@ class Product:
         """Create the tables and enqueue the jobs."""
         with self._open(target) as db:
             db.migrate()
-            db.queue(_QUEUE).enqueue_many(("job", number) for number in range(jobs))
+            db.queue(QUEUE).enqueue_many(("job", number) for number in range(jobs))
             with db.database.engine.connect() as connection:
                 db.database.dialect.analyze(connection, db.store.tables.jobs)
                 connection.commit()
@@ -76,7 +77,7 @@ class Product:
         """Claim and complete batches."""
         with self._open(target) as db:
             self._warm_up(db, context)
-            queue = db.queue(_QUEUE)
+            queue = db.queue(QUEUE)
             start = replace(db.counters)
             context.wait_for_start()
             clone = context.clone
@@ -97,7 +98,7 @@ class Product:
                 context.record_removal(applied)
             _note(context.notes, start, db.counters)
             if isinstance(db.strategy, Adaptive):
-                context.notes.window = float(db.strategy.window(_QUEUE) * self.batch)
+                context.notes.window = float(db.strategy.window(QUEUE) * self.batch)
 
     def tear_down(self, target: Target) -> None:
         """Drop the tables."""

@@ -26,6 +26,9 @@ from queue_db.compare.measures import (
 )
 from queue_db.errors import ArgumentError
 
+# Seconds after the last arrival within which its queue is empty if the workers keep up.
+_LATE = 0.5
+
 
 @dataclass(frozen=True)
 class Run:
@@ -128,11 +131,17 @@ class Row:
     failed: str | None = None  #: the error of a worker; later runs were skipped
     configuration: dict[str, str] = field(default_factory=dict)  #: settings of a peer
     runs: list[Run] = field(default_factory=list)
+    quick: bool = False  #: measured with ``--quick``: the figures are indicative, however many runs there are
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Jobs per second of each finished run."""
+        return tuple(run.rate for run in self.runs if run.finished)
 
     @property
     def rate(self) -> Spread | None:
         """Jobs per second over the finished runs."""
-        return Spread.of([run.rate for run in self.runs if run.finished])
+        return Spread.of(self.rates)
 
     @property
     def finished(self) -> bool:
@@ -178,6 +187,46 @@ class Row:
         """Statements per job that left the queue; None if they are not counted, as for peers."""
         left, statements = self.total("left"), self.total("statements")
         return statements / left if left and statements else None
+
+
+@dataclass(frozen=True)
+class ArrivalTurn:
+    """One turn of a strategy under a fixed arrival rate."""
+
+    jobs: int  #: that arrived
+    left: int  #: that left the queue before the time limit
+    seconds: float  #: from the start signal until the last of them left the queue
+    pickup: Latency | None  #: from the moment at which a job was due to arrive until a worker had it
+    faults: dict[str, int]  #: driver errors by kind
+
+
+@dataclass(frozen=True)
+class ArrivalRow:
+    """One strategy of queue_db under a fixed arrival rate."""
+
+    name: str
+    batch: int
+    consumers: int  #: workers that claim; one more enqueues
+    arrivals: float  #: jobs per second
+    refused: str | None = None  #: why it is not supported on this database
+    failed: str | None = None  #: the error that ended it
+    turns: list[ArrivalTurn] = field(default_factory=list)
+    quick: bool = False
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Driver errors by kind, over all turns."""
+        kinds = sorted({kind for turn in self.turns for kind in turn.faults})
+        return {kind: sum(turn.faults.get(kind, 0) for turn in self.turns) for kind in kinds}
+
+    @property
+    def kept_up(self) -> bool:
+        """Whether every turn ended soon after the last job had arrived."""
+        return all(turn.left >= turn.jobs and turn.seconds - turn.jobs / self.arrivals < _LATE for turn in self.turns)
+
+    def pickup(self, which: str) -> Spread | None:
+        """Seconds until a worker had the job: ``p50``, ``p99`` or ``max`` over the turns."""
+        return Spread.of([getattr(turn.pickup, which) for turn in self.turns if turn.pickup is not None])
 
 
 @dataclass(frozen=True)
@@ -241,6 +290,8 @@ class Bench:
     server: str  #: name and version
     facts: dict[str, str]  #: durability, isolation and similar settings of the server
     rows: list[Row] = field(default_factory=list)
+    sweep: list[Row] = field(default_factory=list)  #: the same rows with the other numbers of workers
+    arrivals: list[ArrivalRow] = field(default_factory=list)  #: under a fixed arrival rate; none with ``--no-arrivals``
     feeds: list[FeedRow] = field(default_factory=list)  #: the orderings of feeds; none with ``--no-feeds``
 
     def row(self, name: str, batch: int = 1) -> Row | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from queue_db.compare.measures import Latency, Post
-from queue_db.compare.results import Bench, Comparison, FeedRow, FeedTurn, Row, Run
+from queue_db.compare.results import ArrivalRow, ArrivalTurn, Bench, Comparison, FeedRow, FeedTurn, Row, Run
 
 
 def run(rate: float = 1000.0, *, jobs: int = 1000, twice: int = 0, left: int | None = None, **others: Any) -> Run:
@@ -112,3 +112,15 @@ def article(db: str = "mariadb") -> list[Row]:
 def _optimistic(db: str, pick: int, rate: float, window: float, candidates: int, model: float, claim: str) -> Row:
     figures = {"candidates": candidates, "predicted_miss": model}
     return row(f"DBO-{db}-{pick}", (rate, rate * 1.01), family="article", window=window, claim=claim, **figures)
+
+
+def swept(name: str, rates: dict[int, float], **others: Any) -> list[Row]:
+    """One row for each number of workers, with three runs near its rate."""
+    return [row(name, (rate * 0.99, rate, rate * 1.01), workers=count, **others) for count, rate in rates.items()]
+
+
+def arriving(name: str, *, p99: float = 0.009, turns: int = 3, **others: Any) -> ArrivalRow:
+    """A strategy under a fixed arrival rate."""
+    values: dict[str, Any] = {"batch": 1, "consumers": 9, "arrivals": 500.0} | others
+    wait = Latency(count=1000, p50=p99 / 4, p99=p99, max=p99 * 3)
+    return ArrivalRow(name, **values, turns=[ArrivalTurn(1000, 1000, 2.01, wait, {}) for _ in range(turns)])

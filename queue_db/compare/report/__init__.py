@@ -12,34 +12,31 @@ __all__ = ["show", "write"]
 
 
 def write(comparison: Comparison, folder: Path) -> list[Path]:
-    """Write ``index.html``, ``results.json`` and each plot as ``{database}-{plot}.png`` and ``.svg``; return the paths.
+    """Write ``index.html``, ``results.json``, ``{database}-card`` and each plot as ``.png`` and ``.svg``; return the paths.
 
     A missing folder is created; files of these names are replaced.
 
     :raises OSError: the folder cannot be written to.
     """
     # Imported here: Matplotlib loads slowly, and the table in the terminal does not need it.
-    from queue_db.compare.report import drawing
+    from queue_db.compare.report.card import Origin
     from queue_db.compare.report.page import page, section
-    from queue_db.compare.report.plots import PLOTS
+    from queue_db.compare.report.pictures import pictures
 
     folder.mkdir(parents=True, exist_ok=True)
     index, data = folder / "index.html", folder / "results.json"
     comparison.save(data)
     paths, sections = [index, data], []
+    origin = Origin(comparison.machine, comparison.plan, comparison.began, comparison.version)
     seen: Counter[str] = Counter()
     for bench in comparison.benches:
         name = "".join(letter if letter.isalnum() else "-" for letter in bench.title.lower()) or "database"
         seen[name] += 1
         slug = name if seen[name] == 1 else f"{name}-{seen[name]}"
-        drawn = {}
-        for plot, (draw, _) in PLOTS.items():
-            figure = draw(bench)
-            if figure is None:
-                continue
-            drawn[plot] = drawing.svg(figure, f"{slug}-{plot}")
-            for suffix, content in (("png", drawing.png(figure)), ("svg", drawn[plot].encode())):
-                path = folder / f"{slug}-{plot}.{suffix}"
+        drawn = pictures(bench, origin, slug)
+        for picture in drawn:
+            for suffix, content in (("png", picture.png), ("svg", picture.svg.encode())):
+                path = folder / f"{slug}-{picture.name}.{suffix}"
                 path.write_bytes(content)
                 paths.append(path)
         sections.append(section(bench, slug, drawn, comparison.machine))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from queue_db.compare.report.ratios import MARGIN, between
-from queue_db.compare.report.wording import caveats, errors, label, number, percent, repeats
+from queue_db.compare.report.wording import between_runs, caveats, errors, indicative, label, number, occasion, percent, repeats
 from queue_db.compare.results import Bench, Row
 
 #: From simple to complex, which is also from more to less ordered; a tie goes to the earlier one. Adaptive comes before optimistic
@@ -22,7 +22,7 @@ DEFAULT = "adaptive"
 #: The rows that are compared; the plots show all rows.
 OURS = "of queue_db's at-least-once strategies"
 
-TIE = f"differences under {MARGIN:.0%} or within the spread count as ties".replace("%", " %")
+TIE = f"differences under {MARGIN:.0%} or within the interval count as ties".replace("%", " %")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Choice:
     def _against(self) -> str:
         if self.tied:
             others = join([f"{one.name} ({between(self.row, one)} its jobs/s)" for one in self.tied])
-            if once(self.row):
+            if indicative(self.row):
                 return f"Within {MARGIN:.0%} of {others}; named because {self._preferred()}.".replace("%", " %")
             return f"It ties with {others}: {TIE}. It is preferred because {self._preferred()}."
         if self.next is not None:
@@ -82,7 +82,7 @@ class Advice:
         sentence = f"{_named(best.row, sound)}: {best.reason}"
         if best.row.batch > 1 and choices[0].row.batch == 1:
             single, ratio = choices[0], between(best.row, choices[0].row)
-            use = "the fastest was" if once(single.row) else "use"
+            use = "the fastest was" if indicative(single.row) else "use"
             sentence += (
                 f" For workers that hold one job at a time, {use} {single.row.name}: {measured(single.row)};"
                 f" batches bring {ratio} that throughput."
@@ -91,16 +91,11 @@ class Advice:
 
 
 def _named(row: Row, sound: list[Row]) -> str:
-    """Return the recommendation; after a single run, which may be chance, only the observation."""
-    if not once(row):
+    """Return the recommendation; after few or short runs, which may be chance, only the observation."""
+    if not indicative(row):
         return f"Use {label(row)}"
     rank = "the fastest" if median(row) == max(map(median, sound)) else "among the fastest"
-    return f"{label(row)} was {rank} {OURS} in a single run"
-
-
-def once(row: Row) -> bool:
-    """Return whether the row has a single run and therefore no spread."""
-    return row.rate is not None and row.rate.sd is None
+    return f"Indicative: {label(row)} was {rank} {OURS} {occasion([row])}"
 
 
 def exactly_once(row: Row) -> bool:
@@ -137,8 +132,7 @@ def choose(rows: list[Row]) -> Choice:
 def measured(row: Row) -> str:
     """Return a throughput with its spread, misses, displacement, errors and repeated executions."""
     rate = row.rate
-    spread = "one run" if rate is None or rate.sd is None else f"median, sd {number(rate.sd)}"
-    speed = "no run finished" if rate is None else f"{number(rate.median)} jobs/s ({spread})"
+    speed = "no run finished" if rate is None else f"{number(rate.median)} jobs/s ({between_runs(rate, len(row.rates))})"
     missed = f"{percent(row.miss_ratio)} misses"
     moved = f"displacement {number(row.diff.mean)} on average, {number(row.diff.max)} at most"
     return f"{speed}, {missed}, {moved}, {errors(row)}, {repeats(row)}"

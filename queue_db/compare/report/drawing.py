@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
@@ -20,35 +21,139 @@ from queue_db.compare.results import Bench
 
 #: Okabe and Ito's palette for colour-blind readers, without black and yellow, which are used for the grid and the background.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
-INK, SOFT, FAINT = "#222222", "#5A5A5A", "#8A8A8A"
+INK, SOFT, FAINT, GRID = "#222222", "#5a5a5a", "#8a8a8a", "#e3e3e3"
+
+#: Bars beside the one that is marked.
+PALE = "#9CC8E3"
 PALETTE = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY)
 MARKERS = "osD^vP"
 
-WIDTH = 9.0  #: inches, of 96 pixels each in the page
+#: Widths of a drawing, inches of 96 pixels each in the page: on a desk and on a phone.
+WIDE, NARROW = 9.0, 3.75
+
+#: Width of a letter relative to the size of its font, on average and for bold text.
+_LETTER, _BOLD = 0.58, 0.67
 
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
+_COLOUR = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
+
+#: Colours on a dark background, for viewers that prefer one: light colour → name of the variable, dark colour.
+_DARK = {
+    "#ffffff": ("paper", "#202126"),
+    INK: ("ink", "#ececee"),
+    SOFT: ("soft", "#b4b5bc"),
+    FAINT: ("faint", "#85868e"),
+    GRID: ("grid", "#3a3b41"),
+    PALE.lower(): ("pale", "#3f6d8c"),
+    BLUE.lower(): ("blue", "#4fa8de"),
+    VERMILION.lower(): ("vermilion", "#ff8a4d"),
+    GREEN.lower(): ("green", "#35c99b"),
+}
+_STYLE = (
+    "<style>@media (prefers-color-scheme: dark) { svg { "
+    + " ".join(f"--q-{name}: {dark};" for name, dark in _DARK.values())
+    + " } }</style>"
+)
 
 
-def blank(height: float, rows: int = 1, columns: int = 1, *, ratios: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
-    """Return a figure of :data:`WIDTH` × ``height`` inches and its axes, row by row. ``ratios``: relative heights of the rows."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="white")
+def blank(
+    height: float, rows: int = 1, columns: int = 1, *, width: float = WIDE, ratios: Sequence[float] | None = None
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure of ``width`` × ``height`` inches and its axes, row by row. ``ratios``: relative heights of the rows."""
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     grid = figure.subplots(rows, columns, squeeze=False, height_ratios=ratios)
     axes = [one for line in grid for one in line]
     for one in axes:
-        one.set_axisbelow(True)
-        one.grid(visible=True, color="#E3E3E3", linewidth=0.8)
-        one.spines[["top", "right"]].set_visible(False)
-        one.spines[["left", "bottom"]].set_color(FAINT)
-        one.tick_params(colors=INK, labelsize=9)
+        dress(one)
     return figure, axes
 
 
-def title(figure: Figure, text: str, below: str) -> None:
-    """Add a title in bold and a line below it, and make room for both."""
-    height = figure.get_figheight()
-    figure.text(0.01, 1 - 0.12 / height, shown(text), fontsize=11, fontweight="bold", color=INK, va="top")
-    figure.text(0.01, 1 - 0.34 / height, shown(below), fontsize=8.5, color=SOFT, va="top")
-    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 0.58 / height))
+def dress(axes: Axes) -> None:
+    """Give axes the grid and the colours of all plots."""
+    axes.set_axisbelow(True)
+    axes.set_facecolor("white")
+    axes.grid(visible=True, color=GRID, linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(which="both", colors=INK)
+    axes.tick_params(labelsize=9)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.label.set_color(INK)
+
+
+def narrow(width: float) -> bool:
+    """Return whether a drawing of that width is for a phone: names stand above what they name, not beside it."""
+    return width < WIDE / 2
+
+
+def title(figure: Figure, text: str, below: str, *, layout: bool = True) -> float:
+    """Add a title in bold and a line below it, wrapped, and make room for both by a taller figure; return their height, inches.
+
+    :param layout: whether the axes are laid out below it; otherwise their places are fractions of the old height.
+    """
+    width, height = figure.get_figwidth(), figure.get_figheight()
+    bold, small = wrapped(text, width - 0.15, 11, bold=True), wrapped(below, width - 0.15, 8.5)
+    used = 0.12 + 0.21 * len(bold) + 0.17 * len(small)
+    usual = 0.58
+    height += max(0.0, used - usual)
+    figure.set_figheight(height)
+    figure.text(0.09 / width, 1 - 0.12 / height, shown("\n".join(bold)), fontsize=11, fontweight="bold", color=INK, va="top")
+    at = 1 - (0.13 + 0.21 * len(bold)) / height
+    figure.text(0.09 / width, at, shown("\n".join(small)), fontsize=8.5, color=SOFT, va="top")
+    if layout:
+        figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - (used + 0.08) / height))
+    return used + 0.08
+
+
+def grow(figure: Figure, height: float) -> None:
+    """Make a figure taller; what it has stays where it is, seen from above."""
+    before = figure.get_figheight()
+    figure.set_figheight(height)
+    for text in figure.texts:
+        x, y = text.get_position()
+        text.set_position((x, 1 - (1 - y) * before / height))
+
+
+def measured(text: str, size: float, *, bold: bool = False) -> float:
+    """Return about how wide a text of that font size is, inches."""
+    return len(text) * size * (_BOLD if bold else _LETTER) / 72
+
+
+def wrapped(text: str, width: float, size: float, *, bold: bool = False) -> list[str]:
+    """Return the lines of a text that is ``width`` inches wide at most."""
+    return textwrap.wrap(text, max(12, int(width / measured("n", size, bold=bold)))) or [""]
+
+
+def name_rows(axes: Axes, names: Sequence[str], values: Sequence[str], width: float) -> None:
+    """Name the rows of a panel and write their values: beside them, or on a phone above them.
+
+    Row *n* is at the height *n*; the axis goes down.
+    """
+    axes.grid(visible=False, axis="y")
+    if not narrow(width):
+        axes.set_yticks(range(len(names)), [shown(name) for name in names])
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        for y, value in enumerate(values):
+            axes.text(1.01, y, shown(value), transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
+        return
+    axes.set_yticks([])
+    axes.set_ylim(len(names) - 0.5, -0.9)
+    for y, (name, value) in enumerate(zip(names, values, strict=True)):
+        axes.text(0, y - 0.28, shown(name), transform=axes.get_yaxis_transform(), va="bottom", fontsize=8, color=INK)
+        axes.text(1, y - 0.28, shown(value), transform=axes.get_yaxis_transform(), va="bottom", ha="right", fontsize=8, color=SOFT)
+
+
+def spread_apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Return places for labels near ``places``, at least ``gap`` apart and between ``low`` and ``high`` if they fit there."""
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    moved = [0.0] * len(places)
+    last = low - gap
+    for index in order:
+        last = moved[index] = max(places[index], last + gap)
+    limit = high + gap
+    for index in reversed(order):
+        limit = moved[index] = min(moved[index], limit - gap)
+    return moved
 
 
 def subtitle(bench: Bench) -> str:
@@ -70,8 +175,16 @@ def plain(axes: Axes, which: Literal["x", "y"] = "x") -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Add a legend below all axes."""
-    figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=8.5, frameon=False)
+    """Add a legend below all axes, in as many columns as fit; a long text is wrapped."""
+    across = figure.get_figwidth()
+    for one in handles:
+        one.set_label("\n".join(wrapped(str(one.get_label()), across - 0.7, 8.5)))
+    longest = max((measured(max(str(one.get_label()).split("\n"), key=len), 8.5) + 0.6 for one in handles), default=1.0)
+    columns = max(1, min(len(handles), int(across / longest)))
+    lines = [str(one.get_label()).count("\n") + 1 for one in handles]
+    rows = sum(max(lines[first : first + columns]) for first in range(0, len(lines), columns))
+    figure.set_figheight(figure.get_figheight() + 0.19 * (rows - 1))
+    figure.legend(handles=handles, loc="outside lower right", ncols=columns, fontsize=8.5, frameon=False, labelcolor=INK)
 
 
 def logarithmic(values: Sequence[float]) -> bool:
@@ -85,23 +198,44 @@ def shown(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _settings() -> AbstractContextManager[None]:
+def _settings(*, outlines: bool = False) -> AbstractContextManager[None]:
     # Text stays text in an SVG, so that it is small, searchable and accessible; a fixed salt makes the files reproducible.
-    return mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "queue_db", "font.family": "DejaVu Sans"})
+    fonts = "path" if outlines else "none"
+    return mpl.rc_context({"svg.fonttype": fonts, "svg.hashsalt": "queue_db", "font.family": "DejaVu Sans"})
 
 
 def png(figure: Figure) -> bytes:
     """Return the figure as a PNG of 120 dots per inch."""
     buffer = io.BytesIO()
     with _settings():
+        _lay_out(figure)
         figure.savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
 
 
-def svg(figure: Figure, name: str) -> str:
-    """Return the figure as one SVG element without network references; ``name`` prefixes its ids."""
+def svg(figure: Figure, name: str, *, outlines: bool = False) -> str:
+    """Return the figure as one SVG element without network references; ``name`` prefixes its ids.
+
+    :param outlines: draw the letters, so that the picture looks the same wherever it is pasted.
+    """
     buffer = io.StringIO()
-    with _settings():
+    with _settings(outlines=outlines):
+        _lay_out(figure)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = buffer.getvalue()
-    return _ID.sub(rf"\g<1>{name}-", text[text.index("<svg") :])
+    text = _ID.sub(rf"\g<1>{name}-", text[text.index("<svg") :]).replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    begin = text.index(">") + 1
+    return text[:begin] + _STYLE + _COLOUR.sub(_themed, text[begin:])
+
+
+def _lay_out(figure: Figure) -> None:
+    """Lay the axes out once, not again for each file."""
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+
+
+def _themed(found: re.Match[str]) -> str:
+    """Return the colour, and the same as a variable: a program that knows no variables uses the first."""
+    what, colour = found.groups()
+    return f"{what}: {colour}; {what}: var(--q-{_DARK[colour][0]}, {colour})" if colour in _DARK else found.group()

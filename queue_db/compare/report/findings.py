@@ -15,9 +15,11 @@ from queue_db.compare.report.advice import (
     median,
     recommendable,
 )
+from queue_db.compare.report.arrival_figures import finding as arrival_finding
 from queue_db.compare.report.published import HOSTS, kind_of, published, published_ratio
 from queue_db.compare.report.ratios import Ratio, between, find
-from queue_db.compare.report.wording import errors, label, number, percent, repeats, several, short_name, unfinished
+from queue_db.compare.report.sweep import findings as sweep_findings
+from queue_db.compare.report.wording import errors, label, number, occasion, percent, repeats, several, short_name, unfinished
 from queue_db.compare.results import Bench, Row
 
 ORIGINAL = "DBP-0-1-1"
@@ -31,7 +33,17 @@ TOLERANCE = 0.15
 
 def findings(bench: Bench) -> list[str]:
     """Return the findings as sentences, the most important first."""
-    found = [*_default(bench), *_original(bench), *_repaired(bench), *_optimistic(bench), *_window(bench), *_peers(bench)]
+    waits = [text for text in [arrival_finding(bench)] if text]
+    found = [
+        *_default(bench),
+        *sweep_findings(bench),
+        *waits,
+        *_original(bench),
+        *_repaired(bench),
+        *_optimistic(bench),
+        *_window(bench),
+        *_peers(bench),
+    ]
     return [*found, *_model(bench), *_at_most_once(bench), *_broken(bench), *_refused(bench)]
 
 
@@ -48,19 +60,19 @@ def _ran(bench: Bench, family: str) -> list[Row]:
 def _default(bench: Bench) -> Iterator[str]:
     """Yield where the default strategy is beaten, and by which strategy."""
     rows = [row for row in bench.rows if row.family == "product" and row.name == DEFAULT and row.runs]
-    beaten, best, once = [], [], False
+    beaten, best, weak = [], [], []
     for row in rows:
         if not recommendable(row):
             continue  # reported by _broken
         rivals = [other for other in bench.rows if recommendable(other) and other.batch == row.batch and other is not row]
         ratios = {other.name: ratio for other in sorted(rivals, key=median, reverse=True) if (ratio := between(other, row))}
         faster = [f"{name} ({ratio} its jobs/s)" for name, ratio in ratios.items() if ratio.faster]
-        once = once or any(ratio.sd is None for ratio in ratios.values())
+        weak += [row, *rivals] if any(ratio.indicative for ratio in ratios.values()) else []
         if faster:
             beaten.append(f"at {row.batch} per claim by {join(faster)}")
         elif rivals:
             best.append(f"{row.batch}")
-    how = "in a single run" if once else "beyond the noise"
+    how = occasion(weak) if weak else "beyond the noise"
     if beaten:
         yield f"The default, {DEFAULT}, is beaten {how} {join(beaten)}."
     if best:
@@ -144,7 +156,7 @@ def _peers(bench: Bench) -> Iterator[str]:
             continue
         ours_best = f"queue_db's fastest row, {label(best)}"
         if ratio.faster:
-            how = "wins" if ratio.wins else "was faster in a single run"
+            how = "wins" if ratio.wins else f"was faster {occasion([peer, best])}"
             yield f"The peer {label(peer)} {how}: {ratio} the jobs/s of {ours_best} ({measured(peer)})."
         elif ratio.tie:
             yield f"The peer {label(peer)} ties with {ours_best}: {ratio} its jobs/s ({measured(peer)})."

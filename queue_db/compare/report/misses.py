@@ -10,18 +10,18 @@ from matplotlib.figure import Figure
 
 from queue_db.compare import theory
 from queue_db.compare.report import drawing
-from queue_db.compare.report.drawing import BLUE, FAINT, GREEN, INK, ORANGE, VERMILION
+from queue_db.compare.report.drawing import BLUE, FAINT, GREEN, GRID, INK, ORANGE, VERMILION
 from queue_db.compare.report.findings import predicted_miss
 from queue_db.compare.report.wording import number, short_name
 from queue_db.compare.results import Bench, Row
 
 
-def misses(bench: Bench) -> Figure | None:
+def misses(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
     """Plot the share of lost attempts over the width of the window, measured and predicted by both models."""
     rows = [row for row in bench.rows if slots(row) and row.total("candidates")]
     if not rows:
         return None
-    figure, (axes,) = drawing.blank(4.6)
+    figure, (axes,) = drawing.blank(4.6 if not drawing.narrow(width) else 4.2, width=width)
     workers = rows[0].workers
     widths = [slots(row) or 1.0 for row in rows]
     top = max(2.0 * workers, *widths) * 1.5
@@ -61,31 +61,30 @@ def misses(bench: Bench) -> Figure | None:
     axes.set_xticks(powers, [number(power) for power in powers])
     axes.set_ylim(-0.02, 1.02)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
-    axes.set_xlabel("width of the window W, in claims (jobs ÷ batch, logarithmic)")
+    axes.set_xlabel("width of the window W, in claims", fontsize=9)
     axes.set_ylabel("lost attempts")
-    axes.legend(fontsize=8, frameon=False, loc="upper right")
+    drawing.legend(figure, axes.get_legend_handles_labels()[0])
     drawing.title(figure, "Misses: measured and predicted", drawing.subtitle(bench))
     return figure
 
 
 def _name_points(axes: Axes, rows: Sequence[Row]) -> None:
-    """Write names next to the points, except where they would overlap."""
-    taken: list[tuple[float, float]] = []
-    for row in sorted(rows, key=lambda one: (not uniform(one), one.family, one.miss_ratio)):
-        point = (math.log2(slots(row) or 1.0), row.miss_ratio)
-        if all(abs(point[0] - x) > 0.7 or abs(point[1] - y) > 0.045 for x, y in taken):
-            taken.append(point)
-            words = f"{short_name(row)} ×{row.batch}" if row.batch > 1 else short_name(row)
-            axes.annotate(
-                drawing.shown(words),
-                (2 ** point[0], point[1]),
-                (8, -3),
-                textcoords="offset points",
-                fontsize=8.5,
-                color=INK,
-                zorder=2.5,  # above the lines, below the points
-                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-            )
+    """Write the name of each point at the right edge, with a line to the point."""
+    gap = 0.046
+    places = drawing.spread_apart([row.miss_ratio for row in rows], gap, 0.0, 1.0)
+    for row, place in zip(rows, places, strict=True):
+        axes.annotate(
+            drawing.shown(f"{short_name(row)} ×{row.batch}" if row.batch > 1 else short_name(row)),
+            (slots(row) or 1.0, row.miss_ratio),
+            (1.02, place),
+            textcoords=axes.get_yaxis_transform(),
+            fontsize=8,
+            color=INK,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": GRID, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 3},
+            annotation_clip=False,
+            zorder=2.5,
+        )
 
 
 def slots(row: Row) -> float | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jinja2
-from markupsafe import Markup
 
 from queue_db.compare.report import published
 from queue_db.compare.report.advice import Advice, recommendable
+from queue_db.compare.report.arrival_figures import COLUMNS as ARRIVAL_COLUMNS
+from queue_db.compare.report.arrival_figures import ArrivalLine
+from queue_db.compare.report.arrival_figures import lines as arrival_lines
 from queue_db.compare.report.feed_figures import ARTICLE, FeedLine, columns, finding
 from queue_db.compare.report.feed_figures import lines as feed_lines
 from queue_db.compare.report.findings import findings
-from queue_db.compare.report.plots import PLOTS
+from queue_db.compare.report.pictures import CARD, Picture
 from queue_db.compare.report.ratios import PRODUCT_PAIRS, Ratio, between, find
 from queue_db.compare.report.table import GROUPS, cells, headings
 from queue_db.compare.report.wording import NOTHING, errors, repeats, unfinished
@@ -44,15 +46,6 @@ class RatioLine:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A plot in the page. The element comes from :func:`queue_db.compare.report.drawing.svg`."""
-
-    name: str
-    description: str
-    element: Markup
-
-
-@dataclass(frozen=True)
 class Section:
     """One database."""
 
@@ -62,14 +55,16 @@ class Section:
     findings: list[str]
     lines: list[Line]
     ratios: list[RatioLine]
+    card: Picture | None
     pictures: list[Picture]
     peers: list[Row]
     feeds: list[FeedLine]
     feed_finding: str | None
+    arrivals: list[ArrivalLine]
 
 
-def section(bench: Bench, slug: str, drawn: Mapping[str, str], machine: Mapping[str, str]) -> Section:
-    """Return the content of the page for one database. ``drawn``: SVG elements by the name of the plot."""
+def section(bench: Bench, slug: str, drawn: Sequence[Picture], machine: Mapping[str, str]) -> Section:
+    """Return the content of the page for one database."""
     advice = Advice.of(bench, machine)
     return Section(
         slug=slug,
@@ -81,11 +76,12 @@ def section(bench: Bench, slug: str, drawn: Mapping[str, str], machine: Mapping[
             for row in bench.rows
         ],
         ratios=[*_article(bench), *_product(bench)],
-        # Matplotlib escapes all texts in the element.
-        pictures=[Picture(name, PLOTS[name][1], Markup(element)) for name, element in drawn.items()],  # noqa: S704
+        card=next((one for one in drawn if one.name == CARD), None),
+        pictures=[one for one in drawn if one.name != CARD],
         peers=[row for row in bench.rows if row.configuration],
         feeds=feed_lines(bench),
         feed_finding=finding(bench),
+        arrivals=arrival_lines(bench),
     )
 
 
@@ -105,6 +101,7 @@ def page(comparison: Comparison, sections: list[Section]) -> str:
         columns=[name for group in GROUPS for name, _ in group.columns],
         feed_columns=[name for name, _ in columns()],
         feed_article=ARTICLE,
+        arrival_columns=ARRIVAL_COLUMNS,
         hosts=published.HOSTS,
         notes=published.NOTES,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from queue_db.compare.measures import Spread
+from queue_db.compare.measures import Interval, ratio_interval
 from queue_db.compare.report.wording import short_name
 from queue_db.compare.results import Bench, Row
 
@@ -23,46 +24,45 @@ PRODUCT_PAIRS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two medians of jobs/s, with the standard deviation that follows from both spreads."""
+    """The ratio of two medians of jobs/s, with its bootstrap interval."""
 
     value: float
-    sd: float | None  #: None if one of them has a single run
-    tie: bool  #: less than :data:`MARGIN` apart, or mean ± sd of both overlap
+    interval: Interval | None  #: None if one of them has fewer than three runs
+    tie: bool  #: less than :data:`MARGIN` apart, or the interval contains 1
+    indicative: bool  #: too few runs, or runs of ``--quick``: nothing wins
 
     @classmethod
-    def of(cls, over: Spread | None, under: Spread | None) -> Ratio | None:
-        """Return the ratio; None if one of them is missing or zero."""
-        if over is None or under is None or min(over.mean, over.median, under.mean, under.median) <= 0:
+    def of(cls, over: Sequence[float], under: Sequence[float], *, quick: bool = False) -> Ratio | None:
+        """Return the ratio of two rows' jobs/s, a value per run; None if there are none, or zero."""
+        if not over or not under or min(*over, *under) <= 0:
             return None
-        value = over.median / under.median
-        near = max(value, 1 / value) < 1 + MARGIN
-        if over.sd is None or under.sd is None:
-            return cls(value=value, sd=None, tie=near)
-        apart = abs(over.mean - under.mean) > over.sd + under.sd
-        return cls(value=value, sd=value * math.hypot(over.sd / over.mean, under.sd / under.mean), tie=near or not apart)
+        value = statistics.median(over) / statistics.median(under)
+        interval = ratio_interval(tuple(over), tuple(under))
+        tie = max(value, 1 / value) < 1 + MARGIN or (interval is not None and interval[0] <= 1 <= interval[1])
+        return cls(value=value, interval=interval, tie=tie, indicative=quick or interval is None)
 
     @property
     def faster(self) -> bool:
-        """Whether the first is faster: beyond the noise if the spreads are known, otherwise by more than the margin."""
+        """Whether the first is faster: beyond the noise if the interval is known, otherwise by more than the margin."""
         return not self.tie and self.value > 1
 
     @property
     def wins(self) -> bool:
         """Whether the first is faster beyond the noise."""
-        return self.faster and self.sd is not None
+        return self.faster and not self.indicative
 
     def __str__(self) -> str:
-        if self.sd is None:
+        if self.interval is None:
             digits = (
                 2 if self.value < 2 else 1 if self.value < 10 else 0
             )  # more digits would suggest a precision that was not measured
             return f"{self.value:.{digits}f} ×"
-        return f"{self.value:.2f} ×" + (f" (± {self.sd:.2f})" if self.sd else "")
+        return f"{self.value:.2f} × ({self.interval[0]:.2f}–{self.interval[1]:.2f})"
 
 
 def between(over: Row | None, under: Row | None) -> Ratio | None:
     """Return the ratio of two rows' jobs/s; None if one has no finished run."""
-    return None if over is None or under is None else Ratio.of(over.rate, under.rate)
+    return None if over is None or under is None else Ratio.of(over.rates, under.rates, quick=over.quick or under.quick)
 
 
 def find(bench: Bench, name: str, batch: int = 1) -> Row | None:

@@ -42,6 +42,10 @@ def _rate(which: str) -> Callable[[Row], str]:
     return lambda row: number(getattr(row.rate, which)) if row.rate else NOTHING
 
 
+def _interval(row: Row) -> str:
+    return " – ".join(map(number, row.rate.interval)) if row.rate and row.rate.interval else NOTHING
+
+
 def _fault(kind: str) -> Callable[[Row], str]:
     return lambda row: number(row.faults.get(kind, 0))
 
@@ -98,7 +102,10 @@ def _other(row: Row) -> str:
 GROUPS: tuple[Group, ...] = (
     Group(
         "jobs/s of the finished runs",
-        (("mean", _rate("mean")), ("sd", _rate("sd")), ("min", _rate("min")), ("median", _rate("median")), ("max", _rate("max"))),
+        (
+            *((which, _rate(which)) for which in ("mean", "sd", "min", "median", "max")),
+            ("interval of the median", _interval),
+        ),
     ),
     Group(
         "executions, all runs",

@@ -103,11 +103,15 @@ def _claims(row: Row) -> str:
     return " / ".join(middle)
 
 
+def _interval(row: Row) -> str:
+    return "–".join(number(round(bound)) for bound in row.rate.interval) if row.rate and row.rate.interval else NOTHING
+
+
 _Column = tuple[str, Callable[[Row], str]]
 
 _NUMBERS: tuple[_Column, ...] = (
     ("jobs/s", lambda row: number(row.rate.median) if row.rate else NOTHING),
-    ("± sd", lambda row: number(row.rate.sd) if row.rate else NOTHING),
+    ("interval", _interval),
     ("misses", lambda row: percent(row.miss_ratio) if row.total("candidates") else NOTHING),
 )
 _MORE: tuple[_Column, ...] = (

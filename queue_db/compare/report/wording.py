@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from queue_db.compare.measures import ENOUGH, Spread
 from queue_db.compare.results import Row
 
 NOTHING = "–"
-
-#: Smallest number of runs with a meaningful spread.
-ENOUGH = 3
 
 #: Load average per core above which the machine counts as busy.
 LOADED = 0.5
@@ -65,6 +63,29 @@ def repeats(row: Row) -> str:
     return several(row.repeats, "repeated execution") if row.repeats else "no repeated executions"
 
 
+def between_runs(spread: Spread | None, runs: int) -> str:
+    """Return the interval of a median in words, with the number of runs."""
+    if spread is None:
+        return "no run finished"
+    if spread.interval is None:
+        return "one run" if runs == 1 else f"{runs} runs"
+    low, high = (number(round(bound)) for bound in spread.interval)
+    return f"{low}–{high} over {runs} runs"
+
+
+def indicative(row: Row) -> bool:
+    """Return whether the row's figures are only indicative: fewer than three runs, or measured with ``--quick``."""
+    return row.quick or len(row.rates) < ENOUGH
+
+
+def occasion(rows: Sequence[Row]) -> str:
+    """Return where an indicative figure of these rows comes from."""
+    fewest = min((len(row.rates) for row in rows), default=0)
+    if fewest <= 1:
+        return "in a single run"
+    return f"in {fewest} short runs" if any(row.quick for row in rows) else f"in {fewest} runs"
+
+
 def label(row: Row) -> str:
     """Return name and batch size."""
     return row.name if row.batch == 1 else f"{row.name}, batches of {row.batch}"
@@ -74,12 +95,14 @@ def caveats(rows: Sequence[Row], machine: Mapping[str, str]) -> list[str]:
     """Return warnings about the reliability of these rows' figures."""
     found = []
     fewest = min((len(row.runs) for row in rows), default=ENOUGH)
-    if fewest == 1:
+    if any(row.quick for row in rows):
+        found.append("Indicative: --quick has few jobs and few runs, and any difference may be chance. Measure again without it.")
+    elif fewest == 1:
         found.append(
-            "Each row ran only once: the spread is unknown, and any difference may be chance. Measure again with --repeat 10."
+            "Each row ran only once: the spread is unknown, and any difference may be chance. Measure again with --repeat 3."
         )
     elif fewest < ENOUGH:
-        found.append(f"Only {fewest} runs per row: the spread is a rough estimate. Measure again with --repeat 10.")
+        found.append(f"Indicative: only {fewest} runs per row, too few for an interval. Measure again with --repeat 3.")
     try:
         load, cores = float(machine["load before"].split()[0]), int(machine["cores"])
     except (KeyError, ValueError, IndexError):

@@ -1,0 +1,130 @@
+"""The plot of jobs/s over the number of workers: a panel for each batch size, with the crossing of the default and its rival."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from queue_db.compare.report import drawing, sweep
+from queue_db.compare.report.advice import AT_MOST_ONCE, DEFAULT
+from queue_db.compare.report.drawing import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, SKY, SOFT, VERMILION
+from queue_db.compare.report.sweep import Curve
+from queue_db.compare.report.wording import number, several
+from queue_db.compare.results import Bench
+
+#: Inches: a panel's title, its axes, the numbers and the words below it, left of it and at its right edge.
+_HEAD, _AXES, _BELOW, _LEFT, _RIGHT = 0.45, 2.3, 0.5, 0.62, 0.12
+
+_SIZE = 8.0  #: of names
+
+_COLOURS = {DEFAULT: BLUE, "skip_locked": VERMILION, "pessimistic": PURPLE, "optimistic": GREEN, AT_MOST_ONCE: SKY}
+_OTHERS = (ORANGE, SOFT)
+
+
+def workers(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
+    """Plot the median jobs/s over the number of workers; None if there is only one number."""
+    sizes = sweep.batches(bench)
+    if not sizes:
+        return None
+    figure = Figure(figsize=(width, 0.58), facecolor="white")
+    counts = sorted({row.workers for row in [*bench.rows, *bench.sweep]})
+    runs = max(len(row.runs) for row in bench.rows)
+    below = (
+        f"{bench.server} · {', '.join(map(str, counts))} workers · runs per point: {runs}. Point: median; line: bootstrap interval"
+    )
+    drawing.title(figure, "Jobs per second over the number of workers", below, layout=False)
+    top = figure.get_figheight() + 0.08
+    drawing.grow(figure, top + len(sizes) * (_HEAD + _AXES + _BELOW))
+    for batch in sizes:
+        draw(figure, bench, batch, 0.0, top, width, _HEAD + _AXES + _BELOW)
+        top += _HEAD + _AXES + _BELOW
+    return figure
+
+
+def draw(figure: Figure, bench: Bench, batch: int, left: float, top: float, width: float, height: float) -> Axes:
+    """Draw the curves of a batch size into a rectangle of the figure, inches from its upper left corner."""
+    whole, high = figure.get_figwidth(), figure.get_figheight()
+    found = sweep.curves(bench, batch)
+    label = max(drawing.measured(_label(curve), _SIZE) for curve in found) + 0.25
+    across, down = width - _LEFT - label - _RIGHT, height - _HEAD - _BELOW
+    axes = figure.add_axes(((left + _LEFT) / whole, 1 - (top + _HEAD + down) / high, across / whole, down / high))
+    drawing.dress(axes)
+    most = max(max(row.rate.max for row in curve.rows if row.rate) for curve in found) * 1.06
+    axes.set_ylim(0, most)
+    counts = sorted({row.workers for curve in found for row in curve.rows})
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(counts[0] / 1.12, counts[-1] * 1.12)
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.tick_params(labelsize=8)
+    title = f"{several(batch, 'job')} per claim: jobs/s"
+    figure.text((left + 0.09) / whole, 1 - (top + 0.06) / high, title, fontsize=9.5, fontweight="bold", color=INK, va="top")
+    axes.set_xlabel("workers", fontsize=8.5, color=SOFT, labelpad=1)
+    for at, curve in enumerate(found):
+        _curve(axes, curve, _colour(found, curve), MARKERS[at % len(MARKERS)])
+    _name(axes, found, most * 0.155 / down, most)
+    for crossing in sweep.crossings(bench, batch):
+        axes.axvline(crossing.workers, color=SOFT, linewidth=1, linestyle="--", zorder=1)
+        words = f"{crossing.after} overtakes at ≈ {crossing.workers:.1f}"
+        _note(axes, crossing.workers, drawing.shown(words), counts)
+    return axes
+
+
+def _note(axes: Axes, x: float, words: str, counts: Sequence[int]) -> None:
+    """Write above the axes, on the side of the line that has more room."""
+    right = x < (counts[0] * counts[-1]) ** 0.5
+    axes.annotate(
+        words,
+        (x, 1.0),
+        (2 if right else -2, 3),
+        xycoords=axes.get_xaxis_transform(),
+        textcoords="offset points",
+        fontsize=8,
+        color=SOFT,
+        ha="left" if right else "right",
+    )
+
+
+def _curve(axes: Axes, curve: Curve, colour: str, marker: str) -> None:
+    places = [row.workers for row in curve.rows]
+    medians = [row.rate.median for row in curve.rows if row.rate]
+    default = curve.name == DEFAULT
+    axes.plot(places, medians, color=colour, linewidth=2.4 if default else 1.4, zorder=4 if default else 3)
+    axes.scatter(places, medians, color=colour, marker=marker, s=30 if default else 20, zorder=5 if default else 4)
+    for row in curve.rows:
+        if row.rate and row.rate.interval:
+            axes.plot([row.workers] * 2, row.rate.interval, color=colour, linewidth=1, zorder=2)
+
+
+def _name(axes: Axes, found: Sequence[Curve], gap: float, most: float) -> None:
+    """Write each name and its last figure at the right edge, with a line to its last point."""
+    lasts = [row.rate.median if (row := curve.rows[-1]).rate else 0.0 for curve in found]
+    for curve, last, place in zip(found, lasts, drawing.spread_apart(lasts, gap, gap / 2, most - gap / 2), strict=True):
+        colour = _colour(found, curve)
+        axes.annotate(
+            drawing.shown(_label(curve)),
+            (curve.rows[-1].workers, last),
+            (1.03, place),
+            textcoords=axes.get_yaxis_transform(),
+            fontsize=_SIZE,
+            color=INK,
+            va="center",
+            fontweight="bold" if curve.name == DEFAULT else None,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 3},
+            annotation_clip=False,
+        )
+
+
+def _label(curve: Curve) -> str:
+    rate = curve.rows[-1].rate
+    return f"{curve.name} {number(round(rate.median)) if rate else ''}".strip()
+
+
+def _colour(found: Sequence[Curve], curve: Curve) -> str:
+    others = [one.name for one in found if one.name not in _COLOURS]
+    return _COLOURS[curve.name] if curve.name in _COLOURS else _OTHERS[others.index(curve.name) % len(_OTHERS)]
