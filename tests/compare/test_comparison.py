@@ -100,7 +100,7 @@ class TestCommand:
         url = f"sqlite:///{tmp_path}/mine.db"
         names = "adaptive,skip_locked,DBO-1"
         status, output = self.run(
-            "--url", url, "--strategies", names, "--jobs", "30", "--workers", "2", "--batch", "1,3", "--quick",
+            "--url", url, "--strategies", names, "--jobs", "30", "--workers", "1,2", "--batch", "1,3", "--quick",
             "--report", str(tmp_path / "report"), "--json", str(tmp_path / "saved.json"),
         )  # fmt: skip
         assert status == 0, output
@@ -115,6 +115,10 @@ class TestCommand:
             ("skip_locked", 3),
             ("DBO-sqlite-1", 1),
         ]
+        assert [row["workers"] for row in saved["benches"][0]["sweep"]] == [1] * 5
+        assert [row["name"] for row in saved["benches"][0]["arrivals"]] == ["adaptive", "skip_locked"]
+        assert " wins" not in output
+        assert "Indicative: adaptive" in output
         # The file that was named is not even opened: the comparison has one of its own beside it, for as long as it runs.
         assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "saved.json"]
 
@@ -123,6 +127,7 @@ class TestCommand:
         saved = str(tmp_path / "saved.json")
         self.run(
             "--url", url, "--strategies", "adaptive", "--batch", "1", "--jobs", "20", "--workers", "2", "--repeat", "1",
+            "--no-feeds", "--no-arrivals",
             "--report", str(tmp_path / "first"), "--json", saved,
         )  # fmt: skip
         status, output = self.run("--load", saved, "--report", str(tmp_path / "again"))
@@ -135,6 +140,9 @@ class TestCommand:
             ((), "no database given: use --url or set QUEUE_DB_URL"),
             (("--url", "sqlite:///x.db", "--strategies", "fastest"), "unknown strategy 'fastest'; known: "),
             (("--url", "sqlite:///x.db", "--strategies", ","), "give at least one name"),
+            (("--url", "sqlite:///x.db", "--workers", "1,many"), "--workers '1,many': must be whole numbers"),
+            (("--url", "sqlite:///x.db", "--workers", "2,2"), "workers: give each number once"),
+            (("--url", "sqlite:///x.db", "--rate", "0"), "rate=0.0: must be more than 0 jobs per second"),
             (("--url", "sqlite:///x.db", "--batch", "many"), "--batch 'many': must be whole numbers"),
             (("--url", "sqlite:///x.db", "--clone", "1"), "clone=1.0: must be 0 to less than 1"),
             (("--url", "postgresql://me:hushhush@127.0.0.1:1/x"), "cannot open postgresql+psycopg2://me:***@127.0.0.1:1/x"),

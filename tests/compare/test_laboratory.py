@@ -496,6 +496,12 @@ NAN, INFINITE = float("nan"), float("inf")
         ("jobs", True),
         ("workers", 0),
         ("workers", 1001),
+        ("sweep", (0,)),
+        ("sweep", (10,)),
+        ("sweep", (1, 1)),
+        ("arrivals", -1.0),
+        ("rate", 0.0),
+        ("rate", NAN),
         ("repeat", 0),
         ("batches", ()),
         ("batches", (1, 0)),
@@ -517,7 +523,7 @@ NAN, INFINITE = float("nan"), float("inf")
     ],
 )
 def test_a_bad_option_is_refused_by_its_name(option: str, value: object) -> None:
-    called = {"batches": "batch", "strategies": "strateg"}.get(option, option)
+    called = {"batches": "batch", "strategies": "strateg", "sweep": "workers"}.get(option, option)
     with pytest.raises(ArgumentError, match=called):
         Plan(**{option: value})  # type: ignore[arg-type]
 
@@ -532,12 +538,16 @@ def test_the_plan_has_the_names_of_the_options() -> None:
         "strategies": "all",
         "jobs": "10000",
         "workers": "10 processes",
-        "repeat": "10",
+        "repeat": "3",
+        "quick": "no",
         "work-ms": "2.5",
         "clone": "0.25",
         "batch": "1,10,100",
         "verify": "yes",
         "lease": "4 s",
+        "arrivals": "no",
         "feeds": "no",
     }
-    assert Plan(feeds=1.5, repeat=2).options()["feeds"] == "2 × 1.5 s"
+    options = Plan(feeds=1.5, arrivals=5.0, repeat=2, workers=8, sweep=(2, 1), quick=True).options()
+    assert (options["feeds"], options["arrivals"], options["workers"]) == ("2 × 1.5 s", "2 × 5 s", "1,2,8 processes")
+    assert options["quick"] == "yes"

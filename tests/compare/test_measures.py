@@ -17,8 +17,10 @@ from queue_db.compare.measures import (
     attempts_per_claim,
     displacement,
     duplicates,
+    median_interval,
     miss_ratio,
     quantile,
+    ratio_interval,
 )
 
 #: The article's example: ids 1 2 4 7 3 6 5 at the positions 1 … 7. We count from 0, which changes no distance.
@@ -116,6 +118,23 @@ def test_the_spread_is_of_a_sample() -> None:
     assert spread is not None
     assert (spread.mean, spread.min, spread.median, spread.max) == (5.0, 2.0, 4.5, 9.0)
     assert spread.sd == pytest.approx(math.sqrt(32 / 7)) == pytest.approx(statistics.stdev(rates))
+
+
+def test_an_interval_is_known_from_three_values_on() -> None:
+    assert [median_interval(values) for values in ((1.0,), (1.0, 2.0), (1.0, 4.0, 2.0))] == [None, None, (1.0, 4.0)]
+    many = tuple(float(number) for number in range(101))
+    low, high = median_interval(many) or (0.0, 0.0)
+    assert 30 < low < 50 < high < 70
+    assert median_interval(many) == (low, high), "the same for the same values"
+
+
+def test_the_interval_of_a_ratio_contains_1_if_neither_side_is_ahead() -> None:
+    assert ratio_interval((1.0, 2.0), (1.0, 2.0, 3.0)) is None
+    assert ratio_interval((1.0, 2.0, 3.0), (0.0, 1.0, 1.0)) is None
+    low, high = ratio_interval((10.0, 11.0, 12.0), (10.0, 11.0, 13.0)) or (0.0, 0.0)
+    assert low < 1 < high
+    low, high = ratio_interval((20.0, 21.0, 22.0, 23.0), (10.0, 10.5, 11.0)) or (0.0, 0.0)
+    assert 1.8 < low < 2 < high < 2.4
 
 
 def test_a_single_run_has_no_deviation_and_none_has_no_spread() -> None:

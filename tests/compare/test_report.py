@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from queue_db.compare import theory
-from queue_db.compare.measures import Spread
-from queue_db.compare.report import misses, plots, published, show, text, write
+from queue_db.compare.report import drawing, misses, plots, published, show, text, write
+from queue_db.compare.report import page as pages
 from queue_db.compare.report.advice import Advice
 from queue_db.compare.report.findings import findings
 from queue_db.compare.report.ratios import Ratio, between
 from queue_db.compare.report.wording import errors, label, mebibytes, milliseconds, number, percent, short_name, unfinished
 from queue_db.compare.results import Bench, Comparison, Row
-from tests.compare.hand_made import article, bench, comparison, feeds, ordering, peer, row, run
+from tests.compare.hand_made import arriving, article, bench, comparison, feeds, ordering, peer, row, run, swept
 
 SLOW, FAST, FASTER = (990.0, 1000.0, 1010.0), (1990.0, 2000.0, 2010.0), (3990.0, 4000.0, 4010.0)
 
@@ -42,6 +42,8 @@ def everything() -> Comparison:
         row("refused_here", (), refused="needs <SKIP LOCKED> & more"),
         title="MariaDB",
         feeds=feeds(),
+        sweep=swept("adaptive", {1: 900.0, 2: 1800.0}) + swept("skip_locked", {1: 1000.0, 2: 1900.0}),
+        arrivals=[arriving("adaptive"), arriving("skip_locked", p99=0.004)],
     )
     return comparison(full, bench(row("skip_locked", (), refused="no server"), title="SQLite"))
 
@@ -51,8 +53,8 @@ def everything() -> Comparison:
 
 def test_skip_locked_wins_beyond_the_noise_and_is_recommended():
     sentence = advised(row("skip_locked", FAST), row("optimistic", SLOW), row("adaptive", SLOW))
-    assert sentence.startswith("Use skip_locked: 2,000 jobs/s (median, sd 10)")
-    assert "It wins beyond the noise: 2.00 × (± 0.02) the jobs/s of" in sentence
+    assert sentence.startswith("Use skip_locked: 2,000 jobs/s (1,990–2,010 over 3 runs)")
+    assert "It wins beyond the noise: 2.00 × (1.97–2.03) the jobs/s of" in sentence
 
 
 def test_the_sentence_has_the_figures_that_a_throughput_may_not_stand_without():
@@ -66,12 +68,12 @@ def test_of_a_tie_the_simpler_and_better_ordered_is_recommended():
     disordered = row("optimistic", (1050.0, 1060.0, 1070.0), displacement={40: 1000})
     sentence = advised(disordered, ours)
     assert sentence.startswith("Use skip_locked: ")
-    assert "It ties with optimistic (0.95 × (± 0.01) its jobs/s)" in sentence
-    assert "differences under 10 % or within the spread count as ties" in sentence
+    assert "It ties with optimistic (0.95 × (0.93–0.97) its jobs/s)" in sentence
+    assert "differences under 10 % or within the interval count as ties" in sentence
     assert "keeps the order best (mean displacement 0.03 against 40 with optimistic)" in sentence
 
 
-def test_a_large_difference_within_the_spread_is_a_tie():
+def test_a_large_difference_within_the_interval_is_a_tie():
     sentence = advised(row("skip_locked", (600.0, 1000.0, 1400.0)), row("adaptive", (1000.0, 1400.0, 1800.0)))
     assert sentence.startswith("Use skip_locked: ")
     assert "It ties with adaptive" in sentence
@@ -125,7 +127,7 @@ def test_no_larger_batch_than_the_throughput_is_worth():
     )
 
 
-def test_one_run_has_no_spread_and_wins_nothing_beyond_the_noise(tmp_path):
+def test_one_run_has_no_spread_and_wins_nothing_beyond_the_noise():
     once = bench(
         row("skip_locked", (2067.0,)),
         row("adaptive", (1000.0,)),
@@ -134,17 +136,17 @@ def test_one_run_has_no_spread_and_wins_nothing_beyond_the_noise(tmp_path):
     )
     advice = Advice.of(once)
     assert advice.sentence.startswith(
-        "skip_locked, batches of 100 was the fastest of queue_db's at-least-once strategies in a single run: 28,333 jobs/s"
+        "Indicative: skip_locked, batches of 100 was the fastest of queue_db's at-least-once strategies in a single run: "
+        "28,333 jobs/s"
     )
     assert "batches bring 14 × that throughput" in advice.sentence  # no digits that were not measured
     assert "2.1 × the jobs/s of adaptive, the next fastest of queue_db's at-least-once strategies." in advice.choices[0].reason
     assert advice.caveats == (
-        "Each row ran only once: the spread is unknown, and any difference may be chance. Measure again with --repeat 10.",
+        "Each row ran only once: the spread is unknown, and any difference may be chance. Measure again with --repeat 3.",
     )
     output = [advice.sentence, *findings(once), *(choice.reason for choice in advice.choices)]
     assert any("theirs was faster in a single run" in one for one in output)
-    written_page(tmp_path, once)
-    for shown in (*output, (tmp_path / "index.html").read_text(), printed(once)):
+    for shown in (*output, page_of(once).partition("How to read it")[0], printed(once)):
         assert "sd 0" not in shown
         assert "beyond the noise" not in shown
 
@@ -153,7 +155,7 @@ def test_one_run_names_no_tie_within_a_spread_and_no_order_to_use_it():
     at_most_once = row("at_most_once", (4000.0,))
     sentence = advised(row("skip_locked", (1000.0,)), row("adaptive", (1050.0,)), row("optimistic", (500.0,)), at_most_once)
     assert sentence.startswith(
-        "skip_locked was among the fastest of queue_db's at-least-once strategies in a single run: 1,000 jobs/s"
+        "Indicative: skip_locked was among the fastest of queue_db's at-least-once strategies in a single run: 1,000 jobs/s"
     )
     assert "Within 10 % of adaptive (0.95 × its jobs/s); named because it is the simplest of them." in sentence
     for word in ("Use ", ", use ", "tie", "spread", "It was the fastest"):
@@ -162,11 +164,13 @@ def test_one_run_names_no_tie_within_a_spread_and_no_order_to_use_it():
     assert "the jobs/s of adaptive, the next fastest of queue_db's at-least-once strategies." in repeated
 
 
-def written_page(folder, one, machine=None):
-    write(replace(comparison(one), machine=machine or {}), folder)
+def page_of(one, machine=None):
+    """The page without pictures."""
+    whole = replace(comparison(one), machine=machine or {})
+    return pages.page(whole, [pages.section(each, each.title.lower(), [], whole.machine) for each in whole.benches])
 
 
-@pytest.mark.parametrize(("runs", "found"), [(1, "ran only once"), (2, "Only 2 runs per row"), (3, None)])
+@pytest.mark.parametrize(("runs", "found"), [(1, "ran only once"), (2, "only 2 runs per row"), (3, None)])
 def test_few_runs_are_a_warning_with_the_recommendation(runs, found):
     advice = Advice.of(bench(row("skip_locked", FAST[:runs]), row("adaptive", SLOW[:runs])))
     assert [found in caveat for caveat in advice.caveats] == ([] if found is None else [True])
@@ -176,13 +180,12 @@ def test_few_runs_are_a_warning_with_the_recommendation(runs, found):
     ("load", "cores", "busy"),
     [("1.1 0 0", "2", True), ("1.0 9 9", "2", False), ("23.34 20.1 9.0", "2", True), ("4 4 4", "16", False), ("", "2", False)],
 )
-def test_a_busy_machine_is_a_warning_with_the_recommendation(load, cores, busy, tmp_path):
+def test_a_busy_machine_is_a_warning_with_the_recommendation(load, cores, busy):
     machine = {"load before": load, "cores": cores}
     one = bench(row("skip_locked", FAST), row("adaptive", SLOW))
     words = f"busy before the comparison began (load {load.split()[0] if load else ''} on {cores} cores)"
     assert [words in caveat for caveat in Advice.of(one, machine).caveats] == ([True] if busy else [])
-    written_page(tmp_path, one, machine)
-    assert (words in (tmp_path / "index.html").read_text()) is busy
+    assert (words in page_of(one, machine)) is busy
 
 
 def test_the_report_states_where_and_by_what_the_default_is_beaten():
@@ -190,8 +193,8 @@ def test_the_report_states_where_and_by_what_the_default_is_beaten():
     rows += [row("adaptive", FASTER, batch=10), row("skip_locked", FAST, batch=10), row("adaptive", FAST, batch=100)]
     first, second, *_ = findings(bench(*rows))
     assert first == (
-        "The default, adaptive, is beaten beyond the noise at 1 per claim by optimistic (4.00 × (± 0.04) its jobs/s) and "
-        "skip_locked (2.00 × (± 0.02) its jobs/s)."
+        "The default, adaptive, is beaten beyond the noise at 1 per claim by optimistic (4.00 × (3.95–4.05) its jobs/s) and "
+        "skip_locked (2.00 × (1.97–2.03) its jobs/s)."
     )
     assert second == "The default, adaptive, is beaten by no other strategy beyond the noise at 10 per claim."
     assert findings(bench(row("adaptive", (1000.0,)), row("skip_locked", (1770.0,))))[0] == (
@@ -238,7 +241,8 @@ def test_the_window_beside_the_article():
 def test_a_peer_that_wins_is_named_as_winning():
     found = findings(bench(row("skip_locked", SLOW), peer("pgqueuer", FAST), peer("procrastinate", (100.0, 101.0))))
     assert any(
-        one.startswith("The peer pgqueuer wins: 2.00 × (± 0.02) the jobs/s of queue_db's fastest row, skip_locked") for one in found
+        one.startswith("The peer pgqueuer wins: 2.00 × (1.97–2.03) the jobs/s of queue_db's fastest row, skip_locked")
+        for one in found
     )
     assert any(
         one.startswith("Slower than queue_db's fastest row with the same batch size: procrastinate (0.10 ×") for one in found
@@ -272,18 +276,29 @@ def test_broken_and_unsupported_rows_are_reported():
 # Ratios and the article's figures
 
 
-def test_a_ratio_is_of_the_medians_with_its_spread():
-    ratio = Ratio.of(Spread(200.0, 20.0, 180.0, 210.0, 220.0), Spread(100.0, 10.0, 90.0, 105.0, 110.0))
+def test_a_ratio_is_of_the_medians_with_its_interval():
+    ratio = Ratio.of((180.0, 210.0, 220.0), (90.0, 105.0, 110.0))
     assert ratio is not None
     assert (ratio.value, ratio.wins, ratio.tie) == (2.0, True, False)
-    assert ratio.sd == pytest.approx(2.0 * math.hypot(0.1, 0.1))
+    assert ratio.interval == (pytest.approx(180 / 110), pytest.approx(220 / 90))
 
 
-@pytest.mark.parametrize(("over", "under"), [(None, 1.0), (1.0, None), (1.0, 0.0)])
+@pytest.mark.parametrize(("over", "under"), [((), (1.0,)), ((1.0,), ()), ((1.0,), (0.0,))])
 def test_no_ratio_without_both(over, under):
-    spreads = [None if value is None else Spread.of([value]) for value in (over, under)]
-    assert Ratio.of(*spreads) is None
+    assert Ratio.of(over, under) is None
     assert between(None, None) is None
+
+
+def test_quick_and_fewer_than_three_runs_win_nothing():
+    fast, slow = (4000.0, 4000.0, 4000.0), (1000.0, 1000.0, 1000.0)
+    ratios = [Ratio.of(fast, slow), Ratio.of(fast, slow, quick=True), Ratio.of(fast[:2], slow)]
+    assert [(ratio.faster, ratio.wins) for ratio in ratios if ratio] == [(True, True), (True, False), (True, False)]
+    quick = bench(*(replace(one, quick=True) for one in (row("adaptive", slow), row("skip_locked", fast), peer("theirs", FASTER))))
+    output = " ".join([Advice.of(quick).sentence, *findings(quick), *(choice.reason for choice in Advice.of(quick).choices)])
+    assert "Indicative: skip_locked was the fastest" in output
+    assert "in 3 short runs" in output
+    assert not re.search(r"\bwins\b|\bUse\b|beyond the noise", output)
+    assert any("--quick" in caveat for caveat in Advice.of(quick).caveats)
 
 
 @pytest.mark.parametrize(
@@ -450,7 +465,7 @@ def test_a_throughput_stands_beside_its_errors_and_duplicates(written):
 def test_the_published_ratios_stand_beside_the_measured_ones(written):
     page = written[2]
     line = next(part for part in page.split("<tr") if "DBO-1 / DBO-0" in part)
-    assert re.findall(r'<td class="n">(.*?)</td>', line) == ["1.67 × (± 0.04)", "2.33 × (± 0.07)", "1.68 × (± 0.02)"]
+    assert re.findall(r'<td class="n">(.*?)</td>', line) == ["1.67 × (± 0.04)", "2.33 × (± 0.07)", "1.68 ×"]
 
 
 def test_the_model_stands_beside_the_measured(written):
@@ -480,12 +495,12 @@ def test_a_report_of_loaded_data_is_the_same(tmp_path):
 def test_every_plot_is_there_as_png_and_svg(written):
     _, paths, page = written
     names = {path.name for path in paths[2:]}
-    assert names == {f"mariadb-{plot}.{suffix}" for plot in plots.PLOTS for suffix in ("png", "svg")}
+    assert names == {f"mariadb-{plot}.{suffix}" for plot in ["card", *plots.PLOTS] for suffix in ("png", "svg")}
     for path in paths[2:]:
         content = path.read_bytes()
         assert len(content) > 4000
         assert content.startswith(b"\x89PNG" if path.suffix == ".png" else b"<svg")
-    assert page.count("<svg") == len(plots.PLOTS)
+    assert page.count("<svg") == 2 * (1 + len(plots.PLOTS)), "each for a desk and for a phone"
 
 
 def test_two_databases_of_one_kind_have_files_of_their_own(tmp_path):
@@ -545,8 +560,8 @@ def test_sparse_data_still_make_a_page(sparse, tmp_path):
 def test_no_plot_without_data(plot):
     draw, words = plots.PLOTS[plot]
     assert words
-    assert draw(bench()) is None
-    assert draw(bench(row("adaptive", (), refused="no"))) is None
+    assert draw(bench(), drawing.WIDE) is None
+    assert draw(bench(row("adaptive", (), refused="no")), drawing.WIDE) is None
 
 
 def test_the_fitted_curve_goes_through_points_that_lie_on_one():
@@ -617,10 +632,9 @@ def test_show_prints(capsys):
 # --- feeds ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_orderings_of_feeds_stand_in_the_page_with_errors_gaps_and_duplicates(tmp_path):
+def test_the_orderings_of_feeds_stand_in_the_page_with_errors_gaps_and_duplicates():
     one = bench(row("adaptive"), feeds=[*feeds(), ordering("loses", gaps=3, duplicates=2)])
-    write(comparison(one), tmp_path)
-    texts = " ".join(read((tmp_path / "index.html").read_text(encoding="utf-8")).texts)
+    texts = " ".join(read(page_of(one)).texts)
     for words in (
         "Orderings of feeds",
         "counter",
@@ -628,28 +642,24 @@ def test_the_orderings_of_feeds_stand_in_the_page_with_errors_gaps_and_duplicate
         "6 × compare-and-set",
         "5223 → 8246",
         "WATCH",
-        "2 deadlocks",
-        "3 gaps, 2 duplicates",
     ):
         assert words in texts
     console = Console(file=io.StringIO(), width=200)
     console.print(text.Summary(one))
     printed = console.file.getvalue()
-    for words in ("3,000", "no errors, gaps or duplicates", "3 gaps, 2 duplicates", "no errors, not read"):
+    for words in ("3,000", "2 deadlocks", "no errors, gaps or duplicates", "3 gaps, 2 duplicates", "no errors, not read"):
         assert words in printed
 
 
-def test_an_ordering_that_is_not_supported_or_fails_says_why(tmp_path):
+def test_an_ordering_that_is_not_supported_or_fails_says_why():
     refused = replace(ordering("ticks", ()), refused="needs PostgreSQL")
     failed = replace(ordering("counter", ()), failed="the server is away")
     one = bench(row("adaptive"), feeds=[refused, failed])
-    write(comparison(one), tmp_path)
-    texts = " ".join(read((tmp_path / "index.html").read_text(encoding="utf-8")).texts)
+    texts = " ".join(read(page_of(one)).texts)
     assert "not supported: needs PostgreSQL" in texts
     assert "failed: the server is away" in texts
     assert "compare-and-set;" not in texts
 
 
-def test_without_feeds_there_is_no_section(tmp_path):
-    write(comparison(bench(row("adaptive"))), tmp_path)
-    assert "Orderings of feeds" not in (tmp_path / "index.html").read_text(encoding="utf-8")
+def test_without_feeds_there_is_no_section():
+    assert "Orderings of feeds" not in page_of(bench(row("adaptive")))

@@ -16,8 +16,11 @@ from queue_db.compare.report.drawing import BLUE, GRID, INK, SOFT, VERMILION
 from queue_db.compare.report.wording import between_runs, caveats, errors, indicative, number, repeats, several
 from queue_db.compare.results import Bench, Row
 
-#: Width of the column with the number on a wide card, inches.
-_COLUMN = 2.55
+#: Width of a card on a desk, inches: narrower than a plot, so that it can still be read where it is shown smaller.
+CARD = 7.5
+
+#: Width of the column with the number on such a card, inches.
+_COLUMN = 2.3
 
 _EDGE = 0.18
 
@@ -52,7 +55,7 @@ def description(bench: Bench) -> str:
     return f"{bench.server}: {row.name}, {row.batch} per claim, {number(round(row.rate.median))} jobs/s ({how}{_interval(row)})."
 
 
-def card(bench: Bench, origin: Origin, width: float = drawing.WIDE) -> Figure | None:
+def card(bench: Bench, origin: Origin, width: float = CARD) -> Figure | None:
     """Draw the card; None for a bench without a finished run."""
     row = chosen(bench) or max((row for row in bench.rows if row.rate), key=median, default=None)
     if row is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -11,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from queue_db.compare.report import drawing, sweep
 from queue_db.compare.report.advice import AT_MOST_ONCE, DEFAULT
 from queue_db.compare.report.drawing import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, SKY, SOFT, VERMILION
-from queue_db.compare.report.sweep import Curve
+from queue_db.compare.report.sweep import Crossing, Curve
 from queue_db.compare.report.wording import number, several
 from queue_db.compare.results import Bench
 
@@ -69,25 +70,18 @@ def draw(figure: Figure, bench: Bench, batch: int, left: float, top: float, widt
         _curve(axes, curve, _colour(found, curve), MARKERS[at % len(MARKERS)])
     _name(axes, found, most * 0.155 / down, most)
     for crossing in sweep.crossings(bench, batch):
-        axes.axvline(crossing.workers, color=SOFT, linewidth=1, linestyle="--", zorder=1)
-        words = f"{crossing.after} overtakes at ≈ {crossing.workers:.1f}"
-        _note(axes, crossing.workers, drawing.shown(words), counts)
+        _note(axes, crossing, across, label)
     return axes
 
 
-def _note(axes: Axes, x: float, words: str, counts: Sequence[int]) -> None:
-    """Write above the axes, on the side of the line that has more room."""
-    right = x < (counts[0] * counts[-1]) ** 0.5
-    axes.annotate(
-        words,
-        (x, 1.0),
-        (2 if right else -2, 3),
-        xycoords=axes.get_xaxis_transform(),
-        textcoords="offset points",
-        fontsize=8,
-        color=SOFT,
-        ha="left" if right else "right",
-    )
+def _note(axes: Axes, crossing: Crossing, across: float, room: float) -> None:
+    """Draw a crossing and write above the axes who overtakes; there are ``room`` inches right of the axes."""
+    axes.axvline(crossing.workers, color=SOFT, linewidth=1, linestyle="--", zorder=1)
+    words = f"{crossing.after} overtakes at ≈ {crossing.workers:.1f}"
+    low, high = map(math.log2, axes.get_xlim())
+    place = across * (math.log2(crossing.workers) - low) / (high - low) + 0.03
+    begin = max(0.1 - _LEFT, min(place, across + room - drawing.measured(words, 8)))
+    axes.text(begin / across, 1.02, drawing.shown(words), transform=axes.transAxes, fontsize=8, color=SOFT, va="bottom")
 
 
 def _curve(axes: Axes, curve: Curve, colour: str, marker: str) -> None:

@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from queue_db.compare.report.wording import number
 from queue_db.compare.results import Bench
@@ -35,6 +35,8 @@ WIDE, NARROW = 9.0, 3.75
 _LETTER, _BOLD = 0.58, 0.67
 
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
+# Two decimals are a fiftieth of a pixel; a number below 1 may be a scale.
+_DECIMALS = re.compile(r"\b([1-9]\d*\.\d\d)\d+")
 _COLOUR = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
 
 #: Colours on a dark background, for viewers that prefer one: light colour → name of the variable, dark colour.
@@ -171,7 +173,7 @@ def plain(axes: Axes, which: Literal["x", "y"] = "x") -> None:
         low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
         if which == "x" and low > 0 and math.log10(high / low) < 2.6:
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
@@ -225,7 +227,7 @@ def svg(figure: Figure, name: str, *, outlines: bool = False) -> str:
     text = buffer.getvalue()
     text = _ID.sub(rf"\g<1>{name}-", text[text.index("<svg") :]).replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
     begin = text.index(">") + 1
-    return text[:begin] + _STYLE + _COLOUR.sub(_themed, text[begin:])
+    return text[:begin] + _STYLE + _COLOUR.sub(_themed, _DECIMALS.sub(r"\1", text[begin:]))
 
 
 def _lay_out(figure: Figure) -> None:

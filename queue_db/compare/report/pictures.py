@@ -9,6 +9,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from queue_db.compare.report import drawing
+from queue_db.compare.report.card import CARD as CARD_WIDTH
 from queue_db.compare.report.card import Origin, card, description
 from queue_db.compare.report.plots import PLOTS
 from queue_db.compare.results import Bench
@@ -27,18 +28,21 @@ class Picture:
     svg: str
     wide: Markup
     narrow: Markup
+    phone: str  #: the card as a file for a phone; empty for a plot
 
 
 def pictures(bench: Bench, origin: Origin, slug: str) -> list[Picture]:
     """Return the card and the plots that have data. ``slug`` prefixes the ids."""
-    found = [_picture(CARD, description(bench), lambda width: card(bench, origin, width), slug)]
+    found = [_picture(CARD, description(bench), lambda width: card(bench, origin, width), slug, CARD_WIDTH)]
     for name, (draw, words) in PLOTS.items():
         found.append(_picture(name, words, lambda width, draw=draw: draw(bench, width), slug))  # type: ignore[misc]
     return [one for one in found if one is not None]
 
 
-def _picture(name: str, words: str, draw: Callable[[float], Figure | None], slug: str) -> Picture | None:
-    wide, narrow = draw(drawing.WIDE), draw(drawing.NARROW)
+def _picture(
+    name: str, words: str, draw: Callable[[float], Figure | None], slug: str, width: float = drawing.WIDE
+) -> Picture | None:
+    wide, narrow = draw(width), draw(drawing.NARROW)
     if wide is None or narrow is None:
         return None
     element = drawing.svg(wide, f"{slug}-{name}")
@@ -48,6 +52,7 @@ def _picture(name: str, words: str, draw: Callable[[float], Figure | None], slug
         png=drawing.png(wide),
         # The card is pasted elsewhere: it must look the same without the fonts of this machine.
         svg=drawing.svg(wide, f"{slug}-{name}", outlines=True) if name == CARD else element,
+        phone=drawing.svg(narrow, f"{slug}-{name}-phone", outlines=True) if name == CARD else "",
         # Matplotlib escapes all texts in an element.
         wide=Markup(element),  # noqa: S704
         narrow=Markup(drawing.svg(narrow, f"{slug}-{name}-narrow")),  # noqa: S704
