@@ -152,8 +152,9 @@ def test_no_card_without_a_run_and_no_recommendation_of_what_is_wrong():
 def test_the_card_needs_nothing_but_itself():
     figure = card(bench(row("adaptive")), ORIGIN)
     assert figure is not None
-    element = drawing.svg(figure, "here", outlines=True)
+    element = drawing.alone(figure, "a <number> & more")
     names = [one.tag.rpartition("}")[2] for one in ET.fromstring(element).iter()]  # noqa: S314 - drawn above
+    assert ET.fromstring(element)[0].text == "a <number> & more"  # noqa: S314 - drawn above
     assert not {"text", "image", "script", "foreignObject"} & set(names)
     assert not re.search(r'(href|src)="[^#]', element)
     assert "url(http" not in element

@@ -113,7 +113,8 @@ def _words(bench: Bench, row: Row, width: float) -> list[tuple[str, float, str]]
     if (wait := arrival_finding(bench)) is not None:
         texts.append((wait.partition(" (")[0].rstrip(".") + ".", SOFT))
     for text, colour in texts:
-        found += [(line, _WORDS, colour) for line in drawing.wrapped(text, width, _WORDS)]
+        together = text.replace(" %", "\N{NO-BREAK SPACE}%")
+        found += [(line, _WORDS, colour) for line in drawing.wrapped(together, width, _WORDS)]
         found.append(("", 4.0, colour))
     return found
 

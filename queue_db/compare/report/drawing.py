@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import math
 import re
@@ -37,6 +38,9 @@ _LETTER, _BOLD = 0.58, 0.67
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 # Two decimals are a fiftieth of a pixel; a number below 1 may be a scale.
 _DECIMALS = re.compile(r"\b([1-9]\d*\.\d\d)\d+")
+_LETTER_AT = re.compile(r' transform="translate\(([\d.]+) 0\)"/>')
+_BLANK = re.compile(r'<use xlink:href="#[bg]3"[^>]*/>')
+_COMMENT, _SPACE = re.compile(r"<!--.*?-->", re.DOTALL), re.compile(r">\s+<")
 _COLOUR = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
 
 #: Colours on a dark background, for viewers that prefer one: light colour → name of the variable, dark colour.
@@ -228,6 +232,15 @@ def svg(figure: Figure, name: str, *, outlines: bool = False) -> str:
     text = _ID.sub(rf"\g<1>{name}-", text[text.index("<svg") :]).replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
     begin = text.index(">") + 1
     return text[:begin] + _STYLE + _COLOUR.sub(_themed, _DECIMALS.sub(r"\1", text[begin:]))
+
+
+def alone(figure: Figure, words: str) -> str:
+    """Return the figure as a small SVG file that looks the same wherever it is pasted. ``words``: for readers who do not see it."""
+    text = svg(figure, "q", outlines=True).replace("q-DejaVuSans-Bold-", "b").replace("q-DejaVuSans-", "g")
+    begin = text.index(">") + 1
+    rest = _LETTER_AT.sub(lambda found: f' x="{float(found[1]):.0f}"/>', _BLANK.sub("", _COMMENT.sub("", text[begin:])))
+    title = f' role="img"><title>{html.escape(words, quote=False)}</title>'
+    return text[: begin - 1] + title + _SPACE.sub(">\n<", rest) + "\n"
 
 
 def _lay_out(figure: Figure) -> None:

@@ -51,8 +51,8 @@ def _picture(
         words,
         png=drawing.png(wide),
         # The card is pasted elsewhere: it must look the same without the fonts of this machine.
-        svg=drawing.svg(wide, f"{slug}-{name}", outlines=True) if name == CARD else element,
-        phone=drawing.svg(narrow, f"{slug}-{name}-phone", outlines=True) if name == CARD else "",
+        svg=drawing.alone(wide, words) if name == CARD else element,
+        phone=drawing.alone(narrow, words) if name == CARD else "",
         # Matplotlib escapes all texts in an element.
         wide=Markup(element),  # noqa: S704
         narrow=Markup(drawing.svg(narrow, f"{slug}-{name}-narrow")),  # noqa: S704
