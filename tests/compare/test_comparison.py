@@ -101,6 +101,7 @@ class TestCommand:
         names = "adaptive,skip_locked,DBO-1"
         status, output = self.run(
             "--url", url, "--strategies", names, "--jobs", "30", "--workers", "1,2", "--batch", "1,3", "--quick",
+            "--threads", "--no-feeds",
             "--report", str(tmp_path / "report"), "--json", str(tmp_path / "saved.json"),
         )  # fmt: skip
         assert status == 0, output
