@@ -109,7 +109,7 @@ def _name(axes: Axes, found: Sequence[Curve], gap: float, most: float) -> None:
             color=INK,
             va="center",
             fontweight="bold" if curve.name == DEFAULT else None,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 3},
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)},
             annotation_clip=False,
         )
 

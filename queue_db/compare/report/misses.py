@@ -81,7 +81,7 @@ def _name_points(axes: Axes, rows: Sequence[Row]) -> None:
             fontsize=8,
             color=INK,
             va="center",
-            arrowprops={"arrowstyle": "-", "color": GRID, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 3},
+            arrowprops={"arrowstyle": "-", "color": GRID, "linewidth": 0.9, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)},
             annotation_clip=False,
             zorder=2.5,
         )
