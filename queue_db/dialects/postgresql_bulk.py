@@ -125,9 +125,9 @@ class PostgreSQLBulk(Bulk):
         if connection.dialect.driver != "psycopg2" or direct.observed(connection):
             return None
         name = connection.dialect.identifier_preparer.format_table(jobs)
-        ids, times = zip(*self.fetch(connection, _ids_and_clock(jobs), {"name": name, "rows": len(rows)}), strict=True)
-        if ids[0] is None:
-            return None  # somebody has given the table another sequence
+        ids, times, secured = zip(*self.fetch(connection, _ids_and_clock(jobs), {"name": name, "rows": len(rows)}), strict=True)
+        if ids[0] is None or secured[0]:
+            return None  # the table has another sequence, or policies for its rows, with which COPY is refused
         clock = times[0] if now is None else now
         fields: dict[str, Sequence[Any]] = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=False))
         columns: dict[str, Sequence[Any]] = {"id": ids} | {name: fields[name] for name in copied(rows)}
@@ -185,7 +185,7 @@ def _limit_waits(connection: Connection) -> None:
 
 @lru_cache(maxsize=64)
 def _ids_and_clock(jobs: Table) -> Select[Any]:
-    """The next ids of ``rows`` jobs in the table of this ``name``, and in the first row the time."""
+    """The next ids of ``rows`` jobs in the table of this ``name``; in the first row the time and whether rows are secured."""
     sequence = select(
         cast(func.pg_get_serial_sequence(bindparam("name", type_=Text()), literal_column("'id'")), REGCLASS)
     ).scalar_subquery()
@@ -194,4 +194,6 @@ def _ids_and_clock(jobs: Table) -> Select[Any]:
         .table_valued(column("place", Integer), name="places")
         .render_derived()
     )
-    return select(func.nextval(sequence).label("id"), case((places.c.place == literal_column("1"), now_us())).label("now"))
+    first = places.c.place == literal_column("1")
+    secured = case((first, func.row_security_active(bindparam("name", type_=Text())))).label("secured")
+    return select(func.nextval(sequence).label("id"), case((first, now_us())).label("now"), secured)

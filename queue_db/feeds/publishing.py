@@ -63,7 +63,8 @@ class Publisher:
             with self._feed.core.joined(using, "publish") as connection:
                 row, first = self._publish_within(connection, new)
         else:
-            coalesces = ordering_of(self._feed.row()).coalesces
+            # The listeners of an application's engine may set something of the current thread for its transaction.
+            coalesces = ordering_of(self._feed.row()).coalesces and self._feed.core.database.made_here
             row, first = self._batcher.submit(new) if coalesces else self._publish(new)
             self.after_publish(row)
         if first is None:

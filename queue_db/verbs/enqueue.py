@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -63,14 +64,17 @@ class Enqueue:
     def __init__(self, core: Core, queue: str) -> None:
         self.core = core
         self.queue = queue
-        at_once = _INSERTS if core.store.dialect.served else 1
-        self._batcher: Batcher[NewJob, _Outcome] = Batcher(
-            self._together, callers=core.database.callers(), size=_size, at_once=at_once
-        )
+
+    @cached_property
+    def _batcher(self) -> Batcher[NewJob, _Outcome]:
+        # Made when it is used: most queues that are named only give jobs. Two threads may make two, which does no harm.
+        at_once = _INSERTS if self.core.store.dialect.served else 1
+        return Batcher(self._together, callers=self.core.database.callers(), size=_size, at_once=at_once)
 
     def one(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None) -> int | None:
         """Add a job; return its id, None where it was skipped."""
-        if using is not None or not _shares(job):
+        # The listeners of an application's engine may set something of the current thread for its transaction, such as a tenant.
+        if using is not None or not self.core.database.made_here or not _shares(job):
             return self._alone(job, on_duplicate, using)
         outcome = self._batcher.submit(job)
         if isinstance(outcome, _Interrupted):
@@ -145,8 +149,9 @@ class Enqueue:
                 return insert(connection, store, chunk, on_duplicate, more=several)
 
             every = chain([first], () if second is None else chain([second], chunks))
-            # Not in the caller's transaction: its connection may be in use by another thread.
-            aside = several and using is None and store.dialect.served and not self.core.database.asynchronous
+            # Not in the caller's transaction: its connection may be in use by another thread. Nor where listeners want this one.
+            database = self.core.database
+            aside = several and using is None and store.dialect.served and database.made_here and not database.asynchronous
             ids = _overlapped(connection, every, add) if aside else [job_id for chunk in every for job_id in add(connection, chunk)]
             if due:
                 self.core.notifications.notify(connection, self.queue)

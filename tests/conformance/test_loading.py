@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, make_url
 
 from queue_db import Queue, QueueDB
 from queue_db.dialects import direct
@@ -112,6 +112,32 @@ def test_what_is_not_loaded_is_inserted(
     event.listen(db.database.engine, "before_cursor_execute", lambda *_: None)
     queue.enqueue_many([("mail", number) for number in range(LOADED)])
     assert loads == [LOADED]
+
+
+def test_a_table_whose_rows_are_secured_by_policies_is_inserted_into(fresh_url: str, loads: list[int]) -> None:
+    """COPY is refused there, unless the role is above the policies."""
+    role = f"tenant_{make_url(fresh_url).database}"
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        with db.database.begin() as connection:
+            for statement in (
+                f"CREATE ROLE {role}",
+                f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
+                f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}",
+                "ALTER TABLE jobs ENABLE ROW LEVEL SECURITY",
+                "CREATE POLICY everyone ON jobs USING (true)",
+            ):
+                connection.exec_driver_sql(statement)
+        try:
+            with QueueDB(make_url(fresh_url).update_query_dict({"options": f"-c role={role}"})) as tenant:
+                assert len(tenant.queue("q").enqueue_many([("mail", 1), ("mail", 2)])) == 2
+            assert loads == []
+            db.queue("q").enqueue_many([("mail", 1), ("mail", 2)])
+            assert loads == [2]
+        finally:
+            with db.database.begin() as connection:
+                connection.exec_driver_sql(f"DROP OWNED BY {role}")
+                connection.exec_driver_sql(f"DROP ROLE {role}")
 
 
 def test_a_table_whose_ids_come_from_elsewhere_is_inserted_into(fresh_url: str, loads: list[int]) -> None:

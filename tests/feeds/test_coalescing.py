@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from queue_db import FeedError, QueueDB
 from queue_db.feeds import Feed
@@ -51,6 +52,19 @@ class Gate:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
+def test_on_an_engine_of_the_application_no_thread_publishes_for_another(url: str, db: QueueDB, name: str) -> None:
+    """Its listeners may set something of the current thread for the transaction."""
+    engine = create_engine(url)
+    try:
+        with QueueDB(engine, schema=db.store.tables.jobs.schema) as own:
+            gate = Gate(own.feed(name))
+            gate.open()
+            assert own.feed(name).publish("mail")
+            assert gate.batches == []
+    finally:
+        engine.dispose()
+
+
 def test_publishes_go_together_and_each_gets_its_own_position(db: QueueDB, make_feed: Callable[[str], str], ordering: str) -> None:
     feed = db.feed(make_feed(ordering))
     gate = Gate(feed)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, create_engine
 
 from queue_db import ConfigurationError, DuplicateJobError, PermanentStorageError, Queue, QueueDB, State, TransientStorageError
 from queue_db.model import NewJob
@@ -127,6 +127,23 @@ def test_an_enqueue_in_a_transaction_of_the_caller_stays_in_it(queue: Queue) -> 
     job_id = futures[0].result(PATIENCE)
     assert gate.batches == [1]
     assert [job.id for job in queue.peek(limit=10)] == [job_id]
+
+
+def test_on_an_engine_of_the_application_no_thread_inserts_for_another(url: str, db: QueueDB, name: str) -> None:
+    """Its listeners may set something of the current thread for the transaction."""
+    engine = create_engine(url)
+    try:
+        with QueueDB(engine, schema=db.store.tables.jobs.schema) as own:
+            gate = Gate(own.queue(name))
+            gate.open()
+            assert own.queue(name).enqueue("mail")
+            assert gate.batches == []
+    finally:
+        engine.dispose()
+    gate = Gate(db.queue(name))
+    gate.open()
+    assert db.queue(name).enqueue("mail")
+    assert gate.batches == [1]
 
 
 # On MySQL and MariaDB an insert that waits for a key keeps inserts beside it waiting, whoever makes them.

@@ -60,6 +60,7 @@ ANSWERS: Mapping[str, Any] = {
     "holder": None,
     "allocated": 0,
     "acked": 0,
+    "secured": False,
 }
 
 

@@ -5,5 +5,6 @@
 SELECT nextval((
     SELECT CAST(pg_get_serial_sequence(:name::VARCHAR, 'id') AS REGCLASS) AS pg_get_serial_sequence_1
 )) AS id,
-    CASE WHEN (anon_1.place = 1) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) END AS now
+    CASE WHEN (anon_1.place = 1) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) END AS now,
+    CASE WHEN (anon_1.place = 1) THEN row_security_active(:name::VARCHAR) END AS secured
 FROM generate_series(1, :rows::INTEGER) AS anon_1(place);
