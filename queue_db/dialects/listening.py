@@ -101,9 +101,13 @@ class PostgreSQLListener:
                 self._raw.close()
 
 
+# Without a descriptor of its own, which epoll and kqueue need: a process that has none left must wait nevertheless.
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+
 def readable(*sources: Any, within: float = 0.0) -> list[Any]:
     """Those with something to read, after at most this many seconds. ``select.select`` refuses descriptors from 1,024 on."""
-    with selectors.DefaultSelector() as selector:
+    with _Selector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
         return [key.fileobj for key, _ in selector.select(within)]

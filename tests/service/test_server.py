@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from contextlib import closing
@@ -64,3 +65,38 @@ def test_a_process_with_many_connections_waits_for_notifications(monkeypatch: py
     finally:
         wakeup.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_without_free_descriptors_waits() -> None:
+    """A wait that needs one would end at once, each time, and the worker would query the database as fast as it can."""
+    resource = pytest.importorskip("resource")
+    source, other = socket.socketpair()
+
+    class Source:
+        """The wait has got as far as to ask which descriptor it is to watch: now there is news."""
+
+        def fileno(self) -> int:
+            wakeup.set("mail")
+            return source.fileno()
+
+        def received(self) -> set[str]:
+            return set()
+
+        def close(self) -> None:
+            pass
+
+    listener = Source()
+    wakeup = Wakeup(lambda: listener, (1.0, 1.0))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        assert wakeup.wait(PATIENCE) == set(), "it listens from now on"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(source.fileno())
+        waits = [wakeup.wait(PATIENCE) for _ in range(3)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        wakeup.close()
+        source.close()
+        other.close()
+    assert waits == [{"mail"}] * 3
