@@ -51,7 +51,6 @@ class Gate:
         self._open.set()
 
 
-@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_on_an_engine_of_the_application_no_thread_publishes_for_another(url: str, db: QueueDB, name: str) -> None:
     """Its listeners may set something of the current thread for the transaction."""
     engine = create_engine(url)
@@ -65,6 +64,7 @@ def test_on_an_engine_of_the_application_no_thread_publishes_for_another(url: st
         engine.dispose()
 
 
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_publishes_go_together_and_each_gets_its_own_position(db: QueueDB, make_feed: Callable[[str], str], ordering: str) -> None:
     feed = db.feed(make_feed(ordering))
     gate = Gate(feed)
