@@ -58,7 +58,7 @@ def test_on_an_engine_of_the_application_no_thread_publishes_for_another(url: st
         with QueueDB(engine, schema=db.store.tables.jobs.schema) as own:
             gate = Gate(own.feed(name))
             gate.open()
-            assert own.feed(name).publish("mail")
+            own.feed(name).publish("mail")
             assert gate.batches == []
     finally:
         engine.dispose()
