@@ -51,6 +51,23 @@ class Table(dict[str, int]):
     pass
 
 
+class OtherItems(dict[str, int]):
+    def items(self) -> Any:
+        return [("other", 1)]
+
+
+class OtherList(list[int]):
+    def __iter__(self) -> Any:
+        return iter([9])
+
+
+class OtherTuple(tuple[int]):
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        return iter([9])
+
+
 class Suit(Enum):
     HEARTS = "hearts"
 
@@ -96,7 +113,20 @@ ODD: list[Any] = [
     *(2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**400, -(10**400)),
     *("\ud800", "a\udfff", "\ud83d\ude00", "\x00", "\x7f\x80\u2028\u2029\ufeff", "</script>", "/", '"\\', "é", "日本", "😀"),
     *({1: 2}, {1.5: 2}, {True: 1}, {None: 1}, {"1": 1, 1: 2}, {(1, 2): 3}, {"b": 1, "a": 2}, {"": {}}, {"\ud800": 1}, {b"a": 1}),
-    *(Text("own"), {Text("own"): 1}, Number(3), Real(2.5), Row([1]), Table(a=1), Pair(1, 2), (1, (2,)), UserString("x")),
+    *(
+        Text("own"),
+        {Text("own"): 1},
+        Number(3),
+        Real(2.5),
+        Row([1]),
+        OtherItems(a=1),
+        OtherList([1]),
+        OtherTuple([1]),
+        Table(a=1),
+        Pair(1, 2),
+        (1, (2,)),
+        UserString("x"),
+    ),
     *(Suit.HEARTS, Level.LOW, Word.YES, {Word.YES: 1}, {Suit.HEARTS: 1}, Struct(), Data(), {1, 2}, frozenset({1}), b"bytes"),
     *(bytearray(b"a"), memoryview(b"a"), datetime(2026, 1, 1, tzinfo=UTC), Decimal("1.5"), UUID(int=1), object(), print, int),
     *(OrderedDict(b=1, a=2), defaultdict(int, a=1), MappingProxyType({"a": 1}), iter([1]), range(3), [], {}, None, True, 1j),
