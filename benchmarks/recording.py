@@ -248,7 +248,8 @@ def _template(text: str, values: list[Any], pairs: Sequence[tuple[int, int]], ea
 
 
 def _array(numbers: Sequence[int]) -> str:
-    return "{" + ",".join(map(str, numbers)) + "}"
+    """An array as the text that the API sends."""
+    return f"{{{str(list(numbers))[1:-1]}}}"
 
 
 def _spot(value: Any, time: Spot) -> Any:
