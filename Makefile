@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_JAVA = java_home=$$($(PY) tools/java.py) && JAVA_HOME="$$java_home"
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo compare test test-all docs lint golden format lock servers clean
+.PHONY: help environment demo compare gallery test test-all docs lint golden format lock servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +30,9 @@ demo: environment ## Show the queue at work with Spark: DIR=folder URL=database 
 
 compare: environment ## Compare the locking strategies on every server that can be started here: KINDS="…" ARGS="--workers 32"
 	@$(PY) -m tests.servers compare sqlite $(KINDS) -- --quick $(ARGS)
+
+gallery: environment ## Measure every server that can be started here, shortly, and write docs/gallery.md with its pictures
+	@$(PY) -m tools.gallery
 
 test: lint ## Check and test everything, on real servers: ARGS="tests/races -k postgresql"
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from sqlalchemy import MetaData, Table
+
 from queue_db import Adaptive, Job, LeasedJob, Optimistic, Pessimistic, Queue, QueueDB, SkipLocked, Strategy, UnsupportedError
 from queue_db.compare.contestant import Target, WorkerContext
+from queue_db.compare.engines import autocommitting
 from queue_db.compare.history import Notes
 from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
@@ -101,9 +104,15 @@ class Product:
                 context.notes.window = float(db.strategy.window(QUEUE) * self.batch)
 
     def tear_down(self, target: Target) -> None:
-        """Drop the tables."""
+        """Drop the tables, that of the version too, which ``migrate`` keeps.
+
+        MariaDB keeps a hidden column of it for each migration and its undoing, and refuses the next one after about 30 runs.
+        """
         with self._open(target) as db:
             db.migrate(revision="base")
+            version = Table(db.store.tables.version, MetaData(schema=target.schema))
+        with autocommitting(target.url) as engine:
+            version.drop(engine, checkfirst=True)
 
     def _open(self, target: Target) -> QueueDB:
         return QueueDB(target.url, self.strategy(target.workers), schema=target.schema, pool_size=1)

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import inspect
 
 from queue_db.compare.arrivals import arriving_rows, offered_rate
-from queue_db.compare.laboratory import compare
+from queue_db.compare.engines import autocommitting
+from queue_db.compare.laboratory import compare, contestants
 from queue_db.compare.plan import NoProgress, Plan
 from queue_db.compare.report.arrival_figures import waiting
+from queue_db.compare.scratch import scratch_target
 from tests.compare.hand_made import arriving, row
 
 #: Few jobs, threads: these tests are not about figures.
@@ -60,6 +63,16 @@ def test_jobs_arrive_at_a_rate_and_each_is_executed_once(tmp_path: Path) -> None
             assert turn.pickup is not None
             assert turn.pickup.count == 30
             assert 0 < turn.pickup.p50 <= turn.pickup.p99 <= turn.pickup.max < turn.seconds
+
+
+def test_a_row_leaves_no_table_not_even_that_of_the_version(tmp_path: Path) -> None:
+    """MariaDB refuses the migration after about 30 runs if that table stays."""
+    (product,) = contestants(["adaptive"], [1])
+    with scratch_target(f"sqlite:///{tmp_path}/queue.db", plan("adaptive")) as (target, _):
+        product.set_up(target, 1)
+        product.tear_down(target)
+        with autocommitting(target.url) as engine:
+            assert inspect(engine).get_table_names(schema=target.schema) == []
 
 
 def test_without_a_rate_a_quarter_of_what_the_default_has_processed_arrives() -> None:

@@ -42,7 +42,9 @@ class Choice:
         if self.tied:
             others = join([f"{one.name} ({between(self.row, one)} its jobs/s)" for one in self.tied])
             if indicative(self.row):
-                return f"Within {MARGIN:.0%} of {others}; named because {self._preferred()}.".replace("%", " %")
+                near = all(max(one, 1 / one) < 1 + MARGIN for one in (median(self.row) / median(tied) for tied in self.tied))
+                how = "" if near else " or the interval"
+                return f"Within {MARGIN:.0%}{how} of {others}; named because {self._preferred()}.".replace("%", " %")
             return f"It ties with {others}: {TIE}. It is preferred because {self._preferred()}."
         if self.next is not None:
             ratio = between(self.row, self.next)
