@@ -64,6 +64,12 @@ def recent(connection: Connection, store: Store, seconds: int) -> tuple[int, dic
     return since, {row.queue: row for row in connection.execute(found)}
 
 
+def has_numbers(connection: Connection, store: Store, queue: str) -> bool:
+    """Whether there is any row of the queue."""
+    table = store.tables.service.metrics
+    return connection.execute(select(table.c.at).where(table.c.queue == queue).limit(1)).first() is not None
+
+
 def history(connection: Connection, store: Store, *, queue: str | None, since: int, width: int) -> list[Row[Any]]:
     """Rows of ``width`` seconds from ``since`` on, by queue and time: counts are sums, depths means, ``oldest`` the most."""
     table = store.tables.service.metrics

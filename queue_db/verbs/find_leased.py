@@ -10,7 +10,7 @@ from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError
 from queue_db.leased_job import LeasedJob, Settler
-from queue_db.store import settle
+from queue_db.store import metrics, settle
 
 _HIGHEST = 2**63 - 1
 
@@ -49,9 +49,12 @@ def find_leased(core: Core, source: Settler, leases: Sequence[GivenLease]) -> li
         held = row is not None and row.version == lease.version and _same(lease.token, token)
         jobs.append(LeasedJob(row, source, core.codec, token, worker) if row is not None and held else None)
     if lost := sum(job is None for job in jobs):
+        # The name of a queue may be mistaken: it must not get numbers by that, which list it as a queue.
+        known = bool(found) or core.read(metrics.has_numbers, source.name)
         with core.database.counting as counters:
             counters.lost += lost
-        core.tally.add(source.name, lost=lost)
+        if known:
+            core.tally.add(source.name, lost=lost)
     return jobs
 
 

@@ -204,6 +204,7 @@ def test_limits_are_the_same() -> None:
         *(
             {"verb": "bury", "error": {"message": "x" * 100_001}},
             {"verb": "bury", "error": {"message": "", "error_class": "x" * 201}},
+            {"verb": "bury", "error": {"message": "", "trace": "x" * 100_001}},
         ),
         *({"verb": "complete", field: 3_155_760_001} for field in ("keep", "retry_in", "seconds")),
         *({"verb": "snooze"}, {"verb": "extend", "seconds": 0}, {"verb": "complete", "keep": 0}, {"verb": "fail", "retry_in": -1}),
@@ -211,6 +212,11 @@ def test_limits_are_the_same() -> None:
         body = json.dumps({"settlements": [{"lease": LEASE, **one}]}).encode()
         assert slowly_read(body) is None
         assert not check(body)
+    for field, least, most in (("id", 1, 19), ("version", 1, 19), ("token", 1, 100)):
+        for length, fits in ((least - 1, False), (least, True), (most, True), (most + 1, False)):
+            lease = {**LEASE, field: "1" * length}
+            body = json.dumps({"settlements": [{"lease": lease, "verb": "complete"}]}).encode()
+            assert check(body) is (slowly_read(body) is not None) is fits, (field, length)
     for number, fits in ((0, False), (1, True), (settlements.MAX_CLAIM, True), (settlements.MAX_CLAIM + 1, False)):
         body = json.dumps({"settlements": [{"lease": LEASE, "verb": "complete"}] * number}).encode()
         assert check(body) is (slowly_read(body) is not None) is fits

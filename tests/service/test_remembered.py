@@ -216,8 +216,40 @@ def test_a_lease_that_is_not_found_counts_as_lost_once(db: QueueDB, name: str, c
     assert db.queue(name).cancel(int(third["id"]))
     assert settled(client, name, third)["verdict"] == "lost"
     assert db.counters.lost - before == 4
+    # Of which queue it was is unknown here.
+    gone = client.post(
+        f"/api/v1/jobs/{third['id']}/complete",
+        headers={"If-Match": f'"{third["id"]}:{third["version"]}"', "Lease-Token": third["token"]},
+    )
+    assert gone.status_code == 412
+    assert db.counters.lost - before == 5
     db.metrics.take()
     wait_for(lambda: f'queue_db_last_minute{{event="lost",queue="{name}"}} 4.0' in client.get("/metrics").text)
+
+
+def test_a_mistaken_queue_gets_no_numbers(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    db.queue(name).enqueue("mail")
+    (lease,) = claimed(client, name)
+    before = db.counters.lost
+    for queue in (f"{name}-typo", name):
+        assert settled(client, queue, {**lease, "version": "9"})["verdict"] == "lost"
+    assert db.counters.lost - before == 2
+    db.metrics.flush()
+    wait_for(lambda: f'queue_db_last_minute{{event="lost",queue="{name}"}} 1.0' in client.get("/metrics").text)
+    assert f"{name}-typo" not in client.get("/metrics").text
+    assert f"{name}-typo" not in [one["name"] for one in client.get("/api/v1/queues").json()["queues"]]
+    assert f"{name}-typo" not in {one.queue for one in db.metrics.latest()}
+
+
+def test_a_queue_that_is_empty_now_gets_numbers(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    db.queue(name).enqueue("mail")
+    (lease,) = claimed(client, name)
+    assert settled(client, name, lease)["verdict"] == "applied"
+    db.metrics.flush()
+    wait_for(lambda: f'queue_db_last_minute{{event="completed",queue="{name}"}} 1.0' in client.get("/metrics").text)
+    assert settled(client, name, lease)["verdict"] == "lost"
+    db.metrics.flush()
+    wait_for(lambda: f'queue_db_last_minute{{event="lost",queue="{name}"}} 1.0' in client.get("/metrics").text)
 
 
 def test_it_is_not_settled_in_another_queue(db: QueueDB, name: str, client: httpx2.Client) -> None:

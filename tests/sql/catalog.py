@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from queue_db.errors import TransientStorageError
 from queue_db.model import Capability, ClaimRequest, ClaimResult, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
-from queue_db.store import Store, callbacks, dependents, groups, history, lease, progress, reschedule, settle, streams
+from queue_db.store import Store, callbacks, dependents, groups, history, lease, metrics, progress, reschedule, settle, streams
 from queue_db.store.callbacks import Departure
 from queue_db.store.enqueue import OnDuplicate, insert_jobs, load_jobs
 from queue_db.store.feeds import claims, messages, numbers, ranges, ranking, span_claims, spans, ticking
@@ -492,6 +492,11 @@ def _settles() -> list[Scenario]:
             "handle",
             "Queue.handle, Queue.handles",
             lambda connection, store: settle.leased(connection, store, "default", [1, 2]),
+        ),
+        Scenario(
+            "handle_known_queue",
+            "Queue.handle, Queue.handles: whether a queue without these jobs has numbers",
+            lambda connection, store: metrics.has_numbers(connection, store, "default"),
         ),
         Scenario(
             "confirm",
