@@ -77,13 +77,17 @@ def claimed(jobs: Sequence[tuple[LeasedJob, ClaimedRow]], codec: object) -> byte
 
 def slowly(jobs: Sequence[_Job]) -> bytes:
     """The answer to a claim of jobs with any payloads."""
-    made = [{**msgspec.structs.asdict(job), "lease": msgspec.structs.asdict(job.lease)} for job in jobs]
+    return f'{{"jobs":[{",".join(map(_slowly, jobs))}]}}'.encode()
+
+
+def _slowly(job: _Job) -> str:
+    """One job: what is shown of it does not depend on those beside it."""
+    made = {**msgspec.structs.asdict(job), "lease": msgspec.structs.asdict(job.lease)}
     try:
-        return json.dumps({"jobs": made}, allow_nan=False, separators=(",", ":")).encode()
+        return json.dumps(made, allow_nan=False, separators=(",", ":"))
     except (ValueError, TypeError, RecursionError):
-        for job in made:
-            job.update(payload=shown(job["payload"]), headers=shown(job["headers"]))
-        return json.dumps({"jobs": made}, allow_nan=False).encode()
+        made.update(payload=shown(job.payload), headers=shown(job.headers))
+        return json.dumps(made, allow_nan=False, separators=(",", ":"))
 
 
 def _headers(row: ClaimedRow) -> Any:

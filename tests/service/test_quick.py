@@ -92,6 +92,14 @@ def test_so_have_those_that_are_hard_to_write(queue: Queue, text: str, beside: s
         assert repr(json.loads(answer(queue, rows, JSONCodec()))) == repr(json.loads(answer(queue, rows, Slow())))
 
 
+@pytest.mark.parametrize("codec", [JSONCodec(), Slow()], ids=["quick", "slow"])
+@pytest.mark.parametrize("text", SPECIAL, ids=lambda text: repr(text[:9]))
+def test_what_is_shown_of_a_job_does_not_depend_on_those_beside_it(queue: Queue, text: str, codec: JSONCodec) -> None:
+    rows = [row("[" * 120 + '"deep"' + "]" * 120), row(text), row('"é"', '{"n":' * 120 + "1" + "}" * 120)]
+    alone = [job for one in rows for job in json.loads(answer(queue, [one], codec))["jobs"]]
+    assert repr(json.loads(answer(queue, rows, codec))["jobs"]) == repr(alone)
+
+
 def test_usual_payloads_go_the_quick_way(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     slow: list[object] = []
     monkeypatch.setattr(answers, "slowly", slow.append)
