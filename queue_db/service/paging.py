@@ -14,16 +14,26 @@ MOST_BYTES = 8 * 1024 * 1024
 _FIRST, _GROWTH = 20, 4
 
 J = TypeVar("J")
-V = TypeVar("V", bound=BaseModel)
+V = TypeVar("V")
 C = TypeVar("C")
 
 
+def json_bytes(view: BaseModel) -> int:
+    """How large a job is in a response."""
+    return len(view.model_dump_json())
+
+
 def paged(
-    read: Callable[[C | None, int], tuple[Sequence[J], C | None]], view: Callable[[J], V], after: C | None, limit: int
+    read: Callable[[C | None, int], tuple[Sequence[J], C | None]],
+    view: Callable[[J], V],
+    after: C | None,
+    limit: int,
+    size_of: Callable[[V], int],
 ) -> tuple[list[V], C | None]:
     """Up to ``limit`` jobs as they are shown, and where the next page begins.
 
     :param read: up to this many jobs from there on, and where the next ones begin; None: there are no more.
+    :param size_of: how large a job is, of :data:`MOST_BYTES`.
     """
     views: list[V] = []
     size, asked = 0, min(_FIRST, limit)
@@ -31,7 +41,7 @@ def paged(
         found, following = read(after, asked)
         for number, job in enumerate(found, 1):
             shown = view(job)
-            size += len(shown.model_dump_json())
+            size += size_of(shown)
             views.append(shown)
             if size >= MOST_BYTES and number < len(found):
                 # The next page begins after this job: only the list itself knows where that is.

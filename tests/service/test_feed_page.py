@@ -10,7 +10,10 @@ import pytest
 from sqlalchemy import update
 
 from queue_db import QueueDB
-from queue_db.service import Settings
+from queue_db.feeds import Feed
+from queue_db.feeds.position import Position
+from queue_db.service import Settings, paging
+from queue_db.service.pages import newest
 from tests.service.test_service_other_pages import logged_in
 from tests.service.test_service_pages import look
 
@@ -70,13 +73,60 @@ def test_the_rights_of_reading(db: QueueDB, name: str, serve: Serve) -> None:
         assert (path, answer.status_code, "payload of" in answer.text) == (path, 403, False)
 
 
-def test_messages_that_consumers_have_deleted(db: QueueDB, name: str, client: httpx2.Client) -> None:
-    """It looks further back, but a page never reads more messages at once than it shows."""
+# What consumers have deleted, as numbers from and below, of feeds with so many messages.
+GAPS = {
+    "the newest": (200, [(151, 201)]),
+    "most": (300, [(4, 301)]),
+    "all but one": (1000, [(1, 951), (952, 1001)]),
+    "a few of the newest": (500, [(441, 500)]),
+    "in between": (1000, [(300, 310), (311, 980), (990, 1001)]),
+    "nearly each": (1500, [(number, number + 28) for number in range(2, 1500, 29)]),
+}
+
+
+@pytest.mark.parametrize("gaps", GAPS)
+def test_messages_that_consumers_have_deleted(db: QueueDB, name: str, client: httpx2.Client, gaps: str) -> None:
+    total, deleted = GAPS[gaps]
+    tasks = with_claims(db, name, total)
+    found = {message.seq: message for start in (0, 1000) for message in tasks.read(position(tasks, start), limit=1000).messages}
+    for start, end in deleted:
+        tasks.delete([found.pop(number) for number in range(start, end) if number in found])
+    wanted = sorted(found, reverse=True)[:50]
+    assert numbers(client, f"/feeds/{name}") == wanted
+    page = look(client, f"/feeds/{name}")
+    assert (f"The last 50 of {len(found):,} messages" in page) == (len(found) > 50)
+
+
+def test_a_page_that_reads_too_little_says_so(
+    db: QueueDB, name: str, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = with_claims(db, name, 300)
+    tasks.delete(tasks.read(position(tasks, 3), limit=1000).messages)
+    monkeypatch.setattr(newest, "_READS", 1)
+    page = look(client, f"/feeds/{name}")
+    assert "No messages" not in page
+    assert "The last 25 numbers of this feed have no messages any more: they were deleted. 3 messages are before them" in page
+    monkeypatch.setattr(newest, "_READS", 3)
+    assert numbers(client, f"/feeds/{name}") == [3, 2, 1]
+
+
+def test_a_page_ends_early_where_messages_are_large(
+    db: QueueDB, name: str, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.feed(name).publish_many([*(("paid", "x" * 10_000) for _ in range(40)), *(("paid", number) for number in range(3))])
+    assert len(numbers(client, f"/feeds/{name}")) == 43
+    monkeypatch.setattr(paging, "MOST_BYTES", 50_000)
+    assert numbers(client, f"/feeds/{name}") == list(range(43, 35, -1))
+    assert "The last 8 of 43 messages" in look(client, f"/feeds/{name}")
+
+
+def with_claims(db: QueueDB, name: str, messages: int) -> Feed:
     db.feeds.set(name, claims=True)
     tasks = db.feed(name)
-    tasks.publish_many(("do", number) for number in range(200))
-    messages = tasks.read(limit=200).messages
-    tasks.delete(messages[159:199])
-    assert numbers(client, f"/feeds/{name}") == [200, *range(159, 150, -1)]
-    tasks.delete(messages[20:159])
-    assert numbers(client, f"/feeds/{name}") == [200, *range(20, 0, -1)]
+    for start in range(0, messages, 1000):
+        tasks.publish_many(("do", number) for number in range(start, min(messages, start + 1000)))
+    return tasks
+
+
+def position(feed: Feed, after: int) -> str:
+    return str(Position.parse(feed.start())._replace(seq=min(after, Position.parse(feed.end()).seq)))

@@ -225,7 +225,7 @@ def test_dead_jobs_of_all_queues_by_page(db: QueueDB, queues: list[str]) -> None
         queue = db.queue("ab"[number % 2])
         died.append(queue.enqueue("mail", number))
         queue.claim()[0].bury("no")
-    first = dead.jobs_of(db, queues, None)
-    second = dead.jobs_of(db, queues, first[dead.LIMIT - 1])
+    first = dead.jobs_of(db, queues, None, dead.LIMIT + 1)
+    second = dead.jobs_of(db, queues, first[dead.LIMIT - 1], dead.LIMIT + 1)
     assert [job.id for job in [*first[: dead.LIMIT], *second]] == died
-    assert [job.id for job in dead.jobs_of(db, ["b"], None)] == died[1::2]
+    assert [job.id for job in dead.jobs_of(db, ["b"], None, dead.LIMIT + 1)] == died[1::2]

@@ -13,7 +13,7 @@ from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Job, State, from_micros, to_micros
 from queue_db.service import everywhere, shapes
 from queue_db.service.openapi import problems
-from queue_db.service.paging import paged
+from queue_db.service.paging import json_bytes, paged
 from queue_db.service.requests import Db, Manager, Reader, of, record
 from queue_db.service.shapes import After, Id, JobPage, KindName, Limit, QueueName, Seconds, job_view
 from queue_db.store.schema import CLASS_LENGTH
@@ -95,7 +95,8 @@ def list_dead_jobs(
         jobs = db.dead.list(queue, kind=kind, error_class=error_class, limit=most, after=after)
         return jobs, jobs[-1] if len(jobs) == most else None
 
-    views, last = paged(read, lambda job: job_view(job, masked), None if after is None else _after(after), limit)
+    start = None if after is None else _after(after)
+    views, last = paged(read, lambda job: job_view(job, masked), start, limit, json_bytes)
     return JobPage(jobs=views, after=None if last is None else f"{to_micros(last.available_at)}.{last.id}")
 
 

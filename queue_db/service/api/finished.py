@@ -12,7 +12,7 @@ from queue_db.errors import ArgumentError, JobNotFoundError
 from queue_db.model import Finished
 from queue_db.service import everywhere
 from queue_db.service.openapi import problems
-from queue_db.service.paging import paged
+from queue_db.service.paging import json_bytes, paged
 from queue_db.service.requests import Db, Reader, of
 from queue_db.service.shapes import After, FinishedView, Limit, PathId, finished_view
 
@@ -46,7 +46,8 @@ def list_finished_jobs(
         jobs = db.finished_jobs(queue, kind=kind, limit=most, after=after)
         return jobs, jobs[-1] if len(jobs) == most else None
 
-    views, last = paged(read, lambda job: finished_view(job, masked), None if after is None else _after(after), limit)
+    start = None if after is None else _after(after)
+    views, last = paged(read, lambda job: finished_view(job, masked), start, limit, json_bytes)
     return FinishedPage(jobs=views, after=None if last is None else str(last.id))
 
 

@@ -14,7 +14,7 @@ from queue_db.queue import Queue
 from queue_db.service import everywhere, shapes
 from queue_db.service.etag import IfMatch, etag
 from queue_db.service.openapi import problems
-from queue_db.service.paging import paged
+from queue_db.service.paging import json_bytes, paged
 from queue_db.service.paths import Name
 from queue_db.service.pressure import Pressure
 from queue_db.service.refusals import RefusedError, stale
@@ -320,7 +320,7 @@ def page_of_jobs(
         page = queue.jobs(state, after=after, limit=most, **wanted)
         return page.jobs, page.after
 
-    views, following = paged(read, lambda job: job_view(job, masked), after, limit)
+    views, following = paged(read, lambda job: job_view(job, masked), after, limit, json_bytes)
     return JobPage(jobs=views, after=following)
 
 

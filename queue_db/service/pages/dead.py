@@ -11,9 +11,11 @@ from queue_db.db import QueueDB
 from queue_db.errors import JobNotFoundError
 from queue_db.model import Job, State
 from queue_db.service.identity import Identity
+from queue_db.service.pages import words
 from queue_db.service.pages.board import board
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
+from queue_db.service.paging import paged
 from queue_db.service.requests import Db, Person
 
 router = page_router()
@@ -43,14 +45,19 @@ def dead(
         queue = max(lines, key=lambda line: line.dead).queue
     filters = {"kind": kind or None, "error_class": error_class}
     queues = [queue] if queue else [line.queue for line in lines] if everywhere else []
-    jobs = jobs_of(db, queues, _last(db, after), **filters) if queue or everywhere else []
+
+    def read(last: Job | None, most: int) -> tuple[list[Job], Job | None]:
+        jobs = jobs_of(db, queues, last, most + 1, **filters) if queue or everywhere else []
+        return jobs[:most], jobs[most - 1] if len(jobs) > most else None
+
+    jobs, last = paged(read, lambda job: job, _last(db, after), LIMIT, lambda job: words.length(job.payload))
     return page(
         request,
         "dead.html.jinja",
         who,
         here="dead",
-        jobs=jobs[:LIMIT],
-        more=jobs[LIMIT - 1].id if len(jobs) > LIMIT else None,
+        jobs=jobs,
+        more=None if last is None else last.id,
         after=after,
         queue=queue,
         queues=[line.queue for line in lines],
@@ -61,14 +68,14 @@ def dead(
     )
 
 
-def jobs_of(db: QueueDB, queues: list[str], after: Job | None, **filters: str | None) -> list[Job]:
-    """The dead jobs after ``after``, one more than a page has, of these queues, or of all if these are many or none is known.
+def jobs_of(db: QueueDB, queues: list[str], after: Job | None, most: int, **filters: str | None) -> list[Job]:
+    """Up to ``most`` dead jobs after ``after``, of these queues, or of all if these are many or none is known.
 
     Of each queue a range of the index; of all queues the database sorts the whole table.
     """
     some: list[str | None] = [*queues] if 0 < len(queues) <= MOST_QUEUES else [None]
-    found = [job for queue in some for job in db.dead.list(queue, **filters, limit=LIMIT + 1, after=after)]
-    return sorted(found, key=lambda job: (job.available_at, job.id))[: LIMIT + 1]
+    found = [job for queue in some for job in db.dead.list(queue, **filters, limit=most, after=after)]
+    return sorted(found, key=lambda job: (job.available_at, job.id))[:most]
 
 
 def _last(db: QueueDB, number: int | None) -> Job | None:

@@ -7,10 +7,13 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
+from queue_db.model import Finished
 from queue_db.service.api.finished import last_of_page
+from queue_db.service.pages import words
 from queue_db.service.pages.board import board
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
+from queue_db.service.paging import paged
 from queue_db.service.requests import Db, Person
 
 router = page_router()
@@ -29,15 +32,20 @@ def show(
     everywhere = who.allows_all("read")
     if not queue and queues and not everywhere:
         queue = queues[0]
-    last = None if after is None else last_of_page(after)
-    jobs = db.finished_jobs(queue or None, limit=LIMIT + 1, after=last) if queue or everywhere else []
+
+    def read(last: Finished | None, most: int) -> tuple[list[Finished], Finished | None]:
+        jobs = db.finished_jobs(queue or None, limit=most + 1, after=last) if queue or everywhere else []
+        return jobs[:most], jobs[most - 1] if len(jobs) > most else None
+
+    start = None if after is None else last_of_page(after)
+    jobs, last = paged(read, lambda job: job, start, LIMIT, lambda job: words.length(job.payload, job.result))
     return page(
         request,
         "finished.html.jinja",
         who,
         here="finished",
-        jobs=jobs[:LIMIT],
-        more=jobs[LIMIT - 1].id if len(jobs) > LIMIT else None,
+        jobs=jobs,
+        more=None if last is None else last.id,
         after=after,
         queue=queue,
         queues=queues,

@@ -7,9 +7,13 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
+from queue_db.model import Job, JobPage
+from queue_db.queue import Queue
+from queue_db.service.pages import words
 from queue_db.service.pages.board import board
 from queue_db.service.pages.render import page
 from queue_db.service.pages.routing import page_router
+from queue_db.service.paging import paged
 from queue_db.service.requests import Db, Person
 
 router = page_router()
@@ -37,7 +41,7 @@ def show(
     if queue is None and lines:
         queue = max(lines, key=lambda line: line.available).queue
     state = state if state in STATES else "available"
-    found = db.queue(queue).jobs(state, kind=kind or None, group=group or None, after=after, limit=LIMIT) if queue else None
+    found = _found(db.queue(queue), state, kind or None, group or None, after) if queue else None
     return page(
         request,
         "jobs.html.jinja",
@@ -53,3 +57,11 @@ def show(
         after=after,
         found=found,
     )
+
+
+def _found(queue: Queue, state: str, kind: str | None, group: str | None, after: str | None) -> JobPage:
+    def read(after: str | None, most: int) -> tuple[list[Job], str | None]:
+        some = queue.jobs(state, kind=kind, group=group, after=after, limit=most)
+        return some.jobs, some.after
+
+    return JobPage(*paged(read, lambda job: job, after, LIMIT, lambda job: words.length(job.payload)))

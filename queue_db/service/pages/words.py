@@ -119,3 +119,8 @@ def brief(value: Any, keys: Collection[str], most: int = 80) -> str:
     """A payload in one line of a table."""
     text = json.dumps(masked(value, keys), ensure_ascii=False, default=str)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def length(*values: Any) -> int:
+    """Characters of payloads as JSON."""
+    return len(json.dumps(masked(values, ()), default=str))
