@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queue_db.db import QueueDB
 from queue_db.model import Controls, WorkerInfo
@@ -48,11 +48,12 @@ def findings(db: QueueDB) -> list[Finding]:
 def why_due(db: QueueDB, queue: str, *, overdue: bool) -> Finding | None:
     """Why due jobs of a queue are not claimed now, in the words of :func:`findings`; None: a worker may claim them.
 
-    :param overdue: they have waited longer than :data:`OVERDUE`. Others are not called stuck, nor their workers too slow.
+    :param overdue: they have waited longer than :data:`OVERDUE`. Others are not called stuck, nor their workers too slow, nor held
+        to limits that do not show to be reached.
     """
     of_queue = db.core.read(controls.read, [queue]).get(queue, Controls())
     workers = [worker for worker in db.workers() if queue in worker.queues]
-    why = _why(queue, of_queue, workers) if overdue else _obstacle(queue, of_queue, workers)
+    why = _why(queue, of_queue, workers) if overdue else _obstacle(queue, _reached(of_queue, workers), workers)
     return None if why is None else Finding(f"queue {queue!r}: {why.sentence}", why.stuck and overdue, queue)
 
 
@@ -114,13 +115,23 @@ def _why(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding:
     return found
 
 
+def _reached(controls: Controls, workers: list[WorkerInfo]) -> Controls:
+    """Without the limits that do not show to be reached: the rate, and a concurrency with fewer jobs in hand.
+
+    What workers of several queues have in hand may be of the others.
+    """
+    in_hand = sum(worker.in_hand for worker in workers if worker.silent < SILENT and len(worker.queues) == 1)
+    full = controls.concurrency is not None and in_hand >= controls.concurrency
+    return replace(controls, rate=None, concurrency=controls.concurrency if full else None)
+
+
 def _obstacle(queue: str, controls: Controls, workers: list[WorkerInfo]) -> Finding | None:
     """What keeps the workers of a queue from its due jobs; None: nothing that the database shows."""
     if controls.paused:
         return Finding(f"it is paused (queue-db resume {queue})")
     alive = [worker for worker in workers if worker.silent < SILENT]
     if not alive:
-        return Finding("no registered worker serves it (loops of claim() do not register)", stuck=True)
+        return Finding("no registered worker serves it (clients over HTTP and loops of claim() do not register)", stuck=True)
     if all(worker.state != "working" for worker in alive):
         return Finding("all its workers are quiet or stopping", stuck=True)
     theirs, one = f"its {_count(len(alive), 'worker')}", len(alive) == 1

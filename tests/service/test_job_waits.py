@@ -40,9 +40,9 @@ def db(old: QueueDB, path: Path) -> Iterator[QueueDB]:
         yield db
 
 
-def serves(db: QueueDB, queue: str, in_hand: int = 0, state: str = "working") -> None:
+def serves(db: QueueDB, queue: str, in_hand: int = 0, state: str = "working", *others: str) -> None:
     """A worker that has just sent a heartbeat."""
-    values = {"host": "h", "pid": 1, "queues": json.dumps({queue: 4}), "counters": "{}", "stuck": 0}
+    values = {"host": "h", "pid": 1, "queues": json.dumps(dict.fromkeys((queue, *others), 4)), "counters": "{}", "stuck": 0}
     db.core.write(worker_registry.heartbeat, f"{queue}#1", values | {"state": state, "in_hand": in_hand})
 
 
@@ -60,23 +60,35 @@ def test_each_reason(db: QueueDB, name: str, client: httpx2.Client) -> None:
         serves(db, name, in_hand, state)
         found += reasons(client, page)
     queue.limit(concurrency=3, rate=10, per=60)
+    serves(db, name, 3)
     found += reasons(client, page)
     queue.pause()
     found += reasons(client, page)
     assert found == [
-        f"waits queue {name!r}: no registered worker serves it (loops of claim() do not register)",
+        f"waits queue {name!r}: no registered worker serves it (clients over HTTP and loops of claim() do not register)",
         f"waits queue {name!r}: all its workers are quiet or stopping",
         f"waits queue {name!r}: its 1 worker has no free slot: more processes, more concurrency, or shorter jobs",
         # A worker with a free slot is about to claim it: no reason.
-        f"waits queue {name!r}: its 1 worker is held to 3 at once and 10 in 60 s (queue-db limit {name} --none removes that)",
+        f"waits queue {name!r}: its 1 worker is held to 3 at once (queue-db limit {name} --none removes that)",
         f"waits queue {name!r}: it is paused (queue-db resume {name})",
     ]
+
+
+def test_a_limit_that_is_not_reached_is_no_reason(db: QueueDB, name: str, client: httpx2.Client) -> None:
+    queue = db.queue(name)
+    page = f"/jobs/{queue.enqueue('send')}"
+    queue.limit(concurrency=3, rate=10, per=60)
+    for in_hand, others in ((0, ()), (2, ()), (3, ("other",))):
+        serves(db, name, in_hand, "working", *others)
+        assert reasons(client, page) == []
 
 
 def test_a_job_that_has_been_due_for_long(db: QueueDB, old: QueueDB, name: str, client: httpx2.Client) -> None:
     late, stuck = old.queue(name).enqueue("send"), old.queue(f"{name}-stuck").enqueue("send")
     serves(db, name)
     assert reasons(client, f"/jobs/{late}") == [f"waits queue {name!r}: its 1 worker does not keep up"]
+    db.queue(name).limit(concurrency=3, rate=10, per=60)
+    assert f"waits queue {name!r}: its 1 worker is held to 3 at once and 10 in 60 s" in reasons(client, f"/jobs/{late}")[0]
     assert reasons(client, f"/jobs/{stuck}")[0].startswith(f"stuck queue '{name}-stuck': no registered worker")
 
 
