@@ -165,10 +165,16 @@ def test_a_token_for_other_queues_sees_and_changes_nothing_of_theirs(db: QueueDB
         assert _world(db, theirs) == before, (method, path, answer.status_code)
     for (method, path), status in seen.items():
         if "{queue}" in path or "{feed}" in path or "{job_id}" in path:
-            assert status in {403, 404} or (method != "GET" and status == 422), (method, path, status)
+            unknown = 412 if _settles(method, path) else 404
+            assert status in {403, unknown} or (method != "GET" and status == 422), (method, path, status)
         assert status < 500, (method, path)
     for end in BODIES:
-        assert {status for (method, path), status in seen.items() if path.endswith(end) and method == "POST"} <= {403, 404}
+        assert {status for (method, path), status in seen.items() if path.endswith(end) and method == "POST"} <= {403, 404, 412}
+
+
+def _settles(method: str, path: str) -> bool:
+    """Whether it takes a lease, in its headers."""
+    return method == "POST" and "/jobs/{job_id}/" in path
 
 
 def _world(db: QueueDB, name: str) -> object:
@@ -312,15 +318,15 @@ def test_what_is_found_by_its_id_is_unknown_to_a_token_for_other_queues(
             continue
         kind = re.match(r"(?:/api/v1)?/(\w+)", path)[1]  # type: ignore[index]
         body = next((body for end, body in BODIES.items() if path.endswith(end)), {"delay": 0} if method == "PATCH" else None)
-        leased = "/jobs/{job_id}/" in path and method == "POST"
+        leased = _settles(method, path)
         for found in {hidden[kind], hidden["finished"]} if kind == "jobs" else {hidden[kind]}:
             answers = []
             for one in (found, UNKNOWN):
                 sent = {**lease, "If-Match": f'"{one}:1"'} if leased else headers
                 answers.append(closed.request(method, re.sub(r"\{.*?\}", one, path), json=body, headers=sent))
             there, unknown = answers
-            assert (there.status_code, path) == (404, path)
-            assert re.sub(rf"(?<=[ '\"/]){found}(?=[ :'\"/])", UNKNOWN, there.text) == unknown.text
+            assert (there.status_code, path) == (412 if leased else 404, path)
+            assert re.sub(rf"(?<=[ '\"/]){found}(?=[ ,:'\"/])", UNKNOWN, there.text) == unknown.text
             compared += 1
     assert compared >= 15
     schedule = {"queue": f"{name}-mine", "kind": "k", "every": 60}

@@ -51,7 +51,7 @@ def test_leases_are_kept_while_the_function_runs(run, queue, db):
             time.sleep(0.05)
         seen.append(queue.claim(10))
 
-    tally = run(replace(LIMITS, lease=1.5), work)
+    tally = run(replace(LIMITS, lease=4.0), work)
     assert seen == [[]]
     assert (tally.completed, tally.drained) == (3, True)
 

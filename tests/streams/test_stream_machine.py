@@ -113,6 +113,7 @@ class StreamMachine(RuleBasedStateMachine):
     @property
     def queue(self) -> Queue:
         """As a worker sees it that has just been started: it remembers no marks."""
+        self.db.core.marks.pop(self.name, None)
         return Queue(self.db.core, self.name, self.db)
 
     def due(self) -> list[int]:
