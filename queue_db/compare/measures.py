@@ -14,7 +14,7 @@ from random import Random
 #: An interval of fewer runs says nothing; so a row has three by default.
 ENOUGH = 3
 
-# Up to this many runs every resample is taken, with more of them so many at random.
+# Up to this many runs every resample is taken; of more runs, this number of random ones.
 _EXACT, _RESAMPLES = 3, 2000
 
 #: From the lower to the upper bound.

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 log = logging.getLogger("queue_db.service")
 
-# Most log records of one type in so many seconds.
+# Most log records of one type, and the seconds in which they are counted.
 _MOST, _PERIOD = 10, 10.0
 
 # Longest detail, characters.

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 #: A page ends with the job with which it has this many bytes of JSON.
 MOST_BYTES = 8 * 1024 * 1024
 
-# Jobs of the first read of a page. Each further read has so many times more, if those before were small.
+# Jobs of the first read of a page. Each further read has more by this factor, if those before were small.
 _FIRST, _GROWTH = 20, 4
 
 J = TypeVar("J")

@@ -34,7 +34,7 @@ _Add = Callable[[Connection, list[NewJob]], list[int | None]]
 
 _AGAIN = Run()
 
-# Inserts of single jobs into one queue at a time. So few callers wait for nobody, and a slow connection is busy with several; with
+# Inserts of single jobs into one queue at a time. As many callers do not wait, and a slow connection is busy with several; with
 # more the shared inserts are smaller and cost more. A database without a server has one writer at a time anyway.
 _INSERTS = 4
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from queue_db import QueueDB
 from queue_db.model import NewJob
 from queue_db.testing.suite import TestClaim, TestEnqueue, clock, db, name, queue, rival, rival_queue  # noqa: F401
 from queue_db.verbs.enqueue import Enqueue
@@ -28,16 +27,3 @@ def neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
         return outcomes[len(others) : -len(others)]
 
     monkeypatch.setattr(Enqueue, "_together", together)
-
-
-@pytest.fixture
-def open_db(url: str) -> Iterator[Callable[..., QueueDB]]:
-    opened: list[QueueDB] = []
-
-    def open_it(**options: Any) -> QueueDB:
-        opened.append(QueueDB(url, **options))
-        return opened[-1]
-
-    yield open_it
-    for one in opened:
-        one.close()

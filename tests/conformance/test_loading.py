@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -38,19 +38,6 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(direct, "copy", copy)
     monkeypatch.setattr(enqueue, "_LOADED", 1)
     return rows
-
-
-@pytest.fixture
-def open_db(url: str) -> Iterator[Callable[..., QueueDB]]:
-    opened: list[QueueDB] = []
-
-    def open_it(**options: Any) -> QueueDB:
-        opened.append(QueueDB(url, **options))
-        return opened[-1]
-
-    yield open_it
-    for one in opened:
-        one.close()
 
 
 def test_loaded_jobs_are_stored_as_they_were_given(queue: Queue, clock: SettableClock, loads: list[int]) -> None:

@@ -107,7 +107,7 @@ def nested(levels: int, *, of: type = list) -> Any:
     return value
 
 
-#: Payloads that only one of the two takes, or that they write differently, if nobody looks.
+#: Payloads that only one of the two takes, or that they would write differently.
 ODD: list[Any] = [
     *(float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e16, 1e15, 1e-4, 1e-5, 5e-324, 1.7976931348623157e308, 0.1 + 0.2, 1.0),
     *(2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**400, -(10**400)),

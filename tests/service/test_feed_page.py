@@ -73,7 +73,7 @@ def test_the_rights_of_reading(db: QueueDB, name: str, serve: Serve) -> None:
         assert (path, answer.status_code, "payload of" in answer.text) == (path, 403, False)
 
 
-# What consumers have deleted, as numbers from and below, of feeds with so many messages.
+# What consumers have deleted, as numbers from and below, of feeds with this number of messages.
 GAPS = {
     "the newest": (200, [(151, 201)]),
     "most": (300, [(4, 301)]),
