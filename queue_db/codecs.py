@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -31,6 +31,8 @@ class _Fast(NamedTuple):
     """The functions of msgspec: several times faster than those of the standard library."""
 
     encode: Callable[[Any], bytes]
+    #: Each followed by a line feed.
+    encode_lines: Callable[[Sequence[Any]], bytes]
     decode: Callable[[str], Any]
     #: What they raise for what they do not take.
     refusals: tuple[type[Exception], ...]
@@ -54,6 +56,17 @@ class JSONCodec:
             text.encode("utf-8")  # a lone surrogate passes the encoder and would fail only in the driver
         return text
 
+    def encode_all(self, payloads: Sequence[Any]) -> list[str]:
+        """:meth:`encode` for each; simple payloads take a third of the time or less."""
+        fast = _fast()
+        if fast is not None and (_SAME.issuperset(map(type, payloads)) or all(map(_same_text, payloads))):
+            try:
+                # JSON has no line feed in its texts, only in between.
+                return str(fast.encode_lines(payloads), "utf-8").split("\n")[:-1]
+            except fast.refusals:
+                pass
+        return [self.encode(payload) for payload in payloads]
+
     def decode(self, text: str) -> Any:
         fast = _fast()
         if fast is not None:
@@ -74,7 +87,8 @@ def _fast() -> _Fast | None:
         import msgspec
     except ImportError:
         return None
-    return _Fast(msgspec.json.encode, msgspec.json.decode, (msgspec.MsgspecError, ValueError, OverflowError, RecursionError))
+    refusals = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+    return _Fast(msgspec.json.encode, msgspec.json.Encoder().encode_lines, msgspec.json.decode, refusals)
 
 
 # Of exactly these types msgspec writes the texts of the standard library. Not of float (1e16 and 1e+16), of subclasses, and of what

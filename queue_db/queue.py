@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from sqlalchemy import Connection
 
@@ -129,20 +129,54 @@ class Queue:
             self.core.marks[self.name].add(job.priority)
         return job_id
 
+    @overload
     def enqueue_many(
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
         on_duplicate: str = "raise",
+        ids: Literal[True] = True,
         using: Connection | Session | None = None,
-    ) -> list[int | None]:
+    ) -> list[int | None]: ...
+
+    @overload
+    def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: str = "raise",
+        ids: Literal[False],
+        using: Connection | Session | None = None,
+    ) -> int: ...
+
+    @overload
+    def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: str = "raise",
+        ids: bool = True,
+        using: Connection | Session | None = None,
+    ) -> list[int | None] | int: ...
+
+    def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: str = "raise",
+        ids: bool = True,
+        using: Connection | Session | None = None,
+    ) -> list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
         ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
         transaction: all jobs or none. The id is None where ``on_duplicate="skip"`` skipped a job.
+
+        :param ids: False: return how many jobs were added, and no ids. On PostgreSQL that takes less time.
         """
         policy = new_jobs.policy(on_duplicate)
-        return self._enqueue.many(self._chunks(jobs), policy, using)
+        added = self._enqueue.many(self._chunks(jobs), policy, using, ids=ids)
+        return list(added.ids) if ids else added.number
 
     def enqueue_batch(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
@@ -91,19 +91,52 @@ class AsyncQueue:
             using=joined(using),
         )
 
+    @overload
     async def enqueue_many(
         self,
         jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
         *,
         on_duplicate: str = "raise",
+        ids: Literal[True] = True,
         using: AsyncConnection | AsyncSession | None = None,
-    ) -> list[int | None]:
+    ) -> list[int | None]: ...
+
+    @overload
+    async def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: str = "raise",
+        ids: Literal[False],
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> int: ...
+
+    @overload
+    async def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: str = "raise",
+        ids: bool = True,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> list[int | None] | int: ...
+
+    async def enqueue_many(
+        self,
+        jobs: Iterable[tuple[str, Any] | tuple[str, Any, Mapping[str, Any]]],
+        *,
+        on_duplicate: str = "raise",
+        ids: bool = True,
+        using: AsyncConnection | AsyncSession | None = None,
+    ) -> list[int | None] | int:
         """Add jobs from any iterable of ``(kind, payload)`` or ``(kind, payload, options)``; return their ids by position.
 
         ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
         transaction: all jobs or none. The id is None where ``on_duplicate="skip"`` skipped a job.
+
+        :param ids: False: return how many jobs were added, and no ids. On PostgreSQL that takes less time.
         """
-        return await run(self._queue.enqueue_many, jobs, on_duplicate=on_duplicate, using=joined(using))
+        return await run(self._queue.enqueue_many, jobs, on_duplicate=on_duplicate, ids=ids, using=joined(using))
 
     async def enqueue_batch(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, and_, delete, insert, select, update
 
@@ -49,6 +49,9 @@ class Move:
 
 class Bulk(ClaimSeam, Opening):
     """The bulk verbs, with defaults that work on most databases."""
+
+    #: Most jobs of one :meth:`load_new`, which waits for the database once or twice.
+    loaded_at_once: ClassVar[int] = 1000
 
     def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         """:meth:`engine_options` for a short task, which may go through a pooler in transaction mode.
@@ -118,10 +121,13 @@ class Bulk(ClaimSeam, Opening):
         self.execute(connection, numbering.copy(move), {"of_ids": ids, "first": first})
         self.execute(connection, numbering.removal(move), {"of_ids": ids})
 
-    def load_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int] | None:
+    def load_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None, *, ids: bool) -> Sequence[int] | None:
         """Insert many new jobs without keys, groups and callbacks by a way of its own, and return their ids by position.
 
-        Default: there is none that is faster than ``insert_new`` (None). ``now``: microseconds; None: the database's clock.
+        Default: there is none that is faster than ``insert_new`` (None).
+
+        :param now: microseconds; None: the database's clock.
+        :param ids: False: they are not needed, return none.
         """
         return None
 

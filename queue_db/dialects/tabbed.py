@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import repeat
 
 Value = str | int | None
 
@@ -14,9 +13,10 @@ _NULL = r"\N"
 
 def written(columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value]) -> str:
     """One line for each row of ``columns``, which are all of the same length; before them stands what is the ``same`` in all."""
-    texts: list[Iterable[str]] = [repeat(_text(value)) for value in same.values()]
-    texts += map(_texts, columns.values())
-    return "\n".join(map("\t".join, zip(*texts, strict=False))) + "\n"
+    before = "".join(f"{_text(value)}\t" for value in same.values())
+    texts = list(map(_texts, columns.values()))
+    lines = texts[0] if len(texts) == 1 else map("\t".join, zip(*texts, strict=True))
+    return before + f"\n{before}".join(lines) + "\n"
 
 
 def _texts(values: Sequence[Value]) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from sqlalchemy import Connection, case, or_, select, update
 
@@ -32,8 +33,18 @@ class OnDuplicate(StrEnum):
         return self in (OnDuplicate.REPLACE, OnDuplicate.DEBOUNCE)
 
 
+class Added(NamedTuple):
+    """What became of new jobs."""
+
+    number: int  #: without those that were skipped
+    ids: Sequence[int | None]  #: by position, None where one was skipped; empty if nobody asked for them
+
+
 # Fewer jobs are inserted sooner than loaded.
 _LOADED = 500
+
+# New jobs in one insert.
+_INSERTED = 1000
 
 # Most lost races for one key in a row.
 _RACES = 8
@@ -56,14 +67,20 @@ def insert_jobs(
 
 
 def load_jobs(
-    connection: Connection, store: Store, jobs: Sequence[NewJob], on_duplicate: OnDuplicate, *, more: bool = False
-) -> list[int | None]:
-    """:func:`insert_jobs`, by the database's way to load many rows where it has one and they are plain."""
+    connection: Connection, store: Store, jobs: Sequence[NewJob], on_duplicate: OnDuplicate, *, ids: bool = True, more: bool = False
+) -> Added:
+    """:func:`insert_jobs`, by the database's way to load many rows where it has one and they are plain.
+
+    :param ids: whether the caller asks for them.
+    """
     if len(jobs) >= _LOADED and not any(job.unique_key is not None or job.group_key is not None for job in jobs):
-        loaded = store.dialect.load_new(connection, store.tables.jobs, jobs, store.time().get("now"))
+        loaded = store.dialect.load_new(connection, store.tables.jobs, jobs, store.time().get("now"), ids=ids)
         if loaded is not None:
-            return list(loaded)
-    return insert_jobs(connection, store, jobs, on_duplicate, more=more)
+            return Added(len(jobs), loaded)
+    found: list[int | None] = []
+    for start in range(0, len(jobs), _INSERTED):
+        found += insert_jobs(connection, store, jobs[start : start + _INSERTED], on_duplicate, more=more or len(jobs) > _INSERTED)
+    return Added(len(found) - found.count(None), found if ids else ())
 
 
 def _insert_windowed(

@@ -21,7 +21,7 @@ from queue_db.dialects.transactions import savepoint
 from queue_db.errors import QueueDBError, StorageError
 from queue_db.model import NewJob
 from queue_db.store import Store, callbacks, enqueue
-from queue_db.store.enqueue import OnDuplicate
+from queue_db.store.enqueue import Added, OnDuplicate
 from queue_db.verbs.new_jobs import due_at_once
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Chunks = Iterator[list[NewJob]]
 
 _Answer = TypeVar("_Answer")
-_Add = Callable[[Connection, list[NewJob]], list[int | None]]
+_Add = Callable[[Connection, list[NewJob]], Added]
 
 _AGAIN = Run()
 
@@ -40,6 +40,9 @@ _INSERTS = 4
 
 # Characters of payload and headers of a job that shares an insert: a larger one would make the others wait.
 _SHARED = 1 << 16
+
+# Characters of payload after which no more chunks go together: they are in memory, and those of the next.
+_BLOCK = 1 << 22
 
 
 class _Alone(Enum):
@@ -132,30 +135,37 @@ class Enqueue:
 
         return enqueue_
 
-    def many(self, chunks: Chunks, on_duplicate: OnDuplicate, using: Connection | Session | None) -> list[int | None]:
-        """Add jobs, all or none; return their ids by position."""
+    def many(self, chunks: Chunks, on_duplicate: OnDuplicate, using: Connection | Session | None, *, ids: bool) -> Added:
+        """Add jobs, all or none.
+
+        :param ids: whether the caller asks for them.
+        """
         self.core.ready()  # before the iterable is read: it may be readable only once
+        database = self.core.database
+        if using is None and not database.asynchronous:
+            chunks = _blocks(chunks, self.core.store.dialect.loaded_at_once)
         first = next(chunks, [])
         if not first:
-            return []
+            return Added(0, [])
         second = next(chunks, None)
         several = second is not None
         due = any(map(due_at_once, first))
 
-        def enqueue_many(connection: Connection, store: Store) -> list[int | None]:
-            def add(connection: Connection, chunk: list[NewJob]) -> list[int | None]:
+        def enqueue_many(connection: Connection, store: Store) -> Added:
+            def add(connection: Connection, chunk: list[NewJob]) -> Added:
                 # The caller's own connection may be observed, or its table be anything.
-                insert = enqueue.insert_jobs if using is not None else enqueue.load_jobs
-                return insert(connection, store, chunk, on_duplicate, more=several)
+                if using is None:
+                    return enqueue.load_jobs(connection, store, chunk, on_duplicate, ids=ids, more=several)
+                found = enqueue.insert_jobs(connection, store, chunk, on_duplicate, more=several)
+                return Added(len(found) - found.count(None), found if ids else [])
 
             every = chain([first], () if second is None else chain([second], chunks))
             # Not in the caller's transaction: its connection may be in use by another thread. Nor where listeners want this one.
-            database = self.core.database
             aside = several and using is None and store.dialect.served and database.made_here and not database.asynchronous
-            ids = _overlapped(connection, every, add) if aside else [job_id for chunk in every for job_id in add(connection, chunk)]
+            added = list(_overlapped(connection, every, add) if aside else (add(connection, chunk) for chunk in every))
             if due:
                 self.core.notifications.notify(connection, self.queue)
-            return ids
+            return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
 
         return self._run(enqueue_many, using, how=ONCE if several else _AGAIN, due=due)
 
@@ -221,15 +231,27 @@ def _size(job: NewJob) -> tuple[int, int]:
     return 1, len(job.payload) + len(job.headers or "")
 
 
-def _overlapped(connection: Connection, chunks: Iterable[list[NewJob]], add: _Add) -> list[int | None]:
+def _blocks(chunks: Chunks, most: int) -> Chunks:
+    """Chunks put together, up to ``most`` jobs."""
+    block: list[NewJob] = []
+    characters = 0
+    for chunk in chunks:
+        block += chunk
+        characters += sum([len(job.payload) for job in chunk])
+        if len(block) >= most or characters > _BLOCK:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block
+
+
+def _overlapped(connection: Connection, chunks: Iterable[list[NewJob]], add: _Add) -> Iterator[Added]:
     """While the server inserts one chunk, the next is checked and encoded here."""
-    ids: list[int | None] = []
     with ThreadPoolExecutor(1) as thread:
         running = None
         for chunk in chunks:
             if running is not None:
-                ids += running.result()
+                yield running.result()
             running = thread.submit(add, connection, chunk)
         if running is not None:
-            ids += running.result()
-    return ids
+            yield running.result()

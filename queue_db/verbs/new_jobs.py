@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, Schema, described
@@ -24,6 +24,9 @@ OPTIONS = frozenset({"delay", "run_at", "priority", "unique_key", "max_attempts"
 CALLBACK_OPTIONS = frozenset({"priority", "max_attempts", "headers"})
 
 _SINGLE, _PAIR, _TRIPLE = 1, 2, 3
+
+# Most bytes of one character.
+_UTF_8 = 4
 
 # Kinds in the cache: a program has few.
 _KINDS = 1000
@@ -133,7 +136,32 @@ class JobBuilder:
         """Jobs from ``(kind, payload)`` or ``(kind, payload, options)``, a chunk at a time; ``stamp``: headers of all of them."""
         if not isinstance(jobs, Iterable):
             raise ArgumentError(f"jobs={arguments.shown(jobs)}: must be an iterable of (kind, payload) or (kind, payload, options)")
+        if type(jobs) in (list, tuple) and not stamp:
+            return self._chunks_of(cast("Sequence[Any]", jobs))
         return self._chunks(enumerate(jobs), stamp)
+
+    def _chunks_of(self, jobs: Sequence[Any]) -> Iterator[list[NewJob]]:
+        for start in range(0, len(jobs), CHUNK):
+            chunk = jobs[start : start + CHUNK]
+            yield self._alike(chunk) or [self._item(position, item) for position, item in enumerate(chunk, start)]
+
+    def _alike(self, items: Sequence[Any]) -> list[NewJob] | None:
+        """Jobs without options and of known kinds, checked and encoded together, in half the time; None: there are others.
+
+        Not of an iterator, which may change a payload that it has given.
+        """
+        if set(map(type, items)) != {tuple} or set(map(len, items)) != {_PAIR} or type(self._codec) is not JSONCodec:
+            return None
+        kinds, payloads = zip(*items, strict=True)
+        if set(map(type, kinds)) != {str} or not self._plain.keys() >= set(kinds) or not self._schemas.keys().isdisjoint(kinds):
+            return None
+        try:
+            texts = self._codec.encode_all(payloads)
+        except Exception:  # noqa: BLE001 - one after the other they show which it is
+            return None
+        if max(map(len, texts)) > self._max_payload // _UTF_8:
+            return None
+        return [NewJob(self._queue, kind, text, None, 0, DEFAULT_MAX_ATTEMPTS) for kind, text in zip(kinds, texts, strict=True)]
 
     def _chunks(self, numbered: Iterator[tuple[int, Any]], stamp: Mapping[str, Any] | None) -> Iterator[list[NewJob]]:
         if stamp:

@@ -127,6 +127,37 @@ def test_a_table_whose_rows_are_secured_by_policies_is_inserted_into(fresh_url: 
                 connection.exec_driver_sql(f"DROP ROLE {role}")
 
 
+def test_ids_that_do_not_follow_each_other_are_those_of_the_jobs(fresh_url: str, loads: list[int]) -> None:
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        with db.database.begin() as connection:
+            connection.exec_driver_sql("ALTER SEQUENCE jobs_id_seq INCREMENT BY 2")
+        queue = db.queue("q")
+        assert queue.enqueue_many([("mail", number) for number in range(3)]) == [1, 3, 5]
+        assert [queue.get(job_id).payload for job_id in (1, 3, 5)] == [0, 1, 2]
+    assert loads == [3]
+
+
+def test_without_ids_no_sequence_is_needed(fresh_url: str, loads: list[int]) -> None:
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        with db.database.begin() as connection:
+            connection.exec_driver_sql("ALTER SEQUENCE jobs_id_seq OWNED BY NONE")
+        assert db.queue("q").enqueue_many([("mail", 1), ("mail", 2)], ids=False) == 2
+        assert [job.payload for job in db.queue("q").pop(2)] == [1, 2]
+    assert loads == [2]
+
+
+def test_a_load_has_ten_thousand_jobs_or_fewer_if_they_are_large(
+    open_db: Callable[..., QueueDB], name: str, loads: list[int]
+) -> None:
+    queue = open_db().queue(name)
+    assert len(queue.enqueue_many(("mail", number) for number in range(10_001))) == 10_001
+    assert loads == [10_000, 1]
+    queue.enqueue_many([("mail", "x" * 4000) for _ in range(2500)], ids=False)
+    assert loads[2:] == [2000, 500]
+
+
 def test_a_table_whose_ids_come_from_elsewhere_is_inserted_into(fresh_url: str, loads: list[int]) -> None:
     with QueueDB(fresh_url) as db:
         db.migrate()

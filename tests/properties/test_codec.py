@@ -261,6 +261,17 @@ def test_payloads_have_the_same_text_or_the_same_error(payload: Any) -> None:
     check_encode(payload)
 
 
+@given(st.lists(PAYLOADS, max_size=5))
+def test_many_payloads_have_the_same_texts_or_the_same_error(payloads: list[Any]) -> None:
+    def one_by_one(payloads: list[Any]) -> list[str]:
+        return [plain_encode(payload) for payload in payloads]
+
+    ours, plain = attempt(CODEC.encode_all, payloads), attempt(one_by_one, payloads)
+    assert (ours if ours[0] == "returned" else without_addresses(ours)) == (
+        plain if plain[0] == "returned" else without_addresses(plain)
+    )
+
+
 # The last one has more digits than Python writes: hypothesis could not show it.
 @pytest.mark.parametrize("payload", [*ODD, 10**5000], ids=lambda one: type(one).__name__)
 def test_odd_payloads_have_the_same_text_or_the_same_error(payload: Any) -> None:

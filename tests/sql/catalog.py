@@ -558,7 +558,14 @@ def _enqueues() -> list[Scenario]:
             begins=True,
             rows=2,
         ),
-        Scenario("enqueue_many_loaded", "Queue.enqueue_many, 500 plain jobs or more", _load(500), begins=True, rows=500),
+        Scenario(
+            "enqueue_many_loaded",
+            "Queue.enqueue_many, 500 plain jobs or more",
+            _load(500),
+            begins=True,
+            rows=500,
+            answers={"first": 1, "last": 500, "scattered": None},
+        ),
         Scenario("enqueue_unique", "Queue.enqueue with a unique_key", _insert(keyed[:1], OnDuplicate.SKIP), begins=True, rows=1),
         Scenario(
             "enqueue_many_unique", "Queue.enqueue_many with unique keys", _insert(keyed, OnDuplicate.SKIP), begins=True, rows=2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from queue_db.db import QueueDB
+from queue_db.db import MAX_PAYLOAD, QueueDB
 from queue_db.errors import ArgumentError, PayloadError
 from queue_db.model import State, from_micros
 from queue_db.queue import Queue
@@ -211,6 +211,46 @@ class TestEnqueueMany:
         assert (late.kind, late.available_at) == ("late", clock.now() + timedelta(seconds=30))
         assert (last.kind, last.available_at) == ("later", later)
         assert (listed.priority, listed.unique_key, listed.max_attempts, listed.headers) == (5, "k", 2, {"a": "b"})
+
+    def test_without_ids_it_returns_how_many_were_added(self, queue: Queue) -> None:
+        jobs = [("mail", number) for number in range(1200)]
+        assert queue.enqueue_many(jobs, ids=False) == 1200
+        assert queue.enqueue_many([("mail", 1, {"unique_key": "k"})] * 2, on_duplicate="skip", ids=False) == 1
+        with queue.transaction() as connection:
+            assert queue.enqueue_many(iter(jobs), using=connection, ids=False) == 1200
+        assert queue.enqueue_many([], ids=False) == 0
+        assert sorted(job.payload for job in queue.pop(3000)) == sorted([*range(1200)] * 2 + [1])
+
+    def test_a_list_is_refused_as_a_generator_is(self, queue: Queue) -> None:
+        queue.enqueue_many([("mail", number) for number in range(3)])
+        bad: list[Any] = [
+            ("mail", object()),
+            ("mail", "\ud800"),
+            ("", 1),
+            (1, 1),
+            ("mail", 1, {"speed": 2}),
+            "mail",
+            ("mail", "x" * MAX_PAYLOAD),
+        ]
+        for job in bad:
+            jobs: list[Any] = [*[("mail", number) for number in range(1100)], job]
+            errors = []
+            for given in (jobs, iter(jobs)):
+                with pytest.raises((PayloadError, ArgumentError)) as error:
+                    queue.enqueue_many(given)
+                errors.append(str(error.value))
+            assert errors[0] == errors[1]
+        assert queue.stats().available == 3
+
+    def test_a_generator_may_change_what_it_gave(self, queue: Queue) -> None:
+        payload = {"number": 0}
+
+        def jobs() -> Iterator[tuple[str, Any]]:
+            for payload["number"] in range(5):
+                yield "mail", payload
+
+        queue.enqueue_many(jobs())
+        assert [job.payload["number"] for job in queue.pop(5)] == list(range(5))
 
     def test_an_empty_list_enqueues_nothing(self, queue: Queue) -> None:
         assert queue.enqueue_many([]) == []
