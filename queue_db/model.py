@@ -193,6 +193,8 @@ class ClaimRequest:
     fast_path: bool = False
     #: Delete the jobs won in the same statement; only together with ``fast_path``.
     delete_on_claim: bool = False
+    #: Completed jobs, ``(id, version)``, to delete in the same statement; only together with ``fast_path``.
+    completes: Sequence[tuple[int, int]] = ()
     #: Jobs of this kind only; None: of any.
     kind: str | None = None
     #: Claim nothing while a job is due in one of these queues: name and ranges.
@@ -295,6 +297,8 @@ class ClaimResult:
     conclusive: bool = True
     #: The jobs won were deleted from the table.
     deleted: bool = False
+    #: Which completed jobs were deleted before the claim, in its transaction, by id; None: it was not tried.
+    completed: set[int] | None = None
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from sqlalchemy import Connection
@@ -254,6 +255,35 @@ class Queue:
         """
         micros = arguments.seconds("lease", lease, zero=False)
         return self._leased(self._claims.claim(limit, micros, delete=delete, unless_due=due))
+
+    def exchange(
+        self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, unless_due: Iterable[str] = ()
+    ) -> tuple[list[Verdict], list[LeasedJob]]:
+        """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
+        jobs won.
+
+        On PostgreSQL both are one statement when the last claim won all that it wanted, on SQLite they are one transaction. They
+        are two transactions on MySQL and MariaDB, for jobs with a group or a batch, with another removal than ``delete``, and with
+        the strategy ``pessimistic`` or one of your own. Other verbs than completion have no such form.
+
+        Each part takes effect without the other: a lost lease does not prevent the claim, and if the claim fails after the jobs
+        have been completed, the list of jobs won is empty and the error is logged; the next claim raises it if it lasts.
+
+        :param limit: most jobs to claim; 0: complete only.
+        :param lease: seconds.
+        :param unless_due: as ``due`` of :meth:`claim_unless`.
+        :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
+        """
+        micros = arguments.seconds("lease", lease, zero=False)
+        arguments.whole("limit", limit, 0, MAX_CLAIM)
+        if not limit:
+            return self.complete_many(jobs), []
+        if not jobs:
+            return [], self.claim_unless(unless_due, limit, lease)
+        verdicts, won = self._claims.exchange(
+            partial(self._settle.complete, jobs, None, None), limit, micros, unless_due=unless_due
+        )
+        return verdicts, self._leased(won)
 
     def pop(self, limit: int = 1) -> list[Job]:
         """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.

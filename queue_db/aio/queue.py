@@ -188,6 +188,27 @@ class AsyncQueue:
         """:meth:`handle` for many leases ``(id, version, token)``, in one read; None, counted as ``lost``, where it is lost."""
         return [None if job is None else AsyncLeasedJob(job, self) for job in await run(self._queue.handles, leases)]
 
+    async def exchange(
+        self, jobs: Sequence[AsyncLeasedJob], limit: int = 1, lease: float = 60.0, *, unless_due: Iterable[str] = ()
+    ) -> tuple[list[Verdict], list[AsyncLeasedJob]]:
+        """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
+        jobs won.
+
+        On PostgreSQL both are one statement when the last claim won all that it wanted, on SQLite they are one transaction. They
+        are two transactions on MySQL and MariaDB, for jobs with a group or a batch, with another removal than ``delete``, and with
+        the strategy ``pessimistic`` or one of your own. Other verbs than completion have no such form.
+
+        Each part takes effect without the other: a lost lease does not prevent the claim, and if the claim fails after the jobs
+        have been completed, the list of jobs won is empty and the error is logged; the next claim raises it if it lasts.
+
+        :param limit: most jobs to claim; 0: complete only.
+        :param lease: seconds.
+        :param unless_due: as ``due`` of :meth:`claim_unless`.
+        :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
+        """
+        verdicts, won = await run(self._queue.exchange, settled(jobs), limit, lease, unless_due=unless_due)
+        return verdicts, [AsyncLeasedJob(job, self) for job in won]
+
     async def pop(self, limit: int = 1) -> list[Job]:
         """Claim up to ``limit`` due jobs and delete them in the same transaction: *at most once*.
 

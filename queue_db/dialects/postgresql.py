@@ -32,14 +32,14 @@ from sqlalchemy.ext.compiler import compiles
 from queue_db.dialects import asynchronous, greeting, pooled, prepared, transactions
 from queue_db.dialects import postgresql_claim as statements
 from queue_db.dialects.base import ReturningDialect
-from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, ClaimPlan, result_of
+from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, ClaimPlan, result_of
 from queue_db.dialects.clock import due_time, instant, now_us, now_us_after_waiting
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
 from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
 from queue_db.dialects.postgresql_claim import HEAD, TRIED
 from queue_db.dialects.postgresql_opening import PostgreSQLOpening
 from queue_db.dialects.seam import Rows
-from queue_db.dialects.statements import Pairs, copied
+from queue_db.dialects.statements import Pairs, copied, wanted
 from queue_db.errors import StorageError
 from queue_db.model import Capability, ClaimResult, Fault, NewJob
 
@@ -135,17 +135,23 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
+        completes: Pairs = (),
     ) -> ClaimResult:
         if fast_path and time.monotonic() >= self._full_until:
             # One UPDATE … RETURNING, or DELETE … RETURNING: half the work of the full statement.
             one = parameters["limit"] == 1
+            completed: set[int] | None = None
             try:
-                rows = self.fetch(connection, statements.fast_path(plan, one=one, delete_on_claim=delete_on_claim), parameters)
+                if completes:
+                    rows, completed = self._exchange(connection, plan, parameters, completes, one=one)
+                else:
+                    statement = statements.fast_path(plan, one=one, delete_on_claim=delete_on_claim)
+                    rows = self.fetch(connection, statement, parameters)
             except DBAPIError as error:
                 self._leave_fast_path(connection, error)
                 rows = ()
-            return _fast_path_result(parameters, rows, one=one)
-        if delete_on_claim:
+            return _fast_path_result(parameters, rows, completed, one=one)
+        if delete_on_claim or completes:
             return result_of(parameters, conclusive=False)
         found = self.fetch(connection, statements.full_claim(plan), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
@@ -158,6 +164,14 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
             heads={row[PRIORITY]: row[HEAD] for row in tried},
             unseen=unseen,
         )
+
+    def _exchange(
+        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], completes: Pairs, *, one: bool
+    ) -> tuple[Sequence[Sequence[Any]], set[int]]:
+        """Delete completed jobs and claim others; return the rows of the others and the ids of those deleted."""
+        statement = statements.exchange(plan, one=one, completes_one=len(completes) == 1)
+        found = self.fetch(connection, statement, {**parameters, **_deleted(completes)})
+        return [row for row in found if row[VERSION] is not None], {row[ID] for row in found if row[VERSION] is None}
 
     def _leave_fast_path(self, connection: Connection, error: DBAPIError) -> None:
         """A transaction has locked a due job for longer than a claim takes: use the full statement for a while, it steps over it.
@@ -172,17 +186,11 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
             raise error
 
     def delete_returning(self, connection: Connection, jobs: Table, pairs: Pairs) -> set[int]:
-        if len(pairs) == 1:
-            ((job_id, version),) = pairs
-            gone = self.fetch(connection, statements.delete_one(jobs), {"of_id": job_id, "of_version": version})
-        else:
-            ids, versions = [job_id for job_id, _ in pairs], [version for _, version in pairs]
-            gone = self.fetch(connection, statements.delete_many(jobs), {"ids": ids, "versions": versions})
-        return {job_id for (job_id,) in gone}
+        statement = statements.delete_one(jobs) if len(pairs) == 1 else statements.delete_many(jobs)
+        return {job_id for (job_id,) in self.fetch(connection, statement, _deleted(pairs))}
 
     def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
-        ordered = sorted(pairs)
-        values = {"ids": [job_id for job_id, _ in ordered], "versions": [version for _, version in ordered]}
+        values = _arrays(sorted(pairs))
         return [(job_id, version) for job_id, version in self.fetch(connection, statements.hold(jobs), values)]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
@@ -268,10 +276,21 @@ _NUMBERS = ("priority", "max_attempts", "callback_id")
 _FULL_SECONDS = 10.0
 
 
-def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:
+def _arrays(pairs: Pairs) -> dict[str, list[int]]:
+    return {"ids": [job_id for job_id, _ in pairs], "versions": [version for _, version in pairs]}
+
+
+def _deleted(pairs: Pairs) -> Mapping[str, Any]:
+    """The parameters of the statement that deletes these jobs."""
+    return wanted(pairs) if len(pairs) == 1 else _arrays(pairs)
+
+
+def _fast_path_result(
+    parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], completed: set[int] | None, *, one: bool
+) -> ClaimResult:
     if not rows:
-        return result_of(parameters, conclusive=False)
+        return result_of(parameters, conclusive=False, completed=completed)
     tried = 1 if one else rows[0][TRIED]
     # A slice does not show where the queue begins.
     heads = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
-    return result_of(parameters, rows, tried, heads=heads, conclusive=len(rows) == parameters["limit"])
+    return result_of(parameters, rows, tried, heads=heads, conclusive=len(rows) == parameters["limit"], completed=completed)

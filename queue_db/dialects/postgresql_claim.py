@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -48,9 +49,27 @@ def fast_path(plan: ClaimPlan, *, one: bool, delete_on_claim: bool) -> Any:
     ``delete_on_claim``: delete them. It claims nothing if a candidate has a group or a callback, which the same transaction must
     update, and no job without attempts left.
     """
+    return _fast_change(plan, _fast_window(plan, delete_on_claim=delete_on_claim), one=one, delete_on_claim=delete_on_claim)
+
+
+@lru_cache(maxsize=256)
+def exchange(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
+    """Delete completed jobs and then claim, as :func:`fast_path` does: first the rows of jobs won, then the ids of those deleted.
+
+    In this order, so that whoever waits for a row while it deletes holds no claimed job: two exchanges never wait for each other
+    without end. A job that is deleted here is still in the snapshot of the claim; PostgreSQL does not update it.
+    """
+    completed = (delete_one if completes_one else delete_many)(plan.jobs).cte("completed")
+    deleted = select(func.count()).select_from(completed).scalar_subquery() >= 0
+    won = _fast_change(plan, _fast_window(plan, after=[deleted]), one=one).cte("won")
+    first, *others = won.c
+    return select(first, *others).union_all(select(completed.c.id, *(null() for _ in others)))
+
+
+def _fast_change(plan: ClaimPlan, window: CTE, *, one: bool, delete_on_claim: bool = False) -> Any:
+    """The change of the candidates in ``window``, and the columns of the answer."""
     jobs = plan.jobs
     assert plan.before is not None  # noqa: S101 - the plan has both or neither
-    window = _fast_window(plan, delete_on_claim=delete_on_claim)
     change: Any = _deletion(jobs) if delete_on_claim else update(jobs).ordered_values(*plan.values)
     change = change.where(_chosen(plan, window, one=one), plan.before.scalar_subquery().is_(None))
     if not plan.locks:
@@ -66,11 +85,15 @@ def fast_path(plan: ClaimPlan, *, one: bool, delete_on_claim: bool) -> Any:
     return change.returning(*columns)
 
 
-def _fast_window(plan: ClaimPlan, *, delete_on_claim: bool) -> CTE:
-    """The candidates of the fast path; with ``delete_on_claim`` also whether each has a group or a callback."""
+def _fast_window(plan: ClaimPlan, *, delete_on_claim: bool = False, after: Sequence[ColumnElement[bool]] = ()) -> CTE:
+    """The candidates of the fast path, once ``after`` has been found; with ``delete_on_claim`` also whether each has a group or a
+    callback.
+    """
     assert plan.fast_path is not None  # noqa: S101 - callers check
     limit, start, front = (bindparam(name, type_=Integer) for name in ("limit", "start", "front"))
-    due = plan.fast_path.add_columns(tied(plan.jobs).label("tied")) if delete_on_claim else plan.fast_path
+    due = plan.fast_path.where(*after)
+    if delete_on_claim:
+        due = due.add_columns(tied(plan.jobs).label("tied"))
     rows: Any = due.limit(limit)
     if plan.slices:
         slice_, head = due.offset(start).limit(limit), due.limit(front)

@@ -64,7 +64,7 @@ class ClaimSeam:
     autocommits: ClassVar[bool] = False
     #: Whether a server runs the statements, so that this process can work meanwhile.
     served: ClassVar[bool] = True
-    #: Whether :meth:`take` can delete the jobs that it claims in the same statement.
+    #: Whether the statement of the fast path can delete jobs: those that it claims, or completed ones.
     deletes_on_claim: ClassVar[bool] = False
     #: Whether a WITH clause can have statements that change rows.
     changes_in_with: ClassVar[bool] = False
@@ -196,12 +196,15 @@ class ClaimSeam:
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
+        completes: Pairs = (),
     ) -> ClaimResult:
         """Read candidates, update those that still have their version, and read them back if some were lost.
 
         :param fast_path: jobs are expected: use a cheaper statement, if there is one, which cannot distinguish an empty queue from
             lost candidates.
         :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
+        :param completes: delete these completed jobs before, in the same statement; only if :attr:`deletes_on_claim`. Or take
+            nothing, with ``completed`` of the result None.
         """
         if plan.locks:
             self.begin(connection)

@@ -225,6 +225,7 @@ class SQLite(ReturningDialect):
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
+        completes: Pairs = (),
     ) -> ClaimResult:
         rows = self.fetch(connection, _take(plan), parameters)
         unseen: list[int] = []

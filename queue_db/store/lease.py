@@ -80,7 +80,8 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
     """Take up to ``request.limit`` due jobs, lowest priority number first, then longest due.
 
     One statement on PostgreSQL and SQLite (a second, small one where a short claim must look for new priorities on SQLite), two
-    elsewhere and a third where some candidates were lost, whatever the limit.
+    elsewhere and a third where some candidates were lost, whatever the limit. With ``request.completes`` it takes nothing if the
+    completion cannot be part of the statement.
     """
     plan, parameters = _asked(store, request, window.order, window.lock)
     parameters |= {
@@ -94,8 +95,17 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
         parameters["start"] = window.start
         parameters["front"] = min(window.start, request.limit)
     fast_path = request.fast_path and plan.fast_path is not None
+    if request.completes and not fast_path:
+        return ClaimResult(request.queue, request.limit, conclusive=False)
     delete_on_claim = request.delete_on_claim and fast_path
-    result = store.dialect.take(connection, plan, parameters, fast_path=fast_path, delete_on_claim=delete_on_claim)
+    result = store.dialect.take(
+        connection,
+        plan,
+        parameters,
+        fast_path=fast_path,
+        delete_on_claim=delete_on_claim,
+        completes=request.completes,
+    )
     result.window, result.deleted = window.width, delete_on_claim
     return result
 

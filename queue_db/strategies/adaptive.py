@@ -14,6 +14,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from sqlalchemy import Connection
 
@@ -89,6 +90,8 @@ class Adaptive:
     rng: random.Random = field(default_factory=random.Random, repr=False)
     name: str = field(default="adaptive", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
+    #: Its claims may take completions with them.
+    exchanges: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         arguments.whole("max_window", self.max_window, 1, 10_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from sqlalchemy import Connection
 
@@ -39,6 +40,8 @@ class SkipLocked:
 
     name: str = field(default="skip_locked", init=False)
     needs: frozenset[Capability] = field(default=frozenset({Capability.SKIP_LOCKED}), init=False, repr=False)
+    #: Its claims may take completions with them.
+    exchanges: ClassVar[bool] = True
 
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Lock the first free jobs, then take them."""

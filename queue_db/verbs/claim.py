@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -17,6 +20,11 @@ from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, JobLinks, exha
 from queue_db.store import LowWaterMarks, Store, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
+from queue_db.verbs.fenced_change import Carrier, Pairs
+
+log = logging.getLogger("queue_db.verbs.claim")
+
+_T = TypeVar("_T")
 
 #: Jobs won by one round, and the token of its claim.
 Won = tuple[Sequence[ClaimedRow], str]
@@ -35,6 +43,17 @@ _MOST_ROUNDS = 1000
 # that was deleted does not return, so an unknown outcome is reported.
 _CLAIM = Run("claim", direct=True, repeatable=True)
 _CLAIM_AND_DELETE = Run("claim", direct=True)
+
+# What was rolled back runs again as two transactions.
+_EXCHANGE = Run("exchange", attempts=1, direct=True)
+
+
+class _Answer(NamedTuple):
+    """What the database answered to a round."""
+
+    token: str
+    claim: ClaimResult
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -57,6 +76,8 @@ class _Rounds:
     lost: int = 0
     #: The last round, if it won nothing and left open whether there were jobs.
     doubtful: ClaimResult | None = None
+    #: The answer to the next round, if a completion was part of it: the database has been asked already.
+    answered: _Answer | None = None
 
     @property
     def open(self) -> int:
@@ -88,10 +109,35 @@ class ClaimLoop:
         :param worker: the name that the jobs show; None: that of this process.
         :raises StorageError: nothing was won. Jobs that an earlier round won are leased, and are returned.
         """
+        return self._run(self._begun(limit, lease, delete, unless_due, worker))
+
+    def exchange(
+        self, complete: Callable[[Carrier], _T], limit: int, lease: int, *, unless_due: Iterable[str] = ()
+    ) -> tuple[_T, list[Won]]:
+        """Run ``complete``, and :meth:`claim`: in one transaction where ``complete`` can give its change to the first round.
+
+        :param complete: completes jobs. It may call the carrier, once, and completes them by itself if that returns None.
+        :return: what ``complete`` returned, and the jobs won: none, with a log record, if the claim failed after the completion.
+        :raises Exception: ``complete`` raised it. No job is won.
+        """
+        rounds = self._begun(limit, lease, False, unless_due, None)
+        try:
+            completed = complete(partial(self._carry, rounds))
+        except BaseException:
+            if rounds.answered is not None:
+                self._unanswered.append((rounds.answered.token, set()))  # its jobs are in no hands
+            raise
+        try:
+            return completed, self._run(rounds)
+        except StorageError:
+            log.warning("the jobs of %r are completed, but the claim of the next ones failed", self._queue, exc_info=True)
+            return completed, []
+
+    def _begun(self, limit: int, lease: int, delete: bool, unless_due: Iterable[str], worker: str | None) -> _Rounds:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         marks = self._core.marks[self._queue]
         rescan = marks.rescan_due()
-        rounds = _Rounds(
+        return _Rounds(
             limit,
             lease,
             marks,
@@ -101,6 +147,9 @@ class ClaimLoop:
             rescan=rescan,
             fast_path=self._winning and not rescan,
         )
+
+    def _run(self, rounds: _Rounds) -> list[Won]:
+        """The rounds of one call."""
         try:
             for _ in range(_MOST_ROUNDS):
                 claim, buried = self._round(rounds)
@@ -115,6 +164,30 @@ class ClaimLoop:
             raise
         self._count(rounds)
         return rounds.won
+
+    def _carry(self, rounds: _Rounds, pairs: Pairs, change: Callable[[Connection, Store], set[int]]) -> set[int] | None:
+        """Complete ``pairs`` in the transaction of the first round; return the ids of those that were, or None: nothing was done.
+
+        :param change: completes them by itself, on databases whose claim has no statement for both.
+        :raises StorageError: it is unknown whether it took effect.
+        """
+        core = self._core
+        dialect = core.store.dialect
+        # With a server, more statements in one transaction cost more round trips than a second commit.
+        possible = rounds.fast_path if dialect.deletes_on_claim else not dialect.served
+        if not possible or not getattr(core.strategy, "exchanges", False):
+            return None
+        try:
+            answer = self._ask(rounds, pairs, change)
+        except StorageError as error:
+            if error.outcome_unknown:
+                raise
+            with core.database.counting as counters:
+                counters.retried += 1
+            return None
+        if answer.claim.completed is not None or answer.claim.rows:
+            rounds.answered = answer
+        return answer.claim.completed
 
     def _another(self, rounds: _Rounds, claim: ClaimResult, buried: int) -> bool:
         """Whether another round follows the one that got ``claim`` and buried exhausted jobs; waits a moment after lost races."""
@@ -140,40 +213,59 @@ class ClaimLoop:
         return rescan
 
     def _round(self, rounds: _Rounds) -> tuple[ClaimResult, int]:
-        """Read candidates and take them, once; add the jobs won to ``rounds``; also return how many exhausted jobs were buried."""
-        core, request = self._core, self._request(rounds)
+        """Read candidates and take them, once, unless that has been done; add the jobs won to ``rounds``; also return how many
+        exhausted jobs were buried.
+        """
+        token, answer, seconds = rounds.answered or self._ask(rounds)
+        rounds.answered = None
+        self._give_back_unanswered(token)
+        self._learn(answer, rounds, seconds)
+        rounds.fast_path = False
+        exhausted = exhausted_in(answer.rows)
+        kept = answer.rows if not exhausted else [row for row in answer.rows if not row.exhausted]
+        if kept:
+            rounds.won.append((kept, token))
+        self._count_round(answer, len(exhausted), deleted=rounds.delete)
+        if exhausted:
+            # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
+            # the next claim buries them.
+            self._bury((exhausted, token))
+        return answer, len(exhausted)
+
+    def _ask(self, rounds: _Rounds, pairs: Pairs = (), complete: Callable[[Connection, Store], set[int]] | None = None) -> _Answer:
+        """Read candidates and take them, in one transaction; with ``complete`` first complete the jobs ``pairs`` in it."""
+        core, request = self._core, self._request(rounds, pairs)
         began, runs, answer = time.monotonic(), 0, None
 
         def claim(connection: Connection, store: Store) -> ClaimResult:
             nonlocal runs
             runs += 1
+            done: set[int] | None = None
+            if complete is not None and not request.completes:
+                store.dialect.begin(connection)
+                done = complete(connection, store)
             if rounds.delete and not request.delete_on_claim:
                 store.dialect.begin(connection)
             found = core.strategy.claim(connection, store, request)
             if rounds.delete and not found.deleted:
                 _delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted])
+            if done is not None:
+                found.completed = done
             return found
 
+        how = _EXCHANGE if complete is not None else _CLAIM_AND_DELETE if rounds.delete else _CLAIM
         try:
-            answer = core.run(_CLAIM_AND_DELETE if rounds.delete else _CLAIM, claim)
+            answer = core.run(how, claim)
+        except StorageError as error:
+            if complete is not None and not error.outcome_unknown:
+                runs = 0  # its only run was rolled back
+            raise
         finally:
             if not rounds.delete and runs > (answer is not None):
                 self._unanswered.append((request.token, set() if answer is None else {row.id for row in answer.rows}))
-        self._give_back_unanswered(request.token)
-        self._learn(answer, rounds, time.monotonic() - began)
-        rounds.fast_path = False
-        exhausted = exhausted_in(answer.rows)
-        kept = answer.rows if not exhausted else [row for row in answer.rows if not row.exhausted]
-        if kept:
-            rounds.won.append((kept, request.token))
-        self._count_round(answer, len(exhausted), deleted=rounds.delete)
-        if exhausted:
-            # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
-            # the next claim buries them.
-            self._bury((exhausted, request.token))
-        return answer, len(exhausted)
+        return _Answer(request.token, answer, time.monotonic() - began)
 
-    def _request(self, rounds: _Rounds) -> ClaimRequest:
+    def _request(self, rounds: _Rounds, completes: Pairs) -> ClaimRequest:
         store = self._core.store
         return ClaimRequest(
             queue=self._queue,
@@ -185,6 +277,7 @@ class ClaimLoop:
             now=store.clock() if store.clock else None,
             fast_path=rounds.fast_path,
             delete_on_claim=rounds.delete and rounds.fast_path and store.dialect.deletes_on_claim,
+            completes=completes if store.dialect.deletes_on_claim else (),
             unless_due=tuple((queue, self._core.marks[queue].ranges()) for queue in rounds.unless_due),
         )
 

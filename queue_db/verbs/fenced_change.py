@@ -23,6 +23,10 @@ Pairs = Sequence[tuple[int, int]]
 Work = Callable[[Connection, Store, Pairs], set[int]]
 """Changes the jobs whose ``(id, version)`` holds and returns their ids. Its name is the verb's."""
 
+Carrier = Callable[[Pairs, Callable[[Connection, Store], set[int]]], "set[int] | None"]
+"""Deletes the jobs whose ``(id, version)`` holds in a transaction that does more, or runs the given function there, which does so.
+It returns their ids, or None: nothing was done. It raises an error only if it is unknown whether it took effect."""
+
 
 @dataclass(slots=True)
 class FencedChange:
@@ -31,6 +35,7 @@ class FencedChange:
     :param change: how the verb leaves a row, for all jobs or by job: what :meth:`_confirm` looks for after an unanswered COMMIT.
     :param attempts: how often the transaction runs at most while the database asks to try again.
     :param direct: the work is one statement, or begins its transaction itself.
+    :param carrier: is asked first to do the work, which deletes jobs.
     """
 
     core: Core
@@ -39,6 +44,7 @@ class FencedChange:
     change: settle.Change | Callable[[LeasedJob], settle.Change]
     attempts: int
     direct: bool = False
+    carrier: Carrier | None = None
 
     def settle(
         self,
@@ -86,6 +92,8 @@ class FencedChange:
             return matched
 
         try:
+            if self.carrier is not None and (done := self.carrier(pairs, attempt)) is not None:
+                return done
             return self.core.run(Run(self.verb, attempts=self.attempts, direct=self.direct), attempt)
         except StorageError as error:
             if not error.outcome_unknown:

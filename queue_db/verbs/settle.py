@@ -18,11 +18,12 @@ from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler, linked
 from queue_db.model import DeathReason, RetainedResult, Verdict, to_micros
 from queue_db.notifications.deaths import Death
+from queue_db.removal import Delete
 from queue_db.store import Store, history, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
 from queue_db.store.schema import CLASS_LENGTH
-from queue_db.verbs.fenced_change import FencedChange, Pairs, Work
+from queue_db.verbs.fenced_change import Carrier, FencedChange, Pairs, Work
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -71,9 +72,17 @@ class Settle:
         self._source = source
 
     def complete(
-        self, jobs: Sequence[LeasedJob], using: Connection | Session | None, retained: Sequence[RetainedResult | None] | None = None
+        self,
+        jobs: Sequence[LeasedJob],
+        using: Connection | Session | None,
+        retained: Sequence[RetainedResult | None] | None = None,
+        carrier: Carrier | None = None,
     ) -> list[Verdict]:
-        """They leave the queue by the removal; ``retained``: the result to keep of each job."""
+        """They leave the queue by the removal.
+
+        :param retained: the result to keep of each job.
+        :param carrier: deletes them in another transaction, if the removal deletes and nothing depends on them.
+        """
         jobs = self._checked(jobs)
         rows: dict[int, dict[str, Any]] = {}
         if retained is not None:
@@ -101,6 +110,7 @@ class Settle:
             using=using,
             attempts=removal.retries + 1,
             direct=True,
+            carrier=carrier if isinstance(removal, Delete) and not rows else None,
         )
 
     def fail(
@@ -340,6 +350,7 @@ class Settle:
         applied: Callable[[Iterable[LeasedJob]], None] | None = None,
         direct: bool = False,
         death: Callable[[LeasedJob], Death | None] | None = None,
+        carrier: Carrier | None = None,
     ) -> list[Verdict]:
         """Run ``work``, named by the verb, over the checked jobs of this queue; count, report and return what became of each.
 
@@ -352,7 +363,8 @@ class Settle:
         woken_queues: set[str] = set()
         if departure is not None and (with_links := linked(jobs)):
             work = self._finishing(with_links, work, departure, woken_queues)
-        fenced = FencedChange(self._core, verb, work, change, attempts, direct)
+            carrier = None
+        fenced = FencedChange(self._core, verb, work, change, attempts, direct, carrier)
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
         if using is None and woken_queues:
             self._core.notifications.wake(*woken_queues)

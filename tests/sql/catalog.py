@@ -68,6 +68,18 @@ def _pop(limit: int, window: CandidateWindow | None) -> Run:
     return run
 
 
+def _exchange(pairs: Sequence[tuple[int, int]], window: CandidateWindow | None = None) -> Run:
+    def run(connection: Connection, store: Store) -> ClaimResult:
+        limit, in_statement = len(pairs), store.dialect.deletes_on_claim
+        if not in_statement:
+            store.dialect.begin(connection)
+            settle.delete(connection, store, pairs)
+        request = _want(limit, fast_path=True, completes=pairs if in_statement else ())
+        return lease.claim(connection, store, request, window or CandidateWindow(read=limit))
+
+    return run
+
+
 def _slice(limit: int) -> CandidateWindow:
     return CandidateWindow(Order.SLICE, read=5 * limit, start=4 * limit, width=10)
 
@@ -83,6 +95,7 @@ _POP = {
     "SELECT UPDATE DELETE": ("_candidates", "_take", "_delete"),
     "SELECT UPDATE SELECT DELETE": ("_candidates", "_take", "_lock", "_delete"),
 }
+_EXCHANGE = {"DELETE INSERT": ("_delete", "_claim")}
 _CHANGE = {
     "SELECT UPDATE": ("_lock", "_change"),
     "UPDATE SELECT": ("_change", "_read_back"),
@@ -213,6 +226,29 @@ def _pops() -> list[Scenario]:
                 _pop(limit, window),
                 rows=limit,
                 roles=_POP,
+            )
+        )
+    return found
+
+
+def _exchanges() -> list[Scenario]:
+    found = []
+    for name, when, pairs, window in (
+        ("", "one job", _PAIRS[:1], None),
+        ("_many", "several jobs", _PAIRS, None),
+        ("_slice", "one job at a place in the window", _PAIRS[:1], _slice(1)),
+        ("_slice_many", "several jobs at a place in the window", _PAIRS, _slice(2)),
+        ("_skip_locked", "one job, skip_locked", _PAIRS[:1], CandidateWindow(lock=Lock.SKIP, read=1)),
+        ("_skip_locked_many", "several jobs, skip_locked", _PAIRS, CandidateWindow(lock=Lock.SKIP, read=2)),
+    ):
+        found.append(
+            Scenario(
+                f"exchange{name}",
+                f"Queue.exchange, {when}, when the last claim won all it wanted",
+                _exchange(pairs, window),
+                rows=len(pairs),
+                roles=_EXCHANGE,
+                needs=frozenset({Capability.UPDATE_RETURNING}),
             )
         )
     return found
@@ -909,6 +945,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_claims(),
     *_settles(),
     *_pops(),
+    *_exchanges(),
     *_streams(),
     *_feeds(),
     *_ticks(),

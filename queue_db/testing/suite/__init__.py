@@ -29,6 +29,7 @@ from queue_db.testing.suite.costs import TestStatements
 from queue_db.testing.suite.cursors import TestCursors
 from queue_db.testing.suite.dead import TestDead
 from queue_db.testing.suite.enqueueing import TestEnqueue, TestEnqueueMany
+from queue_db.testing.suite.exchanging import TestExchange
 from queue_db.testing.suite.failures import TestFailures
 from queue_db.testing.suite.feeds import TestFeeds, TestPositions, TestRetention, feed, ordering
 from queue_db.testing.suite.fixtures import (
@@ -82,6 +83,7 @@ __all__ = [
     "TestEnqueue",
     "TestEnqueueMany",
     "TestEnqueueUsing",
+    "TestExchange",
     "TestExtend",
     "TestFail",
     "TestFailedMessages",

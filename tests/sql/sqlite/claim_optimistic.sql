@@ -1,7 +1,8 @@
 -- claim_optimistic: optimistic or adaptive, at the head
 -- Also: claim_skip_locked, claim_pessimistic, claim_pessimistic_one, claim_fast_path, claim_fast_path_many,
 --   claim_fast_path_skip_locked, claim_fast_path_skip_locked_many, pop_fast_path_claim, pop_fast_path_many_claim,
---   pop_fast_path_skip_locked_claim, pop_fast_path_skip_locked_many_claim
+--   pop_fast_path_skip_locked_claim, pop_fast_path_skip_locked_many_claim, exchange_claim, exchange_many_claim,
+--   exchange_skip_locked_claim, exchange_skip_locked_many_claim
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
 -- Always: delete_mark_1 = 0, param_1 = 0, param_2 = 1, param_3 = 0, param_4 = 1, param_5 = 0, coalesce_1 =

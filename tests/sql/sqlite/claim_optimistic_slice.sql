@@ -1,5 +1,6 @@
 -- claim_optimistic_slice: optimistic or adaptive, at a place in the window
--- Also: claim_fast_path_slice, claim_fast_path_slice_many, pop_fast_path_slice_claim, pop_fast_path_slice_many_claim
+-- Also: claim_fast_path_slice, claim_fast_path_slice_many, pop_fast_path_slice_claim, pop_fast_path_slice_many_claim,
+--   exchange_slice_claim, exchange_slice_many_claim
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
 -- Always: delete_mark_1 = 0, param_1 = 1, param_2 = 0, param_3 = 0, delete_mark_2 = 0, param_4 = 1, param_5 = 0,
