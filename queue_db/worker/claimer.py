@@ -17,6 +17,7 @@ from queue_db.notifications.wakeups import cancelled_in
 from queue_db.verbs.claim import MAX_CLAIM
 from queue_db.worker.allowance import Allowance
 from queue_db.worker.outages import outages_of
+from queue_db.worker.pace import Pace
 from queue_db.worker.shares import Shares
 from queue_db.worker.turns import Turns
 
@@ -63,6 +64,8 @@ class Claimer:
     ) -> None:
         self._db = db
         self._shares = shares
+        # The fewest free places for which a claim is worth a statement.
+        self._fewest = max(1, shares.ahead // 2)
         self._lease = lease
         self._micros = round(lease * 1_000_000)
         self._at_most_once = at_most_once
@@ -81,7 +84,9 @@ class Claimer:
         self._polled_at = 0.0
         self._poll_took = 0.0
         self._claimed_since = 0  # jobs since the last poll
-        self._hungry = False
+        # While the claimer waits for a slot: the most jobs in hand with which a claim is worth it; otherwise -1.
+        self._hungry_at = -1
+        self._pace = Pace(lambda: in_hand(None))
         self._until_empty = False
         self.stopping = threading.Event()
         self._quiet = quiet
@@ -126,10 +131,14 @@ class Claimer:
         self.stopping.set()
         self.wakeup.set()
 
-    def freed(self) -> None:
-        """A slot is free. From any thread, after each job: it costs nothing unless the claimer waits for a slot."""
-        if self._hungry and self._room():
-            self._hungry = False
+    def freed(self, seconds: float | None) -> None:
+        """A slot is free. From any thread, after each job: it costs little unless the claimer waits for a slot.
+
+        :param seconds: how long the handler took; None: it was not called.
+        """
+        self._pace.ended(seconds)
+        if self._hungry_at >= 0 and self._in_hand(None) <= self._hungry_at and self._room():
+            self._hungry_at = -1
             self.wakeup.set()
 
     # --- one round --------------------------------------------------------------------------------------------------
@@ -138,19 +147,22 @@ class Claimer:
         """Claim, poll or wait, once; False: there is nothing more to do."""
         if time.monotonic() - self._read_at >= READ_EVERY:
             self._wait(0.0)
+        if self._promising:
+            self._pace.wait()
         room = self._room()
         if not room:
-            self._hungry = True
+            self._hungry_at = self._shares.slots - self._fewest
             room = self._room()  # a slot that was freed just before sets no wakeup
             if not room:
                 self._wait(self._longest)
                 return True
-        self._hungry = False
+        self._hungry_at = -1
         if self.stopping.is_set():
             return True  # the slot may be free because a job ended after stop(): that job was the last one
         self._allowance.refresh()
         # Set before the limits are read: a job that ends from now on ends the wait.
-        self._hungry = self._allowance.limited
+        if self._allowance.limited:
+            self._hungry_at = self._shares.slots
         room = {queue: places for queue, most in room.items() if (places := self._allowance.places(queue, most))}
         if not room:
             if self._until_empty and self._idle_now() and all(map(self._allowance.paused, self._shares.queues)):
@@ -165,7 +177,8 @@ class Claimer:
     def _claim_all(self, promising: Mapping[str, int], room: Collection[str]) -> bool:
         """Claim from each of the ``promising`` queues its part; False: no job came, probably since a higher queue has due jobs."""
         won = 0
-        left = self._shares.slots - self._in_hand(None)
+        began, in_hand = time.monotonic(), self._in_hand(None)
+        left = self._shares.slots - in_hand
         # Higher queues that are not claimed from in this round: they may have got jobs since the last poll.
         unasked = [queue for queue in room if queue not in promising] if self._turns.strict else []
         guarded = refused = False
@@ -183,6 +196,8 @@ class Claimer:
                 self._promising.discard(queue)
             self._turns.came(queue, most, came)
             won += came
+        if won == left and not self._shares.ahead:
+            self._pace.claimed(time.monotonic() - began, in_hand)
         if not won and not guarded and not refused:
             # Other workers have claimed all of them.
             self._wait(self._idle.next())
@@ -256,11 +271,10 @@ class Claimer:
         if self._quiet.is_set():
             return {}
         shares = self._shares
-        ahead = shares.ahead
-        free = shares.total + ahead - self._in_hand(None)
-        if free < max(1, ahead // 2):
+        free = shares.slots - self._in_hand(None)
+        if free < self._fewest:
             return {}
         if len(shares.queues) == 1:
             return dict.fromkeys(shares.queues, free)
-        room = {queue: min(free, most + ahead - self._in_hand(queue)) for queue, most in shares.queues.items()}
-        return {queue: places for queue, places in room.items() if places >= max(1, ahead // 2)}
+        room = {queue: min(free, most + shares.ahead - self._in_hand(queue)) for queue, most in shares.queues.items()}
+        return {queue: places for queue, places in room.items() if places >= self._fewest}

@@ -37,7 +37,7 @@ _CHECK_TIMEOUTS = 0.5
 class Execution:
     """The handler calls of one run.
 
-    :param slot_freed: called from any thread, when a slot is free again.
+    :param slot_freed: called from any thread, when a slot is free again, with the seconds that its handler took if it was called.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Execution:
         in_flight: InFlight,
         results: Results,
         acknowledger: Acknowledger,
-        slot_freed: Callable[[], None],
+        slot_freed: Callable[[float | None], None],
     ) -> None:
         self._worker = worker
         self._at_most_once = worker.options.at_most_once
@@ -211,12 +211,12 @@ class Execution:
             if began is not None:
                 message = "%r: the handler ended after its job was abandoned; the result does not count"
                 log.warning(message, job, extra=about(job, seconds=seconds))
-        self._slot_freed()
+        self._slot_freed(seconds)
 
     def returned(self, job: LeasedJob) -> None:
         """An abandoned job has left its slot: its handler will not be called."""
         self._in_flight.returned(job)
-        self._slot_freed()
+        self._slot_freed(None)
 
     def lose(self, job: LeasedJob) -> None:
         """The lease of a job is lost. In the thread that extends leases, or that claims: neither waits for hooks and logs."""

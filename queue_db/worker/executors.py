@@ -9,7 +9,8 @@ from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from queue import Empty, SimpleQueue
+from operator import itemgetter
+from queue import SimpleQueue
 from typing import Any
 
 from queue_db.leased_job import LeasedJob
@@ -24,6 +25,9 @@ Urgency = Callable[[LeasedJob], tuple[int, int]]
 class Threads:
     """Calls functions, each on one of ``number`` threads.
 
+    A thread that begins a job wakes the next one if more jobs wait. So functions that return at once run one after the other on one
+    thread, without a handover for each, and those that wait for something run beside each other.
+
     The threads are daemons: a handler that does not return must not keep the process from ending.
 
     :param urgency: the order in which waiting jobs begin; equal ones begin in the order in which they came.
@@ -32,10 +36,12 @@ class Threads:
     def __init__(self, number: int, work: Callable[[LeasedJob, Handling], None], name: str, urgency: Urgency) -> None:
         self._work = work
         self._urgency = urgency
-        # One entry for each job in the heap, and None for each thread that must end.
-        self._waiting: SimpleQueue[bool | None] = SimpleQueue()
         self._heap: list[tuple[tuple[int, int], int, Assignment]] = []
         self._numbers = count()
+        # True wakes a thread that has no job, None ends it.
+        self._wakes: SimpleQueue[bool | None] = SimpleQueue()
+        # Whether there is a True in it, or a thread that has just taken it: one at a time is enough.
+        self._waking = False
         self._lock = threading.Lock()
         self._threads = [
             threading.Thread(target=self._run, name=f"queue_db handler {index + 1} of {name}", daemon=True)
@@ -49,35 +55,46 @@ class Threads:
         with self._lock:
             for assignment in assignments:
                 heappush(self._heap, (self._urgency(assignment[0]), next(self._numbers), assignment))
-        put = self._waiting.put
-        for _ in assignments:
-            put(True)
+            self._wake()
 
     def cancel(self, job: LeasedJob) -> None:
         """Nothing: a thread cannot be stopped from outside. Its handler may read ``job.lost``."""
 
     def unstarted(self) -> list[LeasedJob]:
         """Take back the jobs that no thread has begun."""
-        found = []
-        with suppress(Empty):
-            while True:
-                if self._waiting.get_nowait():
-                    found.append(self._next()[0])
-        return found
+        with self._lock:
+            jobs = [assignment[0] for _, _, assignment in sorted(self._heap, key=itemgetter(0, 1))]
+            self._heap.clear()
+        return jobs
 
     def close(self) -> None:
         """Let the threads end when they are free."""
         for _ in self._threads:
-            self._waiting.put(None)
+            self._wakes.put(None)
 
     def _run(self) -> None:
-        work, get = self._work, self._waiting.get
-        while get():
-            work(*self._next())
+        while self._wakes.get():
+            woken = True
+            while (assignment := self._next(woken=woken)) is not None:
+                woken = False
+                self._work(*assignment)
 
-    def _next(self) -> Assignment:
+    def _next(self, *, woken: bool) -> Assignment | None:
+        """The job that begins now; None: no job waits. ``woken``: this thread has just been woken for it."""
         with self._lock:
-            return heappop(self._heap)[2]
+            if woken:
+                self._waking = False
+            if not self._heap:
+                return None
+            assignment = heappop(self._heap)[2]
+            self._wake()
+            return assignment
+
+    def _wake(self) -> None:
+        """Wake a thread if a job waits, unless one has been woken that has not yet looked. With the lock."""
+        if self._heap and not self._waking:
+            self._waking = True
+            self._wakes.put(True)
 
 
 class Loop:

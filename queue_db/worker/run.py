@@ -292,8 +292,8 @@ class Run:
         finally:
             self._commands.put(Ended(self))
 
-    def _slot_freed(self) -> None:
-        self._claimer.freed()
+    def _slot_freed(self, seconds: float | None) -> None:
+        self._claimer.freed(seconds)
         if self._claimer.stopping.is_set() and not self.in_flight:
             self._commands.put(Ended(self))
 
