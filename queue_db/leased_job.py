@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from queue_db import arguments
 from queue_db.codecs import Codec, JSONCodec, described
 from queue_db.errors import ArgumentError, PayloadError
-from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, from_micros, links_of
+from queue_db.model import ClaimedRow, JobLinks, ProgressReport, Verdict, from_micros, group_of
 from queue_db.outcomes import Cancel, Dead, Outcome, Retry, Snooze
 from queue_db.store.schema import NOTE_LENGTH
 
@@ -252,11 +252,6 @@ class LeasedJob(JobData):
         """Whether :attr:`max_attempts` differs from the row's."""
         return self._limit is not None and self._limit != self._row.max_attempts
 
-    @property
-    def links(self) -> JobLinks | None:
-        """Its group and its callback; None: it has neither."""
-        return links_of(self.queue, self._row)
-
     def snapshot_row(self) -> ClaimedRow:
         """The row without the payload, for a copy that brings its own."""
         return self._row._replace(payload="", version=self.version, max_attempts=self.max_attempts)
@@ -367,10 +362,14 @@ class LeasedJob(JobData):
         raise ArgumentError("a leased job belongs to the process that claimed it: send its id, payload and fence instead")
 
 
-def linked(jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
-    """Those with a group or a callback; most have neither."""
+def linked(jobs: Sequence[LeasedJob]) -> dict[int, JobLinks]:
+    """The group and the callback, by id, of the jobs that have one; most have neither."""
     rows = map(_row_of, jobs)
-    return [job for job, row in zip(jobs, rows, strict=True) if row.group_key is not None or row.callback_id is not None]
+    return {
+        job.id: JobLinks(group_of(job.queue, row.group_key), row.callback_id)
+        for job, row in zip(jobs, rows, strict=True)
+        if row.group_key is not None or row.callback_id is not None
+    }
 
 
 _row_of: Callable[[LeasedJob], ClaimedRow] = attrgetter("_row")

@@ -262,11 +262,22 @@ def exhausted_in(rows: Sequence[ClaimedRow]) -> list[ClaimedRow]:
     return [row for row in rows if row.attempts > min(row.max_attempts, attempts) or row.version > version]
 
 
+class Group(NamedTuple):
+    """The jobs of a queue with one key."""
+
+    queue: str
+    key: str
+
+
+def group_of(queue: str, key: str | None) -> Group | None:
+    """The group of a job."""
+    return None if key is None else Group(queue, key)
+
+
 class JobLinks(NamedTuple):
     """What depends on a job: the next one of its group, and the callback that counts it."""
 
-    queue: str
-    group: str | None
+    group: Group | None
     callback: int | None
     #: It is blocked in its group: when it leaves, no other job is unblocked.
     blocked: bool = False
@@ -274,9 +285,10 @@ class JobLinks(NamedTuple):
 
 def links_of(queue: str, row: Any) -> JobLinks | None:
     """The links of the job of a row; most jobs have none."""
-    if row.group_key is None and row.callback_id is None:
+    key, callback = row.group_key, row.callback_id
+    if key is None and callback is None:
         return None
-    return JobLinks(queue, row.group_key, row.callback_id)
+    return JobLinks(group_of(queue, key), callback)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, update
 
 from queue_db.dialects.bulk import Bulk
 from queue_db.dialects.failures import Failures
+from queue_db.dialects.grouping import Grouping
 from queue_db.dialects.lab import Laboratory
 from queue_db.dialects.listing import Listing
 from queue_db.dialects.statements import Pairs, delete_returning, wanted
@@ -21,12 +22,12 @@ from queue_db.errors import ConfigurationError
 _REGISTRY: dict[str, type[Dialect]] = {}
 
 
-class Dialect(Bulk, Failures, Laboratory, Listing):
+class Dialect(Bulk, Grouping, Failures, Laboratory, Listing):
     """Everything that differs from one database to the other.
 
     :class:`~queue_db.dialects.seam.ClaimSeam` has what claims, settles and enqueues need. Most dialects override members of it, of
     :class:`~queue_db.dialects.opening.Opening` and of :class:`Failures` alone. :class:`Bulk` is for Spark and streams,
-    :class:`Laboratory` for comparisons, :class:`Listing` for lists of jobs.
+    :class:`Grouping` for groups, :class:`Laboratory` for comparisons, :class:`Listing` for lists of jobs.
     """
 
     def __init_subclass__(cls, **kw: Any) -> None:

@@ -36,10 +36,11 @@ from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, jdbc, numbering
+from queue_db.dialects import asynchronous, grouping, jdbc, numbering
 from queue_db.dialects.base import Dialect
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import instant, now_us
+from queue_db.dialects.grouping import Member
 from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows, Statement
 from queue_db.dialects.statements import Pairs, matching, wanted
@@ -222,6 +223,16 @@ class MySQL(Dialect):
     def by_claim(self, rows: Select[Any], jobs: Table) -> Select[Any]:
         # With few keyed jobs the planner prefers the index of the keys: it would lock the whole queue, and then sort it.
         return rows.with_hint(jobs, f"FORCE INDEX ({jobs.name}_claim)")
+
+    def first_in_groups(
+        self, connection: Connection, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool
+    ) -> list[Member]:
+        if most > 1 or locks or len(keys) == 1:
+            return super().first_in_groups(connection, jobs, queue, keys, most, locks=locks)
+        # To read and plan a query for each group costs five times as much.
+        values = {"of_queue": queue, "keys": json.dumps(list(keys), ensure_ascii=False)}
+        rows = self.fetch(connection, grouping.first_of_each(jobs, f"FORCE INDEX ({jobs.name}_group)"), values)
+        return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
         # The same, for a queue with few keyed jobs.

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    any_,
     bindparam,
     column,
     event,
@@ -34,6 +35,7 @@ from queue_db.dialects import postgresql_claim as statements
 from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, ClaimPlan, result_of
 from queue_db.dialects.clock import due_time, instant, now_us, now_us_after_waiting
+from queue_db.dialects.grouping import Member
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
 from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
 from queue_db.dialects.postgresql_claim import HEAD, TRIED
@@ -192,6 +194,18 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
     def hold(self, connection: Connection, jobs: Table, pairs: Pairs) -> Pairs:
         values = _arrays(sorted(pairs))
         return [(job_id, version) for job_id, version in self.fetch(connection, statements.hold(jobs), values)]
+
+    def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        return column == any_(bindparam(name, type_=ARRAY(column.type)))
+
+    def first_in_groups(
+        self, connection: Connection, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool
+    ) -> list[Member]:
+        if len(keys) == 1:
+            return super().first_in_groups(connection, jobs, queue, keys, most, locks=locks)
+        values = {"of_queue": queue, "keys": list(keys), "most": most}
+        rows = self.fetch(connection, statements.first_in_groups(jobs, locks=locks), values)
+        return [(place, job_id, version, due) for place, job_id, version, due in rows]
 
     def by_group(self, rows: Select[Any], jobs: Table, key: str, above: int) -> Select[Any]:
         # An equality with the key of a large group would let it read the primary key from its beginning, for the order. The

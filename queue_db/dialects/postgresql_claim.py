@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     Select,
     Table,
+    Text,
     and_,
     any_,
     bindparam,
@@ -187,6 +188,22 @@ def hold(jobs: Table) -> Any:
     ids, versions = (bindparam(name, type_=ARRAY(BigInteger)) for name in ("ids", "versions"))
     found = select(jobs.c.id, jobs.c.version).where(matching(jobs, ids, versions)).order_by(jobs.c.id)
     return found.with_for_update()
+
+
+@lru_cache(maxsize=64)
+def first_in_groups(jobs: Table, *, locks: bool) -> Any:
+    """The first ``most`` jobs of each of the groups ``keys``, with the group's place in this array."""
+    keys = func.unnest(bindparam("keys", type_=ARRAY(Text)))
+    given = keys.table_valued(column("key", Text), with_ordinality="place", name="given").render_derived(name="given")
+    # Looked up for each group, in the index of groups: no other way to read this stops after the first of a long group.
+    first = (
+        select(jobs.c.id, jobs.c.version, jobs.c.available_at)
+        .where(jobs.c.queue == bindparam("of_queue", type_=jobs.c.queue.type), jobs.c.group_key == given.c.key)
+        .order_by(jobs.c.id)
+        .limit(bindparam("most", type_=Integer))
+    )
+    member = (first.with_for_update() if locks else first).lateral("member")
+    return select((given.c.place - 1).label("place"), *member.c).select_from(given.join(member, true()))
 
 
 def _array_of(item: ColumnElement[int]) -> ColumnElement[Any]:

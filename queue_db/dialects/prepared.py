@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ARRAY, BindParameter, Connection, Executable
+from sqlalchemy import ARRAY, BindParameter, Connection, Executable, String
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql.base import PGCompiler
+from sqlalchemy.types import TypeEngine
 
 from queue_db.dialects import direct
 
@@ -46,12 +47,13 @@ class Prepared:
     prepare: str
     execute: str
     parameters: Sequence[str]  #: names, in the order of ``execute``
-    lists: frozenset[str]  #: those that are arrays of numbers
+    lists: Mapping[str, Callable[[Sequence[Any]], str]]  #: those that are arrays → what writes them
 
     def arguments(self, values: direct.Values) -> tuple[Any, ...]:
         """The arguments of ``execute``. Arrays are sent as PostgreSQL's own text, several times faster than the driver's."""
         if self.lists:
-            return tuple([_array(values[name]) if name in self.lists else values[name] for name in self.parameters])
+            lists = self.lists
+            return tuple([lists[name](values[name]) if name in lists else values[name] for name in self.parameters])
         return tuple([values[name] for name in self.parameters])
 
 
@@ -70,7 +72,7 @@ def prepared(statement: Executable) -> Prepared:
         prepare=f"PREPARE {name} ({types}) AS {text}",
         execute=f"EXECUTE {name} ({places})" if order else f"EXECUTE {name}",
         parameters=order,
-        lists=frozenset(one for one, kind in zip(order, kinds, strict=True) if isinstance(kind, ARRAY)),
+        lists={one: _array_of(kind.item_type) for one, kind in zip(order, kinds, strict=True) if isinstance(kind, ARRAY)},
     )
 
 
@@ -88,6 +90,16 @@ def render(connection: Connection, statement: Executable, values: direct.Values)
     return parts.execute, parts.arguments(values)
 
 
-def _array(numbers: Sequence[int]) -> str:
+def _array_of(kind: TypeEngine[Any]) -> Callable[[Sequence[Any]], str]:
+    return _texts if isinstance(kind, String) else _numbers
+
+
+def _numbers(numbers: Sequence[int]) -> str:
     # The text of the list is made at once, not of each number; blanks do not count.
     return f"{{{str(list(numbers))[1:-1]}}}"
+
+
+def _texts(texts: Sequence[str]) -> str:
+    # All at once too: no text in PostgreSQL has a zero character.
+    escaped = "\0".join(texts).replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
+    return f'{{"{escaped}"}}' if texts else "{}"

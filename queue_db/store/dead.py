@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Row, delete, exist
 from sqlalchemy.exc import IntegrityError
 
 from queue_db.errors import TransientStorageError
-from queue_db.model import MOST_VERSION
+from queue_db.model import MOST_VERSION, group_of
 from queue_db.store import groups
 from queue_db.store.base import Store
 from queue_db.store.schema import BLOCKED, CLASS_LENGTH
@@ -144,7 +144,7 @@ def _without_live_keys(
 
 def _block_behind_others(connection: Connection, store: Store, rows: Sequence[dict[str, Any]]) -> None:
     """Lock the groups of jobs to insert, and block those that have to wait for others of their group."""
-    of_rows = [groups.of(row["queue"], row["group_key"]) for row in rows]
+    of_rows = [group_of(row["queue"], row["group_key"]) for row in rows]
     grouped = {group for group in of_rows if group is not None}
     if not grouped:
         return

@@ -16,7 +16,6 @@ from queue_db.model import JobLinks, links_of
 from queue_db.store import callbacks, groups, settle
 from queue_db.store.base import Store
 from queue_db.store.callbacks import Departure
-from queue_db.store.groups import Group
 from queue_db.store.schema import BLOCKED
 
 Leave = Callable[[], Mapping[int, Departure]]
@@ -34,11 +33,11 @@ def finish(connection: Connection, store: Store, links: Mapping[int, JobLinks], 
     """
     store.dialect.begin(connection)
     # Stripes of groups are locked before rows of jobs: every transaction keeps this order.
-    waiting = {Group(one.queue, one.group) for one in links.values() if one.group is not None}
+    waiting = {one.group for one in links.values() if one.group is not None}
     limits = groups.lock(connection, store, waiting, every=every) if waiting else {}
     left = [(links[job_id], departure) for job_id, departure in leave().items() if job_id in links]
     woken_queues: set[str] = set()
-    if free := Counter(Group(one.queue, one.group) for one, _ in left if one.group is not None and not one.blocked):
+    if free := Counter([one.group for one, _ in left if one.group is not None and not one.blocked]):
         woken_queues |= groups.admit(connection, store, free, limits)
     if counted := [(one.callback, departure) for one, departure in left if one.callback is not None]:
         due = callbacks.count_down(connection, store, counted)

@@ -10,10 +10,9 @@ from sqlalchemy import Connection, case, or_, select, update
 
 from queue_db.dialects.clock import due_time, moment
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
-from queue_db.model import NewJob
+from queue_db.model import Group, NewJob
 from queue_db.store import groups, windows
 from queue_db.store.base import Store, next_version
-from queue_db.store.groups import Group
 from queue_db.store.schema import BLOCKED
 
 

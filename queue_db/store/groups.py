@@ -12,28 +12,25 @@ order of their numbers.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import BigInteger, Connection, Integer, Row, Table, bindparam, case, func, literal, select, union_all, update
+from sqlalchemy import BigInteger, Connection, Row, Table, case, func, select, update
 
 from queue_db.dialects import Dialect
 from queue_db.dialects.clock import due_time, moment
 from queue_db.dialects.transactions import own
-from queue_db.model import Capability, NewJob
+from queue_db.model import Capability, Group, NewJob, group_of
 from queue_db.store.base import Store, each, next_version
 from queue_db.store.schema import BLOCKED, STRIPES
 
 _T = TypeVar("_T")
 
-# Numbers of groups in one query: there is a kept statement for each.
-_ARMS = (1, 8, 64)
-
-
-#: Groups in one statement, and in one transaction that repairs them.
-AT_ONCE = max(_ARMS)
+#: Groups in one transaction that repairs them, and jobs that are changed in one statement.
+AT_ONCE = 64
 
 
 class GroupMember(NamedTuple):
@@ -44,41 +41,56 @@ class GroupMember(NamedTuple):
     available_at: int
 
 
-class Group(NamedTuple):
-    """The jobs of a queue with one key."""
-
-    queue: str
-    key: str
-
-
-def of(queue: str, key: str | None) -> Group | None:
-    """The group of a job."""
-    return None if key is None else Group(queue, key)
-
-
 def lock(connection: Connection, store: Store, groups: Collection[Group], *, every: bool = False) -> dict[str, int]:
     """Lock these groups until the transaction ends; return how many jobs of a group may run at a time, by queue.
 
     ``every``: lock all groups, for transactions that add more jobs later.
     """
-    stripes, queues = store.tables.stripes, store.tables.queues
-    store.dialect.begin(connection)
+    dialect, stripes = store.dialect, store.tables.stripes
+    dialect.begin(connection)
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
-    mine = stripes.c.id.in_(list(numbers))
-    if len(numbers) > 1 and Capability.ROW_LOCKS in store.capabilities:
-        # An UPDATE locks rows in any order, and a table scan waits for other rows: two transactions must not wait for each other
-        # in a circle.
-        found = store.dialect.by_id(select(stripes.c.id).where(mine).order_by(stripes.c.id), stripes)
-        connection.execute(store.dialect.lock_rows(found, skip=False)).all()
-    connection.execute(store.dialect.by_id(update(stripes).where(mine).values(version=stripes.c.version + 1), stripes))
+    mine = {"numbers": list(numbers)}
+    # An UPDATE locks rows in any order, and a table scan waits for other rows: two transactions must not wait for each other in a
+    # circle.
+    ordered = len(numbers) > 1 and Capability.ROW_LOCKS in store.capabilities
+    if ordered and not dialect.changes_in_with:
+        dialect.fetch(connection, _held(dialect, stripes), mine)
+    dialect.execute(connection, _raised(dialect, stripes, in_order=ordered and dialect.changes_in_with), mine)
+    # By a statement of its own: its snapshot is later than the locks.
     limits = {queue: 1 for queue, _ in groups}
-    controls = select(queues.c.name, queues.c.per_group).where(queues.c.name.in_(list(limits)), queues.c.per_group.is_not(None))
-    return limits | {row.name: row.per_group for row in connection.execute(controls)}
+    controls = dialect.fetch(connection, _limits(dialect, store.tables.queues), {"names": list(limits)})
+    for queue, per_group in controls:
+        limits[queue] = per_group
+    return limits
+
+
+@lru_cache(maxsize=64)
+def _held(dialect: Dialect, stripes: Table) -> Any:
+    """Lock the stripes ``numbers`` in their order."""
+    found = select(stripes.c.id).where(dialect.one_of(stripes.c.id, "numbers")).order_by(stripes.c.id)
+    return dialect.lock_rows(dialect.by_id(found, stripes), skip=False)
+
+
+@lru_cache(maxsize=64)
+def _raised(dialect: Dialect, stripes: Table, *, in_order: bool) -> Any:
+    """Raise the versions of the stripes ``numbers``; ``in_order``: after :func:`_held`, in the same statement."""
+    raised = dialect.by_id(update(stripes).values(version=stripes.c.version + 1), stripes)
+    if not in_order:
+        return raised.where(dialect.one_of(stripes.c.id, "numbers"))
+    held = _held(dialect, stripes).cte("held")
+    return raised.where(stripes.c.id == held.c.id)
+
+
+@lru_cache(maxsize=64)
+def _limits(dialect: Dialect, queues: Table) -> Any:
+    """``name, per_group`` of those of the queues ``names`` that have such a limit."""
+    return select(queues.c.name, queues.c.per_group).where(dialect.one_of(queues.c.name, "names"), queues.c.per_group.is_not(None))
 
 
 def waiting(connection: Connection, store: Store, groups: Sequence[Group | None], limits: Mapping[str, int]) -> list[bool]:
     """Whether each new job, given by its group, has to wait for others. Under :func:`lock`."""
-    there = {group: len(rows) for group, rows in _first(connection, store, {group for group in groups if group}, limits).items()}
+    first = _first(connection, store, {group for group in groups if group}, limits)
+    there = Counter({group: len(members) for group, members in first.items()})
     found = []
     for group in groups:
         if group is None:
@@ -91,7 +103,7 @@ def waiting(connection: Connection, store: Store, groups: Sequence[Group | None]
 
 def block(connection: Connection, store: Store, jobs: Sequence[NewJob], limits: Mapping[str, int]) -> list[NewJob]:
     """``jobs`` as they are inserted: blocked if they have to wait. Under :func:`lock`."""
-    waits = waiting(connection, store, [of(job.queue, job.group_key) for job in jobs], limits)
+    waits = waiting(connection, store, [group_of(job.queue, job.group_key) for job in jobs], limits)
     return [job._replace(not_before=BLOCKED) if wait else job for job, wait in zip(jobs, waits, strict=True)]
 
 
@@ -186,44 +198,20 @@ def _room(connection: Connection, store: Store, groups: Collection[Group], limit
 def _first(
     connection: Connection, store: Store, groups: Collection[Group], limits: Mapping[str, int]
 ) -> dict[Group, list[GroupMember]]:
-    """The first jobs of each group, as many as may run."""
+    """The first jobs of each group that has any, as many as may run."""
     # A caller's transaction may see an old state; what it locks it sees as it is. InnoDB then keeps others out of the gaps too.
     locks = own(connection) is None and connection.get_isolation_level() != "READ COMMITTED"
-    found: dict[Group, list[GroupMember]] = {group: [] for group in groups}
-    for some in _some(sorted(groups)):
-        arms = next(size for size in _ARMS if size >= len(some))
-        values: dict[str, Any] = {}
-        for number in range(arms):
-            group = some[min(number, len(some) - 1)]  # those that are too many ask for the last one again
-            values |= {f"queue_{number}": group.queue, f"group_{number}": group.key, f"limit_{number}": limits[group.queue]}
-        for number, *member in store.dialect.fetch(
-            connection, _first_members(store.dialect, store.tables.jobs, arms, locks=locks), values
-        ):
-            if number < len(some):
-                found[some[number]].append(GroupMember(*member))
-    for places in found.values():
-        places.sort()
+    keys: dict[str, list[str]] = {}
+    for queue, key in sorted(groups):
+        keys.setdefault(queue, []).append(key)
+    found: dict[Group, list[GroupMember]] = {}
+    for queue, some in keys.items():
+        jobs, most = store.tables.jobs, limits[queue]
+        for place, *member in store.dialect.first_in_groups(connection, jobs, queue, some, most, locks=locks):
+            found.setdefault(Group(queue, some[place]), []).append(GroupMember(*member))
+    for members in found.values():
+        members.sort()
     return found
-
-
-@lru_cache(maxsize=64)
-def _first_members(dialect: Dialect, jobs: Table, arms: int, *, locks: bool) -> Any:
-    """``number, id, version, available_at`` of the first jobs of so many groups."""
-    queries = []
-    for number in range(arms):
-        query = (
-            select(literal(number, Integer).label("number"), jobs.c.id, jobs.c.version, jobs.c.available_at)
-            .where(
-                jobs.c.queue == bindparam(f"queue_{number}", type_=jobs.c.queue.type),
-                jobs.c.group_key == bindparam(f"group_{number}", type_=jobs.c.group_key.type),
-            )
-            .order_by(jobs.c.id)
-            .limit(bindparam(f"limit_{number}", type_=Integer))
-        )
-        # In subqueries: not every database takes a LIMIT, or a lock, in an arm of a UNION.
-        arm = dialect.lock_rows(query, skip=False) if locks else query
-        queries.append(select(arm.subquery(f"group_{number}")))
-    return queries[0] if arms == 1 else union_all(*queries)
 
 
 def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, GroupMember]]) -> set[str]:

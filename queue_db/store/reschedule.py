@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, ColumnElement, Connection, and_, case, literal
 
 from queue_db.dialects.clock import due_time, moment
+from queue_db.model import Group
 from queue_db.store import groups
 from queue_db.store.base import Store, next_version
-from queue_db.store.groups import Group
 
 
 class Due(NamedTuple):

@@ -9,9 +9,8 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, JobNotFoundError, JobStateError
-from queue_db.model import MOST_VERSION, Job, State, Verdict, to_micros
+from queue_db.model import MOST_VERSION, Group, Job, State, Verdict, to_micros
 from queue_db.store import Store, reschedule
-from queue_db.store.groups import Group
 from queue_db.store.reschedule import Due
 from queue_db.store.schema import NEVER
 from queue_db.verbs.find_job import CHANGE_ATTEMPTS, find_job

@@ -16,7 +16,7 @@ from queue_db.core import Core, name_of
 from queue_db.database.database import ATTEMPTS
 from queue_db.errors import ArgumentError, text_of
 from queue_db.leased_job import LeasedJob, Settler, linked
-from queue_db.model import DeathReason, RetainedResult, Verdict, to_micros
+from queue_db.model import DeathReason, JobLinks, RetainedResult, Verdict, to_micros
 from queue_db.notifications.deaths import Death
 from queue_db.removal import Delete
 from queue_db.store import Store, history, settle
@@ -361,8 +361,8 @@ class Settle:
         """
         verb = name_of(work)
         woken_queues: set[str] = set()
-        if departure is not None and (with_links := linked(jobs)):
-            work = self._finishing(with_links, work, departure, woken_queues)
+        if departure is not None and (links := linked(jobs)):
+            work = self._finishing(links, work, departure, woken_queues)
             carrier = None
         fenced = FencedChange(self._core, verb, work, change, attempts, direct, carrier)
         verdicts = fenced.settle(jobs, using=using, applied=applied or partial(_settled, verb=verb, death=death))
@@ -384,10 +384,9 @@ class Settle:
         return verdicts
 
     def _finishing(
-        self, jobs: Sequence[LeasedJob], work: Work, departure: Callable[[int], Departure | None], woken_queues: set[str]
+        self, links: Mapping[int, JobLinks], work: Work, departure: Callable[[int], Departure | None], woken_queues: set[str]
     ) -> Work:
         """``work``, and then what depends on the jobs that leave by it. ``woken_queues`` gets the queues with new due jobs."""
-        links = {job.id: job.links for job in jobs if job.links is not None}
 
         def finishing(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             done: set[int] = set()

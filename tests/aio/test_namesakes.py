@@ -103,7 +103,6 @@ WITHOUT = {
     "Feed.after_publish": "for the package's own use",
     "Cursor.pages": "for the package's own use",
     "Cursor.transfer": "for the package's own use",
-    "LeasedJob.links": "for the package's own use",
     "LeasedJob.report_progress_to": "for the worker, which is synchronous",
     "LeasedJob.leased_for": "for the worker, which is synchronous",
     "LeasedJob.limit_attempts": "for the worker, which is synchronous",

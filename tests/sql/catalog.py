@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from queue_db.errors import TransientStorageError
-from queue_db.model import Capability, ClaimRequest, ClaimResult, NewJob, ProgressReport, Range
+from queue_db.model import Capability, ClaimRequest, ClaimResult, Group, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, metrics, progress, reschedule, settle, streams
 from queue_db.store.callbacks import Departure
@@ -266,7 +266,7 @@ def _bury(pairs: Sequence[tuple[int, int]], errors: Mapping[int, str], **more: A
     return lambda connection, store: settle.bury(connection, store, pairs, errors, **more)
 
 
-def _reschedule(*, due: reschedule.Due | None = None, priority: int | None = None, group: groups.Group | None = None) -> Run:
+def _reschedule(*, due: reschedule.Due | None = None, priority: int | None = None, group: Group | None = None) -> Run:
     return lambda connection, store: reschedule.reschedule(connection, store, 1, 3, due=due, priority=priority, group=group)
 
 
@@ -291,7 +291,7 @@ def _settles() -> list[Scenario]:
         "created_at": 1,
     }
     same = {"delays": dict.fromkeys(_IDS, 0)}
-    group = groups.Group("default", "a")
+    group = Group("default", "a")
     grouped = {"group_key": "customer", "queue": "default", "callback_id": 7}
 
     def finish(connection: Connection, store: Store) -> object:
@@ -353,7 +353,7 @@ def _settles() -> list[Scenario]:
         Scenario(
             "admit_many",
             "the next jobs of several groups",
-            lambda connection, store: groups.admit(connection, store, {group: 1, groups.Group("default", "b"): 1}, {"default": 1}),
+            lambda connection, store: groups.admit(connection, store, {group: 1, Group("default", "b"): 1}, {"default": 1}),
             begins=True,
             rows=2,
             answers={"available_at": BLOCKED, "number": [0, 1]},
@@ -522,7 +522,7 @@ def _settles() -> list[Scenario]:
         Scenario(
             "reschedule_blocked",
             "Queue.reschedule: another priority for a job that is blocked in its group",
-            _reschedule(priority=7, group=groups.Group("default", "g")),
+            _reschedule(priority=7, group=Group("default", "g")),
         ),
         Scenario(
             "handle",
