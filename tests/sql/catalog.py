@@ -340,7 +340,7 @@ def _settles() -> list[Scenario]:
             "a job of a group and of a batch leaves: the next of its group is admitted, the batch counts down",
             finish,
             begins=True,
-            answers={**grouped, "pending": 0, "number": 0, "per_group": 1},
+            answers={**grouped, "pending": 0, "place": 0, "per_group": 1},
             counts={"DELETE": 1},
         ),
         Scenario(
@@ -348,7 +348,7 @@ def _settles() -> list[Scenario]:
             "the next job of a group is admitted after one has left",
             lambda connection, store: groups.admit(connection, store, {group: 1}, {"default": 1}),
             begins=True,
-            answers={"available_at": BLOCKED, "number": 0},
+            answers={"available_at": BLOCKED, "place": 0},
         ),
         Scenario(
             "admit_many",
@@ -356,7 +356,7 @@ def _settles() -> list[Scenario]:
             lambda connection, store: groups.admit(connection, store, {group: 1, Group("default", "b"): 1}, {"default": 1}),
             begins=True,
             rows=2,
-            answers={"available_at": BLOCKED, "number": [0, 1]},
+            answers={"available_at": BLOCKED, "place": [0, 1]},
         ),
         Scenario(
             "fail",
@@ -649,7 +649,7 @@ def _enqueues() -> list[Scenario]:
             "Queue.enqueue with a group",
             _insert([_job(0, group_key="customer")]),
             begins=True,
-            answers={"per_group": 1, "number": 0, "available_at": 1},
+            answers={"per_group": 1, "place": 0, "available_at": 1},
         ),
         Scenario(
             "enqueue_many_grouped",
@@ -657,14 +657,14 @@ def _enqueues() -> list[Scenario]:
             _insert([_job(number, group_key=f"customer {number}", after=number) for number in (1, 2)]),
             begins=True,
             rows=2,
-            answers={"per_group": 1, "number": [0, 1], "available_at": 1},
+            answers={"per_group": 1, "place": [0, 1], "available_at": 1},
         ),
         Scenario(
             "enqueue_many_blocked",
             "Queue.enqueue_many, a job of a group that has to wait and one without a group",
             _insert([_job(0, group_key="customer"), _job(1)]),
             begins=True,
-            answers={"per_group": 1, "number": 0, "available_at": 1},
+            answers={"per_group": 1, "place": 0, "available_at": 1},
             counts={"INSERT": 2},
         ),
         Scenario(

@@ -2,14 +2,15 @@
 -- Also: enqueue_many_blocked_select_jobs, complete_grouped_select_jobs, admit_select_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
---   store.groups.waiting > store.groups._first
+--   store.groups.waiting > store.groups._first > dialects.mysql.MySQL.first_in_groups >
+--   dialects.grouping.Grouping.first_in_groups
 -- Always: param_1 = 0
-SELECT group_0.number, group_0.id, group_0.version, group_0.available_at
+SELECT group_0.place, group_0.id, group_0.version, group_0.available_at
 FROM (
-    SELECT :param_1 AS number, jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
+    SELECT :param_1 AS place, jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
     FROM jobs
-    WHERE jobs.queue = :queue_0
-      AND jobs.group_key = :group_0
+    WHERE jobs.queue = :of_queue
+      AND jobs.group_key = :key_0
     ORDER BY jobs.id
-    LIMIT :limit_0
+    LIMIT :most
 ) AS group_0;

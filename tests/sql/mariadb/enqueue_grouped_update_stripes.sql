@@ -3,6 +3,7 @@
 --   reschedule_blocked_update_stripes
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.groups.lock
+-- Always: version_1 = 1
 UPDATE jobs_stripes FORCE INDEX (PRIMARY)
 SET version = (jobs_stripes.version + :version_1)
-WHERE jobs_stripes.id IN (:id_1);
+WHERE jobs_stripes.id IN (:numbers);

@@ -5,5 +5,5 @@
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.groups.lock
 SELECT jobs_queues.name, jobs_queues.per_group
 FROM jobs_queues
-WHERE jobs_queues.name IN (:name_1)
+WHERE jobs_queues.name IN (:names)
   AND jobs_queues.per_group IS NOT NULL;

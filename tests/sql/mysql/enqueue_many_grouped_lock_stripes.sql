@@ -4,6 +4,6 @@
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.groups.lock
 SELECT jobs_stripes.id
 FROM jobs_stripes FORCE INDEX (PRIMARY)
-WHERE jobs_stripes.id IN (:id_1)
+WHERE jobs_stripes.id IN (:numbers)
 ORDER BY jobs_stripes.id
 FOR UPDATE;

@@ -3,7 +3,8 @@
 --   reschedule_blocked_select_queues
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.groups.lock
+-- Prepared once for each connection.
 SELECT jobs_queues.name, jobs_queues.per_group
 FROM jobs_queues
-WHERE jobs_queues.name IN (:name_1)
+WHERE jobs_queues.name = ANY(:names::VARCHAR (100)[])
   AND jobs_queues.per_group IS NOT NULL;

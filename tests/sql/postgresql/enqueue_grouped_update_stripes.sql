@@ -1,8 +1,8 @@
 -- enqueue_grouped_update_stripes: Queue.enqueue with a group
--- Also: enqueue_many_grouped_update_stripes, enqueue_many_blocked_update_stripes, complete_grouped_update_stripes,
---   reschedule_blocked_update_stripes
+-- Also: enqueue_many_blocked_update_stripes, complete_grouped_update_stripes, reschedule_blocked_update_stripes
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.groups.lock
+-- Prepared once for each connection.
 UPDATE jobs_stripes
-SET version = (jobs_stripes.version + :version_1)
-WHERE jobs_stripes.id IN (:id_1);
+SET version = (jobs_stripes.version + 1)
+WHERE jobs_stripes.id = ANY(:numbers::INTEGER[]);

@@ -1,0 +1,17 @@
+-- enqueue_many_grouped_select_unnest: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are
+--   kept
+-- Also: admit_many_select_unnest
+-- Transaction: within BEGIN … COMMIT
+-- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
+--   store.groups.waiting > store.groups._first > dialects.postgresql.PostgreSQL.first_in_groups
+-- Prepared once for each connection.
+SELECT given.place - 1 AS place, member.id, member.version, member.available_at
+FROM unnest(:keys::TEXT[]) WITH ORDINALITY AS given(key, place)
+JOIN LATERAL(
+    SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
+    FROM jobs
+    WHERE jobs.queue = :of_queue::VARCHAR
+      AND jobs.group_key = given.key
+    ORDER BY jobs.id
+    LIMIT :most::INTEGER
+) AS member ON true;
