@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -34,6 +34,9 @@ _ARMS = (1, 8, 64)
 
 class Grouping(ClaimSeam):
     """What groups need of a database, with defaults that work on most."""
+
+    #: Whether an UPDATE of some ids (:meth:`by_id`) locks the rows in their order.
+    updates_in_order: ClassVar[bool] = False
 
     def one_of(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
         """Whether ``column`` is in the list ``name``, a parameter: part of a statement that is built once and kept."""

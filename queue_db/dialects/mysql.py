@@ -81,6 +81,8 @@ class MySQL(Dialect):
     async_extra: ClassVar[str] = "async-mysql"
     autocommits: ClassVar[bool] = True
     shows_unflushed: ClassVar[bool] = True
+    # InnoDB's rows are stored in this order, and read in it by the primary key, whether by ranges or from end to end.
+    updates_in_order: ClassVar[bool] = True
     minimum: ClassVar[tuple[int, ...]] = (8, 0, 13)
     # 1020: with innodb_snapshot_isolation a lost version check is this error; the others: deadlock, lock wait timeout,
     # connection gone, lost, refused or shutting down.

@@ -50,12 +50,11 @@ def lock(connection: Connection, store: Store, groups: Collection[Group], *, eve
     dialect.begin(connection)
     numbers = range(STRIPES) if every else sorted({zlib.crc32("\0".join(group).encode()) % STRIPES for group in groups})
     mine = {"numbers": list(numbers)}
-    # An UPDATE locks rows in any order, and a table scan waits for other rows: two transactions must not wait for each other in a
-    # circle.
-    ordered = len(numbers) > 1 and Capability.ROW_LOCKS in store.capabilities
-    if ordered and not dialect.changes_in_with:
+    # Two transactions must not wait for each other in a circle, and not every UPDATE locks rows in the order of their ids.
+    first = len(numbers) > 1 and Capability.ROW_LOCKS in store.capabilities and not dialect.updates_in_order
+    if first and not dialect.changes_in_with:
         dialect.fetch(connection, _held(dialect, stripes), mine)
-    dialect.execute(connection, _raised(dialect, stripes, in_order=ordered and dialect.changes_in_with), mine)
+    dialect.execute(connection, _raised(dialect, stripes, held=first and dialect.changes_in_with), mine)
     # By a statement of its own: its snapshot is later than the locks.
     limits = {queue: 1 for queue, _ in groups}
     controls = dialect.fetch(connection, _limits(dialect, store.tables.queues), {"names": list(limits)})
@@ -72,13 +71,13 @@ def _held(dialect: Dialect, stripes: Table) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _raised(dialect: Dialect, stripes: Table, *, in_order: bool) -> Any:
-    """Raise the versions of the stripes ``numbers``; ``in_order``: after :func:`_held`, in the same statement."""
+def _raised(dialect: Dialect, stripes: Table, *, held: bool) -> Any:
+    """Raise the versions of the stripes ``numbers``; ``held``: after :func:`_held`, in the same statement."""
     raised = dialect.by_id(update(stripes).values(version=stripes.c.version + 1), stripes)
-    if not in_order:
+    if not held:
         return raised.where(dialect.one_of(stripes.c.id, "numbers"))
-    held = _held(dialect, stripes).cte("held")
-    return raised.where(stripes.c.id == held.c.id)
+    found = _held(dialect, stripes).cte("held")
+    return raised.where(stripes.c.id == found.c.id)
 
 
 @lru_cache(maxsize=64)

@@ -27,7 +27,7 @@ class TestHandles:
         handle = rival_queue.handle(job.id, job.version, job.token)
         for name in (
             *("id", "version", "token", "kind", "payload", "headers", "priority", "attempts", "max_attempts", "unique_key"),
-            *("group", "batch", "created_at", "due_at", "last_error", "lease_expires", "fence", "links"),
+            *("group", "batch", "created_at", "due_at", "last_error", "lease_expires", "fence"),
         ):
             assert getattr(handle, name) == getattr(job, name), name
         assert (handle.worker, queue.get(job.id).worker) == ("first", "first")
