@@ -58,8 +58,7 @@ def lock(connection: Connection, store: Store, groups: Collection[Group], *, eve
     # By a statement of its own: its snapshot is later than the locks.
     limits = {queue: 1 for queue, _ in groups}
     controls = dialect.fetch(connection, _limits(dialect, store.tables.queues), {"names": list(limits)})
-    for queue, per_group in controls:
-        limits[queue] = per_group
+    limits.update((queue, per_group) for queue, per_group in controls)
     return limits
 
 
