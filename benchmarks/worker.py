@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -29,16 +30,23 @@ how it measures:
   everything is reported; "process" includes the start of Python and its imports, as Jiggler's figures include Ruby's. CPU and peak
   resident memory are those of the worker process. After each run the queue is counted: remaining jobs count as lost.
   Jiggler's figures are from its README (i7-6700HQ, Redis): another machine and language, so only ratios of its rows are comparable.
-  The wait of a job is the time from due to claimed, by the database's clock.
+  "transactions" are those of the worker, its polls and heartbeats too.
+  The wait of a job is the time from due to claimed, by the database's clock; "to start" is the time from the call of enqueue, in
+  another process, to the start of the handler.
+  --against measures each row in turns with the package of another checkout, whose tables must be the same.
   Everything happens in tables of its own, which are dropped afterwards, also after Ctrl-C.
 
 examples:
   python -m benchmarks worker --url postgresql://me@localhost/test
   python -m benchmarks worker --only noop,pickup --scale 0.1
+  python -m benchmarks worker --only noop,pickup --repeat 5 --against ../older    (git worktree add ../older <commit>)
 """
 
 #: Seconds.
 _LONGEST = 1800.0
+
+#: This checkout.
+_HERE = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -121,24 +129,42 @@ def _measure(url: str, asked: argparse.Namespace) -> None:
     table = f"bench_worker_{os.getpid()}"
     with own_tables(url, table) as db:
         sheet = Table(
-            "worker", "jobs/s", "run s", "process s", "Jiggler s", "CPU µs/job", "RSS MB", "left", title=db.database.server
+            "worker",
+            "jobs/s",
+            "run s",
+            "process s",
+            "Jiggler s",
+            "CPU µs/job",
+            "transactions/job",
+            "RSS MB",
+            "left",
+            title=db.database.server,
         )
+        packages = [_HERE, *([] if asked.against is None else [asked.against])]
         for scene in SCENES:
             if scene.section in asked.only:
                 say(f"{db.database.server}: {scene.name}")
-                for _ in range(asked.repeat):
-                    sheet.add_row(*_row(url, table, db, scene, asked.scale))
+                for number in range(asked.repeat):
+                    for package in packages if number % 2 == 0 else packages[::-1]:
+                        sheet.add_row(*_row(url, table, db, scene, asked.scale, package))
         console = Console(width=None if sys.stdout.isatty() else 140)
         if sheet.row_count:
             console.print(sheet)
         for section in OTHERS:
             if section in asked.only:
                 say(f"{db.database.server}: {section}")
-                result = _OTHERS[section](url, table, db, asked.scale)
-                console.print(f"{db.database.server}: {section}: " + ", ".join(f"{name} {value}" for name, value in result.items()))
+                for package in packages:
+                    result = _OTHERS[section](url, table, db, asked.scale, package)
+                    line = ", ".join(f"{name} {value}" for name, value in result.items())
+                    console.print(f"{db.database.server}: {section}{_of(package)}: {line}")
 
 
-def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float) -> list[str]:
+def _of(package: Path) -> str:
+    """What a row of another checkout shows."""
+    return "" if package == _HERE else f" ({package.name})"
+
+
+def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float, package: Path) -> list[str]:
     jobs = max(1, round(scene.jobs * scale))
     queue = db.queue("race")
     queue.purge()
@@ -151,34 +177,38 @@ def _row(url: str, table: str, db: QueueDB, scene: Scene, scale: float) -> list[
     began = time.monotonic()
     wishes = {name: getattr(scene, name) for name in ("work", "mode", "concurrency", "prefetch", "executor", "before")}
     with ThreadPoolExecutor(scene.workers) as pool:
-        many = list(pool.map(lambda _: _run(url, table, wishes), range(scene.workers)))
+        many = list(pool.map(lambda _: _run(url, table, wishes, package), range(scene.workers)))
     # The slowest worker's time, and the sum of the resources.
-    result = {"seconds": max(one["seconds"] for one in many), **{name: sum(one[name] for one in many) for name in ("cpu", "peak")}}
+    sums = {name: sum(one[name] for one in many) for name in ("cpu", "peak", "sent")}
+    result = {"seconds": max(one["seconds"] for one in many), **sums}
     whole = time.monotonic() - began
     stats = queue.stats()
     left = stats.available + stats.running + stats.scheduled + stats.blocked + stats.dead
     jiggler = "" if scene.jiggler is None or scale != 1 else f"{scene.jiggler:.2f}"
     figures = [f"{jobs / result['seconds']:,.0f}", f"{result['seconds']:.2f}", f"{whole:.2f}", jiggler]
-    return [scene.name, *figures, f"{result['cpu'] / jobs * 1e6:.0f}", f"{result['peak'] / 1e6:.0f}", str(left)]
+    costs = [f"{result['cpu'] / jobs * 1e6:.0f}", f"{result['sent'] / jobs:.3f}", f"{result['peak'] / 1e6:.0f}"]
+    return [scene.name + _of(package), *figures, *costs, str(left)]
 
 
-def _run(url: str, table: str, wishes: dict[str, Any]) -> dict[str, Any]:
+def _process(package: Path) -> dict[str, Any]:
+    """How to start the worker that is measured, with the package of this checkout or another."""
+    command = [sys.executable, "-P", str(_HERE / "benchmarks" / "working.py")]
+    return {"args": command, "env": {**os.environ, "PYTHONPATH": str(package)}, "stdout": subprocess.PIPE, "text": True}
+
+
+def _run(url: str, table: str, wishes: dict[str, Any], package: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         given = json.dumps({"url": url, "table": table, "folder": folder, **wishes})
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.working"], input=given, text=True, capture_output=True, timeout=_LONGEST, check=False
-        )
+        done = subprocess.run(**_process(package), input=given, stderr=subprocess.PIPE, timeout=_LONGEST, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
-def _start(url: str, table: str, wishes: dict[str, Any]) -> subprocess.Popen[str]:
+def _start(url: str, table: str, wishes: dict[str, Any], package: Path) -> subprocess.Popen[str]:
     given = json.dumps({"url": url, "table": table, "folder": tempfile.gettempdir(), **wishes})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.working"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process: subprocess.Popen[str] = subprocess.Popen(**_process(package), stdin=subprocess.PIPE)
     assert process.stdin is not None  # noqa: S101 - requested above
     process.stdin.write(given)
     process.stdin.close()
@@ -194,10 +224,10 @@ def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     return result
 
 
-def _idle(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
+def _idle(url: str, table: str, db: QueueDB, scale: float, package: Path) -> dict[str, str]:
     """Measure an idle worker."""
     seconds = max(5.0, 60.0 * scale)
-    process = _start(url, table, {"work": "nothing", "until_empty": False, "settle": 15.0 * min(1.0, scale)})
+    process = _start(url, table, {"work": "nothing", "until_empty": False, "settle": 15.0 * min(1.0, scale)}, package)
     time.sleep(seconds + 15.0 * min(1.0, scale))
     result = _ended(process)
     return {
@@ -207,25 +237,26 @@ def _idle(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
     }
 
 
-def _pickup(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
+def _pickup(url: str, table: str, db: QueueDB, scale: float, package: Path) -> dict[str, str]:
     """Measure the wait of single jobs, enqueued by another process on an idle queue."""
-    process = _start(url, table, {"work": "nothing", "until_empty": False})
+    process = _start(url, table, {"work": "nothing", "until_empty": False}, package)
     queue = db.queue("race")
     rng = random.Random(1)
     time.sleep(3.0)
     for _ in range(max(20, round(300 * scale))):
-        queue.enqueue("job")
+        queue.enqueue("job", time.time())
         time.sleep(rng.uniform(0.05, 0.15))
     result = _ended(process)
-    return _waits(result["waits"])
+    cuts = statistics.quantiles(result["starts"], n=100)
+    return {**_waits(result["waits"]), "to start p50 ms": f"{cuts[49] * 1000:.2f}", "p99 ms of it": f"{cuts[98] * 1000:.2f}"}
 
 
-def _delays(url: str, table: str, db: QueueDB, scale: float) -> dict[str, str]:
+def _delays(url: str, table: str, db: QueueDB, scale: float, package: Path) -> dict[str, str]:
     """Measure the wait of jobs that become due one after the other, among many that do not."""
     queue = db.queue("race")
     rng = random.Random(1)
     queue.enqueue_many(("job", None, {"delay": 3600.0 + number / 1000}) for number in range(round(100_000 * scale)))
-    process = _start(url, table, {"work": "nothing", "until_empty": False})
+    process = _start(url, table, {"work": "nothing", "until_empty": False}, package)
     time.sleep(3.0)
     queue.enqueue_many(("job", None, {"delay": rng.uniform(1.0, 11.0)}) for _ in range(500))
     stop = threading.Event()
@@ -258,4 +289,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser, 1)
-    return parsed(parser, arguments, SECTIONS)
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout, measured in turns")
+    asked = parsed(parser, arguments, SECTIONS)
+    asked.against = asked.against and asked.against.resolve()
+    return asked

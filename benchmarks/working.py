@@ -13,7 +13,7 @@ from benchmarks.busy import fib_of_25
 from benchmarks.draining import peak_memory
 from queue_db import QueueDB
 from queue_db.worker import Worker
-from queue_db.worker.events import EventType
+from queue_db.worker.events import EventType, JobEvent
 
 
 def run(
@@ -31,6 +31,7 @@ def run(
 ) -> dict[str, Any]:
     """Run until the queue is empty, or until a signal."""
     waits: list[float] = []
+    starts: list[float] = []
     idle: dict[str, Any] = {}
     with QueueDB(url, table=table) as db:
         queues = [*(f"before-{number}" for number in range(before)), "race"]
@@ -45,7 +46,15 @@ def run(
         }
         worker.handles(None, executor=executor)(handlers[work])
         if not until_empty:
-            worker.on(lambda event: waits.append(event.job.waited or 0.0) if event.type is EventType.STARTED else None)
+
+            def started(event: JobEvent) -> None:
+                if event.type is EventType.STARTED:
+                    waits.append(event.job.waited or 0.0)
+                    if event.job.payload is not None:
+                        # When its enqueue was called, on the same machine.
+                        starts.append(time.time() - event.job.payload)
+
+            worker.on(started)
         sent = [0]
         run_ = db.database.run
 
@@ -65,7 +74,14 @@ def run(
         worker.run(until_empty=until_empty)
         seconds = time.monotonic() - began
         timer.cancel()
-        result = {"seconds": seconds, "cpu": time.process_time(), "peak": peak_memory(), "waits": waits}
+        result = {
+            "seconds": seconds,
+            "cpu": time.process_time(),
+            "peak": peak_memory(),
+            "waits": waits,
+            "starts": starts,
+            "sent": sent[0],
+        }
         if "since" in idle:
             result["idle_seconds"] = time.monotonic() - idle["since"]
             result["idle_cpu"] = time.process_time() - idle["cpu_then"]

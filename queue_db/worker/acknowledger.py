@@ -1,4 +1,8 @@
-"""Reports the results of handlers: many jobs in one statement, by one thread with one connection."""
+"""Reports the results of handlers: many jobs in one statement, by one thread with one connection.
+
+Beside the claimer, which does not complete jobs with its claims (:meth:`Queue.exchange`): one completion for the jobs of several
+claims costs as little as a completion in each claim, and the claims need not wait for it. benchmarks/README.md has the figures.
+"""
 
 from __future__ import annotations
 

@@ -114,17 +114,19 @@ class Execution:
         outcome: object
         began: float | None = None
         try:
-            if not self.lease_check.wait_until_valid(job):
+            if not (self.lease_check.valid(job) or self.lease_check.wait_until_valid(job)):
                 self.returned(job)  # its lease was lost while it waited here
                 return
             if handling.timeout is not None and handling.watched:
                 self._deadlines[job] = (time.monotonic() + handling.timeout, handling)
             began = self._started(job)
-            handling.read(job)
-            outcome = self._wrapped_handler(handling)(job)
+            if handling.schema is not None:
+                handling.read(job)
+            outcome = (self._wrapped.get(handling) or self._wrapped_handler(handling))(job)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises fails its job only, and the thread goes on
             outcome = error
-        self._deadlines.pop(job, None)
+        if handling.timeout is not None:
+            self._deadlines.pop(job, None)
         self.finish(job, handling, outcome, began)
 
     async def _await(self, job: LeasedJob, handling: Handling) -> None:

@@ -19,6 +19,7 @@ class InFlight:
         self._jobs: dict[str, dict[LeasedJob, float]] = {queue: {} for queue in queues}
         # Jobs that were taken from running handlers, which use their slots until they return.
         self._abandoned: dict[LeasedJob, float] = {}
+        self._every = (*self._jobs.values(), self._abandoned)
 
     def add(self, queue: str, jobs: Sequence[LeasedJob]) -> None:
         """Add claimed jobs."""
@@ -60,7 +61,7 @@ class InFlight:
     def in_use(self, queue: str | None) -> int:
         """Slots in use, of one queue or of all: by jobs in flight, and by handlers of abandoned jobs."""
         if queue is None:
-            return len(self) + len(self._abandoned)
+            return sum(map(len, self._every))  # asked after each job
         return len(self._jobs[queue]) + sum(1 for job in list(self._abandoned) if job.queue == queue)
 
     def __len__(self) -> int:

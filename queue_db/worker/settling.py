@@ -75,6 +75,8 @@ def name_of_verb(one: Done) -> tuple[Done, str, Any]:
     outcome = one.outcome
     detail: Any = None
     match outcome:
+        case None if not one.job.settled:
+            name = "complete"  # nearly all
         case LeaseLost():
             name = "lost"
         case Unknown():
