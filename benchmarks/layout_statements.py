@@ -25,6 +25,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    null,
     select,
     true,
     tuple_,
@@ -117,7 +118,7 @@ class Statements:
 
     def waiting_from(self, rows: Any) -> tuple[list[str], list[Any]]:
         """Names and values of a row of ``waiting``, for a row of ``leased`` that has expired: it is due now."""
-        changed = {"available_at": now_us(), "claim_token": None}
+        changed = {"available_at": now_us(), "claim_token": null()}
         names = [one.name for one in self.layout.waiting.c if one.name in self.layout.leased.c]
         return names, [changed[name] if name in changed else rows.c[name] for name in names]
 
@@ -226,7 +227,7 @@ class PostgreSQLStatements(Statements):
         ended_ids = ended.limit(_VALUES["limit"]).with_for_update(skip_locked=True).cte("ended")
         here = leased.c.id == any_(_ids(ended_ids))
         if layout.taking is Taking.CHANGE:
-            return update(leased).where(here).values(claim_token=None, available_at=now_us()).returning(leased.c.id)
+            return update(leased).where(here).values(claim_token=null(), available_at=now_us()).returning(leased.c.id)
         gone: Any = delete(leased).where(here).returning(*leased.c).cte("gone")
         if layout.taking is Taking.NOTE:
             again = {"version": waiting.c.version + 1, "attempts": waiting.c.attempts + 1, "available_at": now_us()}
@@ -263,8 +264,10 @@ class PortableStatements(Statements):
     def look(self, *, skip: bool) -> Select[Any]:
         waiting = self.layout.waiting
         payload = [] if self.layout.narrow else [waiting.c.payload]
-        found = super().look(skip=skip).with_only_columns(
-            waiting.c.id, waiting.c.version, waiting.c[self.layout.order[0]].label("mark"), *payload
+        found = (
+            super()
+            .look(skip=skip)
+            .with_only_columns(waiting.c.id, waiting.c.version, waiting.c[self.layout.order[0]].label("mark"), *payload)
         )
         return found.with_hint(waiting, f"FORCE INDEX ({self.layout.payloads.name}_claim)")
 
@@ -294,7 +297,9 @@ class PortableStatements(Statements):
             mine = {job_id for (job_id,) in leased}
         texts = dict(sql.fetch(connection, self._texts, {"of_ids": sorted(mine)})) if layout.narrow and mine else {}
         return [
-            Claimed(row[0], row[1] + raised, texts[row[0]] if layout.narrow else row[3], found[0][2]) for row in found if row[0] in mine
+            Claimed(row[0], row[1] + raised, texts[row[0]] if layout.narrow else row[3], found[0][2])
+            for row in found
+            if row[0] in mine
         ]
 
     @lru_cache  # noqa: B019 - as above
@@ -390,7 +395,7 @@ class PortableStatements(Statements):
 
 
 def fill(layout: Layout, connection: Connection, numbers: Any, queue: str, first: int, payload: str) -> None:
-    """Insert a job for each of ``numbers``, a selectable with a column ``n``, due a microsecond after each other from ``first`` on."""
+    """Insert a job for each of ``numbers``, a selectable with a column ``n``; they are due a microsecond apart, from ``first`` on."""
     jobs, waiting = layout.payloads, layout.waiting
     source = select(literal(queue), literal(payload, Text), literal(first, BigInteger) + numbers.c.n)
     before = connection.execute(select(func.coalesce(func.max(jobs.c.id), 0))).scalar_one()

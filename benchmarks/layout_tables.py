@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
+from sqlalchemy import BigInteger, Column, DefaultClause, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
 from queue_db.store.schema import jobs as schema
 from queue_db.store.schema.columns import BIG_ID, MYSQL, POSTGRESQL_CHURN, QUEUE_LENGTH, TOKEN_LENGTH, WORKER_LENGTH
+
+#: The name of the worker of all claims.
+WORKER = "layouts"
 
 
 class Taking(Enum):
@@ -127,6 +130,14 @@ def _hot(name: str, fillfactor: int | None = None, suffix: str = "") -> Layout:
     return Layout(f"hot{suffix}", Taking.CHANGE, jobs, jobs, jobs, order=("id", "id"), returned=False)
 
 
+def _sized(name: str) -> Layout:
+    """The columns that a claim sets have values of that size from the beginning, so that no row grows on its page."""
+    jobs = _jobs(name)
+    for column, default in (("due_at", "0"), ("claim_token", f"'{32 * '-'}'"), ("worker", f"'{len(WORKER) * '-'}'")):
+        jobs.c[column].server_default = DefaultClause(text(default))
+    return Layout("sized", Taking.CHANGE, jobs, jobs, jobs, returned=False)
+
+
 def _partial(name: str) -> Layout:
     """Two partial indexes: a claim moves the job's entry from that of what waits to that of what is leased."""
     jobs = _jobs(name, claim_index=False)
@@ -151,6 +162,7 @@ LAYOUTS: dict[str, Callable[[str], Layout]] = {
     "moving": _moving,
     "narrow": _narrow,
     "hot": _hot,
+    "sized": _sized,
     "partial": _partial,
     "today-70": _filled(70),
     "today-90": _filled(90),
