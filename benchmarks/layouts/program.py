@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -15,9 +15,11 @@ from rich.table import Table
 from sqlalchemy import make_url
 
 from benchmarks.depth import old_snapshot
-from benchmarks.layout_probes import Costs, Probe, churn, middle, stand
-from benchmarks.layout_runs import Done, Gang, Meter, Task, insert, maintain, refill, tables
-from benchmarks.layout_tables import LAYOUTS, POSTGRESQL_ONLY, Layout
+from benchmarks.layouts.figures import HEAD, Run, lines, middle
+from benchmarks.layouts.probes import Costs, Probe, churn, stand
+from benchmarks.layouts.processes import Gang, Task
+from benchmarks.layouts.server import Meter, insert, maintain, refill, tables
+from benchmarks.layouts.tables import LAYOUTS, POSTGRESQL_ONLY, Layout
 from benchmarks.running import add_options, parsed, run, say
 from queue_db import QueueDB
 from queue_db.compare.machine import machine
@@ -29,7 +31,7 @@ layouts:
   moving    a claim deletes the job and inserts it into a table of leased jobs; a completion deletes it there
   narrow    a table of due times (queue, priority, available_at, id, version) beside the jobs; only its row moves
   hot       the index is (queue, priority, id): on PostgreSQL a claim changes no index (HOT), and leased rows are stepped over
-  sized     today's, where the columns that a claim sets have values of the same size before: in InnoDB rows grow, and pages split
+  room      today's, with a column that is as long as what a claim writes, and which the claim empties: no row grows (InnoDB)
   partial   two partial indexes, of what waits and of what is leased (PostgreSQL)
   today-70, today-90, hot-70, hot-90   another fillfactor than 50 (PostgreSQL)
 
@@ -45,9 +47,10 @@ how it measures:
   Layouts take turns. Each has the product's columns, its other indexes and its fence (version): what is completed must still have
   the version of its claim. A claim is one commit, and a completion is one. Every run checks that each job was completed once.
   CPU is that of the server's processes, log the bytes of its WAL or redo log, both for each job, from the claim to the completion.
-  Autovacuum is off (except in steady): "clean" is the VACUUM afterwards, or InnoDB's purge, for each job. "÷ today" is today's
-  figure divided by this one, CPU and log with their clean-up: above 1 the layout costs less. Wall clock needs an idle machine; CPU
-  and log less so. Claims are bare: no groups, no other priorities, no counting of misses.
+  Autovacuum is off (except in steady): "clean" is the VACUUM afterwards, or the purge of InnoDB, for each job. "÷ first" is the
+  figure of the first layout divided by this one's, CPU and log with their clean-up: above 1 the layout costs less. Wall clock needs
+  an idle machine; CPU and log less so. Claims are bare: no groups, no other priorities, no counting of misses.
+  Leases in a table of their own have no index by their end: whoever looks for expired ones reads all of them.
   "rescan" is a claim without a low-water mark, as each process sends now and then.
   Tables of its own are made in the database, and dropped afterwards, also after Ctrl-C.
 
@@ -63,35 +66,6 @@ _DEFAULT = ("today", "leases", "moving", "narrow", "hot")
 _SIZES = {1: 5_000, 10: 20_000, 100: 100_000}
 _SHALLOW, _STANDING, _LIVE, _COSTS, _STEADY = 10_000, 10_000, 1_000, 20_000, 10.0
 _CLAIMS = {1: 200, 100: 50}
-
-
-@dataclass
-class _Run:
-    """Figures of one layout, for each job unless said otherwise; one entry per turn."""
-
-    rate: list[float] = field(default_factory=list)  #: jobs per second
-    cpu: list[float] = field(default_factory=list)  #: server, microseconds
-    clean_cpu: list[float] = field(default_factory=list)
-    client: list[float] = field(default_factory=list)
-    log: list[float] = field(default_factory=list)  #: bytes
-    clean_log: list[float] = field(default_factory=list)
-    dead: list[float] = field(default_factory=list)
-    hot: list[float] = field(default_factory=list)  #: of the updates, percent
-    short: list[float] = field(default_factory=list)  #: of the claims, percent
-    wrong: int = 0  #: jobs that were completed twice, not at all, or whose lease was lost
-    faults: int = 0  #: deadlocks and other errors, repeated
-
-    def add(self, seconds: float, done: Done, spent: tuple[float, int], expected: int | None) -> None:
-        """Add a turn. ``expected``: how many jobs there were."""
-        jobs = max(1, len(done.ids))
-        self.rate.append(jobs / seconds)
-        self.cpu.append(1e6 * spent[0] / jobs)
-        self.client.append(1e6 * done.cpu / jobs)
-        self.log.append(spent[1] / jobs)
-        self.short.append(100 * done.short / max(1, done.claims))
-        unique = len(set(done.ids))
-        self.wrong += len(done.ids) - unique + done.lost + (abs(expected - unique) if expected is not None else 0)
-        self.faults += done.faults
 
 
 class _Bench:
@@ -158,64 +132,29 @@ def _drain(bench: _Bench) -> None:
             for batch in bench.asked.batches:
                 size = bench.sized(_SIZES.get(batch, 20_000))
                 for way in bench.asked.ways:
-                    runs = {key: _Run() for key in layouts}
+                    runs = {key: Run() for key in layouts}
                     for turn in range(bench.asked.repeat):
                         say(f"drain ×{batch}, {way}, {turn + 1} of {bench.asked.repeat}")
                         for key, layout in layouts.items():
                             _one_drain(bench, gang, runs[key], key, layout, batch, size, skip=way == "skip_locked")
                     what = f"{size:,} jobs, {batch} per claim, {way}, {bench.asked.processes} processes"
-                    _print_runs(bench, what, layouts, runs)
+                    bench.print(what, HEAD, lines(runs))
     finally:
         gang.close()
 
 
-def _one_drain(bench: _Bench, gang: Gang, into: _Run, key: str, layout: Layout, batch: int, size: int, *, skip: bool) -> None:
+def _one_drain(bench: _Bench, gang: Gang, into: Run, key: str, layout: Layout, batch: int, size: int, *, skip: bool) -> None:
     refill(bench.db, layout, size, bench.payload)
     before = bench.meter.rows(layout)
     seconds, done = gang.run(bench.tasks(key, layout, batch, skip=skip), bench.meter.begin)
     into.add(seconds, done, bench.meter.end(), size)
+    time.sleep(0.3)  # a session that ends reports what it has changed
     after = bench.meter.rows(layout)
     into.dead.append(after["dead"] / size)
     into.hot.append(100 * (after["hot"] - before["hot"]) / max(1, after["updates"] - before["updates"]))
     cpu, log = bench.meter.clean(layout)
     into.clean_cpu.append(1e6 * cpu / size)
     into.clean_log.append(log / size)
-
-
-def _print_runs(bench: _Bench, what: str, layouts: dict[str, Layout], runs: dict[str, _Run]) -> None:
-    base = next(iter(runs.values()))
-    cost, log = _cost(base.cpu, base.clean_cpu), _cost(base.log, base.clean_log)
-    rows = []
-    for key in layouts:
-        one = runs[key]
-        rows.append(
-            (
-                key,
-                f"{middle(one.rate):,.0f} ({min(one.rate):,.0f}–{max(one.rate):,.0f})",
-                f"{middle(one.cpu):.1f} ({min(one.cpu):.1f}–{max(one.cpu):.1f})",
-                _figure(one.clean_cpu),
-                f"{cost / _cost(one.cpu, one.clean_cpu):.2f}",
-                f"{middle(one.log):,.0f}",
-                _figure(one.clean_log, "{:,.0f}"),
-                f"{log / _cost(one.log, one.clean_log):.2f}",
-                _figure(one.client),
-                _figure(one.dead),
-                _figure(one.hot, "{:.0f}"),
-                f"{middle(one.short):.0f}",
-                one.wrong,
-                one.faults,
-            )
-        )
-    names = ("layout", "jobs/s", "CPU µs", "clean µs", "÷ today", "log B", "clean B", "÷ today", "client µs")
-    bench.print(what, (*names, "dead", "HOT %", "short %", "wrong", "errors"), rows)
-
-
-def _cost(used: Sequence[float], cleaned: Sequence[float]) -> float:
-    return middle(used) + (middle(cleaned) if cleaned else 0.0)
-
-
-def _figure(values: Sequence[float], form: str = "{:.1f}") -> str:
-    return form.format(middle(values)) if values else ""
 
 
 def _claims(bench: _Bench, probes: dict[str, Probe], what: str) -> None:
@@ -305,7 +244,7 @@ def _steady(bench: _Bench) -> None:
     gang = Gang(bench.url, bench.asked.processes)
     try:
         with bench.opened(autovacuum=True) as layouts:
-            runs = {key: _Run() for key in layouts}
+            runs = {key: Run() for key in layouts}
             for turn in range(bench.asked.repeat):
                 say(f"steady, {turn + 1} of {bench.asked.repeat}")
                 for key, layout in layouts.items():
@@ -314,7 +253,7 @@ def _steady(bench: _Bench) -> None:
                     seconds, done = gang.run(tasks, bench.meter.begin)
                     runs[key].add(seconds, done, bench.meter.end(), None)
             what = f"one process enqueues, {bench.asked.processes - 1} claim 100 with skip_locked; CPU and log with the enqueue"
-            _print_runs(bench, what, layouts, runs)
+            bench.print(what, HEAD, lines(runs))
     finally:
         gang.close()
 

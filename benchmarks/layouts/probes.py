@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import ClauseElement, Executable, text
 from sqlalchemy.ext.compiler import compiles
 
-from benchmarks.layout_runs import LEASE, QUEUE, Consumer, Meter
-from benchmarks.layout_statements import BEGINNING, Claimed, statements
-from benchmarks.layout_tables import Layout
+from benchmarks.layouts.processes import LEASE, Consumer, statements
+from benchmarks.layouts.server import QUEUE, Meter
+from benchmarks.layouts.statements import BEGINNING, Claimed
+from benchmarks.layouts.tables import Layout
 from queue_db import QueueDB
 
 #: Jobs of one statement where their number is not what is measured.
@@ -100,11 +100,6 @@ def _handler_reads(connection: Any) -> int:
     return sum(int(number) for name, number in rows if not name.endswith(("_rnd", "_rnd_next", "_rnd_deleted")))
 
 
-def middle(values: Sequence[float]) -> float:
-    """The median."""
-    return statistics.median(values) if values else float("nan")
-
-
 class Costs:
     """Microseconds of the server and bytes of its log for each job, of what is neither a claim nor a completion."""
 
@@ -135,6 +130,10 @@ class Costs:
                 held = sum(probe.consumer.run(probe.one.extend, some, LEASE) for some in pairs)
         if held != sum(map(len, pairs)):
             raise AssertionError(f"{self.probe.layout.name}: {held} of {sum(map(len, pairs))} leases held")
+        self.found["look for expired"] = (0.0, 0.0)
+        if probe.layout.returned:
+            with self._counted("look for expired", _IDLE):
+                self._repeat(_IDLE, lambda: probe.consumer.run(probe.one.bring_back, _MANY))
         for jobs in taken:
             probe.consumer.complete(jobs)
         self._lose_a_worker()
@@ -146,13 +145,11 @@ class Costs:
         self._repeat(size // _MANY, lambda: probe.enqueue(_MANY, self.payload))
         lost = probe.take(_MANY, lease=-1) if probe.layout.returned else [probe.consumer.claim(_MANY, lease=-1)]
         expected = sum(map(len, lost))
-        self.found[name] = self.found["look for expired"] = (0.0, 0.0)
+        self.found[name] = (0.0, 0.0)
         if probe.layout.returned:
             with self._counted(name, expected):
                 while probe.consumer.run(probe.one.bring_back, _MANY):
                     pass
-            with self._counted("look for expired", _IDLE):
-                self._repeat(_IDLE, lambda: probe.consumer.run(probe.one.bring_back, _MANY))
         probe.consumer.floor = BEGINNING
         again = probe.take(_MANY)
         if not {job.id for jobs in lost for job in jobs} <= {job.id for jobs in again for job in jobs}:

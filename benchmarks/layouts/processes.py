@@ -1,4 +1,4 @@
-"""Processes that claim and complete with the statements of a layout, and what that costs the server."""
+"""Processes that claim and complete with the statements of a layout."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ import random
 import secrets
 import time
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import column, func, select, text
-
-from benchmarks.filling import CHUNK, numbers
-from benchmarks.layout_statements import BEGINNING, Claimed, Statements, fill, statements
-from benchmarks.layout_tables import LAYOUTS, WORKER, Layout
+from benchmarks.layouts.portable import PortableStatements
+from benchmarks.layouts.postgresql import PostgreSQLStatements
+from benchmarks.layouts.server import QUEUE
+from benchmarks.layouts.statements import BEGINNING, Claimed, Statements
+from benchmarks.layouts.tables import LAYOUTS, WORKER, Layout
 from queue_db import QueueDB
-from queue_db.compare.engines import autocommitting
-from queue_db.compare.machine import server_clock
+from queue_db.dialects import Dialect
 
-QUEUE = "race"
 LEASE = 600_000_000
 #: Microseconds by which a low-water mark stays behind the clock: a transaction that inserts jobs may take as long.
 _SLACK = 2_000_000
+#: One claim of so many begins at the head of the queue.
+_HEAD = 16
 #: Jobs of one insert, and jobs that may wait, while jobs are enqueued and claimed at once.
 _INSERTED, _BACKLOG = 500, 30_000
-#: Seconds for the purge of InnoDB, and how many of its changes may be left.
-_PURGE, _UNPURGED = 30.0, 20
+
+
+def statements(layout: Layout, dialect: Dialect) -> Statements:
+    """The statements of a layout for this database."""
+    return (PostgreSQLStatements if "postgresql" in dialect.names else PortableStatements)(layout, dialect)
 
 
 class Task(NamedTuple):
@@ -95,8 +96,9 @@ class Consumer:
         }
         jobs: list[Claimed] = self.run(self.one.claim, values, skip=self.skip)
         if jobs and start == 0:
+            # The order of ids has no clock: its mark is right while nobody enqueues.
             by_id = self.one.layout.order[0] == "id"
-            behind = jobs[0].mark - 10_000 if by_id else min(jobs[0].mark, time.time_ns() // 1000 - _SLACK)
+            behind = jobs[0].mark if by_id else min(jobs[0].mark, time.time_ns() // 1000 - _SLACK)
             self.floor = max(self.floor, behind)
         return jobs
 
@@ -117,8 +119,10 @@ def consume(db: QueueDB, task: Task, one: Statements, wait: Callable[[], object]
     wait()
     spent, began = time.process_time(), time.monotonic()
     while task.until is None or time.monotonic() - began < task.until:
-        # Each has a place of its own in the window of all, and a second one behind them, so that two seldom meet.
-        place = 0 if task.skip else task.number + task.processes * random.randrange(2)
+        # Each has a place of its own in the window of all, and a second one behind them, so that two seldom meet; now and then it
+        # looks where the queue begins.
+        head = task.skip or done.claims % _HEAD == 0
+        place = 0 if head else task.number + task.processes * random.randrange(2)
         jobs = consumer.claim(task.batch, place * task.batch)
         if not jobs and place:
             jobs = consumer.claim(task.batch)
@@ -210,112 +214,3 @@ class Gang:
         for member in self._members:
             member.join(10)
             member.kill()
-
-
-class Meter:
-    """What the server has spent: processor seconds and bytes of its log (WAL, redo log)."""
-
-    def __init__(self, db: QueueDB) -> None:
-        self.db = db
-        self._clock = server_clock(db.database.engine, db.database.dialect)
-        self._began = (0.0, 0)
-        self.postgresql = db.database.engine.dialect.name == "postgresql"
-
-    def begin(self) -> None:
-        """Begin to count."""
-        self._began = self._now()
-
-    def end(self) -> tuple[float, int]:
-        """Processor seconds and bytes since :meth:`begin`."""
-        cpu, log = self._now()
-        return cpu - self._began[0], log - self._began[1]
-
-    def _now(self) -> tuple[float, int]:
-        with self.db.database.engine.connect() as connection:
-            if self.postgresql:
-                place = func.pg_wal_lsn_diff(func.pg_current_wal_insert_lsn(), "0/0")
-                log = int(connection.execute(select(place)).scalar_one())
-            else:
-                names = "'Innodb_lsn_current', 'Innodb_redo_log_current_lsn'"
-                found = connection.execute(text(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")).all()
-                log = int(found[0][1])
-        return (self._clock() or 0.0) if self._clock else float("nan"), log
-
-    def rows(self, layout: Layout) -> Counter[str]:
-        """Dead rows, updates and HOT updates of its tables; PostgreSQL only."""
-        counted: Counter[str] = Counter()
-        if self.postgresql:
-            query = text(
-                "SELECT n_dead_tup, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables "
-                "WHERE relid = to_regclass(:name) AND schemaname = current_schema()"
-            )
-            time.sleep(0.3)  # a session that ends reports what it has done
-            with self.db.database.engine.connect() as connection:
-                for table in layout.tables:
-                    dead, updates, hot = connection.execute(query, {"name": table.name}).one()
-                    counted.update(dead=dead, updates=updates, hot=hot)
-        return counted
-
-    def clean(self, layout: Layout) -> tuple[float, int]:
-        """Let the server remove what claims and completions have left; return what that took, as :meth:`end`."""
-        self.begin()
-        if self.postgresql:
-            maintain(self.db, layout)
-        else:
-            end = time.monotonic() + _PURGE
-            while time.monotonic() < end and self._unpurged() > _UNPURGED:
-                time.sleep(0.1)
-        return self.end()
-
-    def _unpurged(self) -> int:
-        query = text("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")
-        with self.db.database.engine.connect() as connection:
-            return int(connection.execute(query).scalar_one())
-
-
-def maintain(db: QueueDB, layout: Layout) -> None:
-    """Vacuum and analyze its tables; on MySQL and MariaDB only analyze."""
-    if db.database.engine.dialect.name == "postgresql":
-        with autocommitting(db.database.engine.url.render_as_string(hide_password=False)) as engine, engine.connect() as connection:
-            for table in layout.tables:
-                connection.exec_driver_sql(f"VACUUM (ANALYZE) {table.name}")
-        return
-    with db.database.engine.connect() as connection:
-        for table in layout.tables:
-            db.database.dialect.analyze(connection, table)
-
-
-@contextmanager
-def tables(db: QueueDB, key: str, table: str, *, autovacuum: bool = False) -> Iterator[Layout]:
-    """The layout ``key`` with new tables, which are dropped at the end; without autovacuum, which would run now and then."""
-    layout = LAYOUTS[key](table)
-    for one in layout.tables:
-        options = one.dialect_options["postgresql"]
-        options["with"] = {**(options["with"] or {}), "autovacuum_enabled": autovacuum}
-    with db.database.engine.begin() as connection:
-        layout.payloads.metadata.drop_all(connection)
-        layout.payloads.metadata.create_all(connection)
-    try:
-        yield layout
-    finally:
-        with db.database.engine.begin() as connection:
-            layout.payloads.metadata.drop_all(connection)
-
-
-def refill(db: QueueDB, layout: Layout, size: int, payload: str, *, ago: int = 3600) -> None:
-    """Empty the tables and insert ``size`` jobs, the first due ``ago`` seconds ago; vacuum and analyze."""
-    with db.database.engine.begin() as connection:
-        for table in layout.tables:
-            connection.exec_driver_sql(f"TRUNCATE TABLE {table.name}")
-    insert(db, layout, size, payload, ago=ago)
-    maintain(db, layout)
-
-
-def insert(db: QueueDB, layout: Layout, size: int, payload: str, *, ago: int) -> None:
-    """Insert ``size`` jobs."""
-    with db.database.engine.connect() as connection:
-        first = connection.execute(db.database.dialect.clock_query()).scalar_one() - ago * 1_000_000
-    for start in range(0, size, CHUNK):
-        made = text(numbers(db.database.engine.dialect.name, min(CHUNK, size - start))).columns(column("n")).subquery("made")
-        with db.database.engine.begin() as connection:
-            fill(layout, connection, made, QUEUE, first + start, payload)

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from sqlalchemy import BigInteger, Column, DefaultClause, Index, Integer, MetaData, String, Table, text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
 from queue_db.store.schema import jobs as schema
 from queue_db.store.schema.columns import BIG_ID, MYSQL, POSTGRESQL_CHURN, QUEUE_LENGTH, TOKEN_LENGTH, WORKER_LENGTH
 
 #: The name of the worker of all claims.
-WORKER = "layouts"
+WORKER = "host-17.example.net:12345"
+
+
+#: Bytes that a claim adds to a row: ``due_at``, the token, the worker, and the lengths of the two.
+_ROOM = 8 + 32 + len(WORKER) + 2
 
 
 class Taking(Enum):
@@ -32,6 +36,7 @@ class Layout:
     :param waiting: what a claim reads; it has id, version and ``order``.
     :param order: columns of ``waiting`` in the order of a claim; the first is that of the low-water mark.
     :param leased: where the end of a lease stands.
+    :param by_token: whether only the claim token tells a leased row from a waiting one.
     :param returned: whether somebody must bring back the jobs whose lease has ended.
     """
 
@@ -41,6 +46,7 @@ class Layout:
     waiting: Table
     leased: Table
     order: tuple[str, str] = ("available_at", "id")
+    by_token: bool = False
     returned: bool = True
 
     @property
@@ -64,8 +70,8 @@ def _jobs(name: str, *, claim_index: bool = True, fillfactor: int | None = None)
 
 
 def _leased(name: str, metadata: MetaData) -> Table:
-    """Leases: ``available_at`` is their end, as in the jobs."""
-    table = Table(
+    """Leases: ``available_at`` is their end, as in the jobs. It has no index: whoever looks for what has expired reads them all."""
+    return Table(
         f"{name}_leased",
         metadata,
         Column("id", BIG_ID, primary_key=True, autoincrement=False),
@@ -80,9 +86,6 @@ def _leased(name: str, metadata: MetaData) -> Table:
         postgresql_with=POSTGRESQL_CHURN,
         **MYSQL,
     )
-    # Whoever brings back what has expired: SELECT id FROM jobs_leased WHERE available_at < now
-    Index(f"{name}_leased_end", table.c.available_at)
-    return table
 
 
 def _today(name: str) -> Layout:
@@ -101,7 +104,6 @@ def _moving(name: str) -> Layout:
     leased = schema.jobs(f"{name}_leased", jobs.metadata)
     leased.indexes -= {index for index in leased.indexes if index.name == f"{name}_leased_claim"}
     leased.c.id.autoincrement = False
-    Index(f"{name}_leased_end", leased.c.available_at)
     return Layout("moving", Taking.MOVE, jobs, jobs, leased)
 
 
@@ -130,12 +132,11 @@ def _hot(name: str, fillfactor: int | None = None, suffix: str = "") -> Layout:
     return Layout(f"hot{suffix}", Taking.CHANGE, jobs, jobs, jobs, order=("id", "id"), returned=False)
 
 
-def _sized(name: str) -> Layout:
-    """The columns that a claim sets have values of that size from the beginning, so that no row grows on its page."""
+def _room(name: str) -> Layout:
+    """A column with nothing in it, as long as what a claim writes; the claim empties it, so that no row grows on its page."""
     jobs = _jobs(name)
-    for column, default in (("due_at", "0"), ("claim_token", f"'{32 * '-'}'"), ("worker", f"'{len(WORKER) * '-'}'")):
-        jobs.c[column].server_default = DefaultClause(text(default))
-    return Layout("sized", Taking.CHANGE, jobs, jobs, jobs, returned=False)
+    jobs.append_column(Column("room", String(_ROOM), server_default=text(f"'{_ROOM * '-'}'")))
+    return Layout("room", Taking.CHANGE, jobs, jobs, jobs, returned=False)
 
 
 def _partial(name: str) -> Layout:
@@ -144,7 +145,7 @@ def _partial(name: str) -> Layout:
     waits = jobs.c.claim_token.is_(None)
     Index(f"{name}_claim", jobs.c.queue, jobs.c.priority, jobs.c.available_at, jobs.c.id, postgresql_where=waits)
     Index(f"{name}_leased_end", jobs.c.available_at, postgresql_where=~waits)
-    return Layout("partial", Taking.CHANGE, jobs, jobs, jobs)
+    return Layout("partial", Taking.CHANGE, jobs, jobs, jobs, by_token=True)
 
 
 def _filled(fillfactor: int) -> Callable[[str], Layout]:
@@ -162,7 +163,7 @@ LAYOUTS: dict[str, Callable[[str], Layout]] = {
     "moving": _moving,
     "narrow": _narrow,
     "hot": _hot,
-    "sized": _sized,
+    "room": _room,
     "partial": _partial,
     "today-70": _filled(70),
     "today-90": _filled(90),
