@@ -32,6 +32,7 @@ layouts:
   narrow    a table of due times (queue, priority, available_at, id, version) beside the jobs; only its row moves
   hot       the index is (queue, priority, id): on PostgreSQL a claim changes no index (HOT), and leased rows are stepped over
   room      today's, with a column that is as long as what a claim writes, and which the claim empties: no row grows (InnoDB)
+  sized     today's, with values of the same size in those columns before: the claim writes over them (InnoDB)
   partial   two partial indexes, of what waits and of what is leased (PostgreSQL)
   today-70, today-90, hot-70, hot-90   another fillfactor than 50 (PostgreSQL)
 

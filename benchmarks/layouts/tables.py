@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, text
+from sqlalchemy import BigInteger, Column, DefaultClause, Index, Integer, MetaData, String, Table, text
 
 from queue_db.dialects.clock import now_us
 from queue_db.store.schema import jobs as schema
@@ -139,6 +139,14 @@ def _room(name: str) -> Layout:
     return Layout("room", Taking.CHANGE, jobs, jobs, jobs, returned=False)
 
 
+def _sized(name: str) -> Layout:
+    """The columns that a claim sets have values of that size from the beginning: InnoDB writes the new ones over them."""
+    jobs = _jobs(name)
+    for column, default in (("due_at", "0"), ("claim_token", f"'{32 * '-'}'"), ("worker", f"'{len(WORKER) * '-'}'")):
+        jobs.c[column].server_default = DefaultClause(text(default))
+    return Layout("sized", Taking.CHANGE, jobs, jobs, jobs, returned=False)
+
+
 def _partial(name: str) -> Layout:
     """Two partial indexes: a claim moves the job's entry from that of what waits to that of what is leased."""
     jobs = _jobs(name, claim_index=False)
@@ -164,6 +172,7 @@ LAYOUTS: dict[str, Callable[[str], Layout]] = {
     "narrow": _narrow,
     "hot": _hot,
     "room": _room,
+    "sized": _sized,
     "partial": _partial,
     "today-70": _filled(70),
     "today-90": _filled(90),

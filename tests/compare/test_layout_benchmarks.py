@@ -11,22 +11,24 @@ from sqlalchemy import NullPool, create_engine, inspect
 from benchmarks import layouts
 from benchmarks.layouts.portable import PortableStatements
 from benchmarks.layouts.postgresql import PostgreSQLStatements
-from benchmarks.layouts.tables import LAYOUTS, POSTGRESQL_ONLY
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 
-SMALL = ["--scale", "0.001", "--repeat", "1", "--processes", "2", "--batches", "10", "--deep", "200", "--churned", "1000"]
+SMALL = ["--scale", "0.001", "--repeat", "1", "--processes", "2", "--batches", "10", "--churned", "1000"]
+TRIED = ("today", "leases", "moving", "narrow", "partial")
 
 
 def test_each_layout_executes_each_job_once(kind: str, fresh_url: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert layouts.main(["--url", fresh_url, "--layouts", ",".join(LAYOUTS), *SMALL]) == 0
+    assert (
+        layouts.main(["--url", fresh_url, "--layouts", ",".join(TRIED), "--only", "drain,standing,churn,costs,steady", *SMALL]) == 0
+    )
     out = capfd.readouterr().out
-    for name in LAYOUTS:
+    for name in TRIED:
         # Two drains and the steady state end with two zeros: jobs that went wrong, errors.
-        times = 0 if kind != "postgresql" and name in POSTGRESQL_ONLY else 3
+        times = 0 if kind == "mariadb" and name == "partial" else 3
         assert len(re.findall(rf"^│ {name} .*│ 0 *│ 0 *│$", out, re.MULTILINE)) == times, out
-    assert "a claim with 200 waiting" in out
     assert "a claim behind 20 leases that last" in out
+    assert "a claim after 1,000 jobs came and went under an old snapshot" in out
     engine = create_engine(fresh_url, poolclass=NullPool)
     assert inspect(engine).get_table_names() == []
 
