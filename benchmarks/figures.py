@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from queue_db.compare.measures import Spread, miss_ratio
 from queue_db.compare.results import Run
+from queue_db.compare.ways import Ways
 
 #: With fewer repeats a median is not meaningful.
 FEWEST_REPEATS = 3
@@ -24,6 +25,7 @@ class Side:
     :param finished: whether every repeat finished.
     :param client_cpu: processor time of the workers, microseconds per job.
     :param server_cpu: the same for the server, if its processes are visible.
+    :param ways: which ways the claims of an adaptive strategy took.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Side:
     finished: bool = True
     client_cpu: float | None = None
     server_cpu: float | None = None
+    ways: Ways | None = None
 
     @classmethod
     def of(cls, name: str, runs: Sequence[Run]) -> Side:
@@ -51,6 +54,7 @@ class Side:
             finished=all(run.finished for run in runs),
             client_cpu=_for_each_job(runs, [run.client_cpu for run in runs]),
             server_cpu=_for_each_job(runs, [run.server_cpu for run in runs]),
+            ways=Ways.together(run.ways for run in runs if run.ways is not None),
         )
 
     @property
@@ -151,4 +155,5 @@ def _side_record(side: Side | None) -> dict[str, Any] | None:
         "finished": side.finished,
         "client_cpu_us_per_job": side.client_cpu,
         "server_cpu_us_per_job": side.server_cpu,
+        "ways": None if side.ways is None else asdict(side.ways),
     }

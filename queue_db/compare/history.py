@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from queue_db.strategies.adaptive import Usage
+
 
 class Race(NamedTuple):
     """One attempt to take a job that had been read before. Times as in :class:`Notes`."""
@@ -55,7 +57,8 @@ class Notes:
     faults: Counter[str] = field(default_factory=Counter)  #: driver errors by kind, see ``queue_db.model.Fault``
     cpu: float = 0.0  #: processor time of the worker, seconds
     last: float = 0.0  #: when its last job left the queue
-    window: float | None = None  #: an adaptive strategy's window at the end
+    window: float | None = None  #: an adaptive strategy's window at the end, if it claims from it
+    usage: Usage | None = None  #: which ways its claims took
     windows: list[float] = field(default_factory=list)  #: the same during the run, if it was sampled
     peak_memory: int = 0  #: peak resident memory of the worker's process, bytes
 

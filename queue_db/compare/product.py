@@ -16,6 +16,7 @@ from queue_db.compare.history import Notes
 from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
 from queue_db.model import Counters
+from queue_db.strategies.ways import Way
 
 #: The queue of all jobs.
 QUEUE = "race"
@@ -101,7 +102,9 @@ class Product:
                 context.record_removal(applied)
             _note(context.notes, start, db.counters)
             if isinstance(db.strategy, Adaptive):
-                context.notes.window = float(db.strategy.window(QUEUE) * self.batch)
+                usage = context.notes.usage = db.strategy.usage(QUEUE)
+                if usage is None or usage.way is Way.WINDOW:
+                    context.notes.window = float(db.strategy.window(QUEUE) * self.batch)
 
     def tear_down(self, target: Target) -> None:
         """Drop the tables, that of the version too, which ``migrate`` keeps.
@@ -161,6 +164,6 @@ PRODUCT: tuple[Product, ...] = (
     Product("pessimistic", f"FOR UPDATE, {_HEAD}", _pessimistic),
     Product("skip_locked", f"FOR UPDATE SKIP LOCKED, {_HEAD}", _skip_locked),
     Product("optimistic", "by version, a slot of a window of N batches", _optimistic, float),
-    Product("adaptive", "by version, a slot of a self-tuning window", _adaptive),
+    Product("adaptive", "SKIP LOCKED or a slot of a self-tuning window, which costs less", _adaptive),
     Product("at_most_once", "as adaptive, deleted in the same transaction", _adaptive, at_most_once=True),
 )

@@ -24,6 +24,7 @@ from queue_db.compare.measures import (
     duplicates,
     miss_ratio,
 )
+from queue_db.compare.ways import Ways
 from queue_db.errors import ArgumentError
 
 # Seconds after the last arrival within which its queue is empty if the workers keep up.
@@ -55,7 +56,9 @@ class Run:
     client_cpu: float | None  #: seconds, all workers together
     server_cpu: float | None  #: seconds of the server's processes; None if they are not visible
     peak_memory: int  #: peak resident memory of the largest worker process, bytes
-    window: float | None = None  #: window of an adaptive strategy at the end, jobs, mean of the workers
+    #: Window of an adaptive strategy at the end, jobs, mean of the workers that claim from one.
+    window: float | None = None
+    ways: Ways | None = None  #: which ways the claims of an adaptive strategy took
     #: Share of misses predicted by the asynchronous model from the competing claims of each attempt; None without a window.
     predicted_miss: float | None = None
 
@@ -88,6 +91,7 @@ class Run:
             server_cpu=server_cpu,
             peak_memory=max((note.peak_memory for note in history.notes), default=0),
             window=sum(windows) / len(windows) if windows else None,
+            ways=Ways.of(history.notes),
             predicted_miss=(
                 sum(theory.miss(count, window) for count in rivals) / len(rivals) if window is not None and rivals else None
             ),
@@ -167,6 +171,11 @@ class Row:
     def miss_ratio(self) -> float:
         """Share of the candidates that another worker won, over all runs."""
         return miss_ratio(self.total("candidates"), self.total("won"))
+
+    @property
+    def ways(self) -> Ways | None:
+        """Which ways the claims of an adaptive strategy took, over all runs."""
+        return Ways.together(run.ways for run in self.runs if run.ways is not None)
 
     @property
     def attempts_per_claim(self) -> float | None:

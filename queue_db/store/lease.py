@@ -106,7 +106,7 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
         delete_on_claim=delete_on_claim,
         completes=request.completes,
     )
-    result.window, result.deleted = window.width, delete_on_claim
+    result.window, result.deleted, result.locked = window.width, delete_on_claim, plan.locks
     return result
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import ONCE, Core, Run
 from queue_db.errors import StorageError
-from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, JobLinks, exhausted_in, links_of
+from queue_db.model import CallCost, ClaimedRow, ClaimRequest, ClaimResult, JobLinks, exhausted_in, links_of
 from queue_db.store import LowWaterMarks, Store, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
@@ -70,7 +70,11 @@ class _Rounds:
     rescan: bool
     #: The next round is one short statement that may be inconclusive.
     fast_path: bool
+    #: When the call began, if that was on the fast path: of other calls the cost says little.
+    began: float | None
     won: list[Won] = field(default_factory=list)
+    #: Whether the last round locked its candidates; None before the first.
+    locked: bool | None = None
     missed: int = 0
     #: Rounds that lost every candidate.
     lost: int = 0
@@ -83,6 +87,12 @@ class _Rounds:
     def open(self) -> int:
         """How many more jobs are wanted."""
         return self.limit - sum([len(rows) for rows, _ in self.won])
+
+    def cost(self) -> CallCost | None:
+        """What the call has cost until now; None if it found no job, or did not begin on the fast path."""
+        if self.began is None or not (self.won or self.missed):
+            return None
+        return CallCost(self.limit, self.limit - self.open, time.monotonic() - self.began)
 
 
 class ClaimLoop:
@@ -137,6 +147,7 @@ class ClaimLoop:
         arguments.whole("limit", limit, 1, MAX_CLAIM)
         marks = self._core.marks[self._queue]
         rescan = marks.rescan_due()
+        fast_path = self._winning and not rescan
         return _Rounds(
             limit,
             lease,
@@ -145,15 +156,23 @@ class ClaimLoop:
             tuple(unless_due),
             worker or self._core.worker,
             rescan=rescan,
-            fast_path=self._winning and not rescan,
+            fast_path=fast_path,
+            began=time.monotonic() if fast_path else None,
         )
 
     def _run(self, rounds: _Rounds) -> list[Won]:
         """The rounds of one call."""
+        if rounds.began is not None and rounds.answered is None:
+            rounds.began = time.monotonic()  # without a completion that ran before
         try:
             for _ in range(_MOST_ROUNDS):
                 claim, buried = self._round(rounds)
-                if not self._another(rounds, claim, buried):
+                another = self._another(rounds, claim, buried)
+                if not another:
+                    claim.cost = rounds.cost()
+                if claim.conclusive or claim.rows:
+                    self._core.strategy.observe(claim)
+                if not another:
                     break
         except StorageError:
             if not rounds.won:
@@ -220,7 +239,7 @@ class ClaimLoop:
         rounds.answered = None
         self._give_back_unanswered(token)
         self._learn(answer, rounds, seconds)
-        rounds.fast_path = False
+        rounds.fast_path, rounds.locked = False, answer.locked
         exhausted = exhausted_in(answer.rows)
         kept = answer.rows if not exhausted else [row for row in answer.rows if not row.exhausted]
         if kept:
@@ -279,17 +298,16 @@ class ClaimLoop:
             delete_on_claim=rounds.delete and rounds.fast_path and store.dialect.deletes_on_claim,
             completes=completes if store.dialect.deletes_on_claim else (),
             unless_due=tuple((queue, self._core.marks[queue].ranges()) for queue in rounds.unless_due),
+            locked_before=rounds.locked,
         )
 
     def _learn(self, claim: ClaimResult, rounds: _Rounds, seconds: float) -> None:
-        """Move the low-water marks and the strategy's window."""
+        """Move the low-water marks."""
         rows = claim.rows
         self._winning = len(rows) >= rounds.open
         if claim.heads or claim.unseen or rounds.rescan:
             now = rows[0].available_at - rounds.lease if rows else None
             rounds.marks.learn(claim, now=now, rescanned=rounds.rescan, seconds=seconds)
-        if claim.conclusive or rows:
-            self._core.strategy.observe(claim)
 
     def _give_back_unanswered(self, latest: str) -> None:
         """Release the jobs of earlier claims whose answers were lost. ``latest``: the token of the claim that was just answered."""

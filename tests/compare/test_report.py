@@ -19,6 +19,7 @@ from queue_db.compare.report.findings import findings
 from queue_db.compare.report.ratios import Ratio, between
 from queue_db.compare.report.wording import errors, label, mebibytes, milliseconds, number, percent, short_name, unfinished
 from queue_db.compare.results import Bench, Comparison, Row
+from queue_db.compare.ways import Ways
 from tests.compare.hand_made import arriving, article, bench, comparison, feeds, ordering, peer, row, run, swept
 
 SLOW, FAST, FASTER = (990.0, 1000.0, 1010.0), (1990.0, 2000.0, 2010.0), (3990.0, 4000.0, 4010.0)
@@ -587,6 +588,43 @@ def test_a_window_is_counted_in_claims():
     assert misses.slots(row("skip_locked")) is None
     tuned = replace(row("adaptive", batch=10), runs=[run(window=30.0), run(window=50.0)])
     assert misses.slots(tuned) == 4.0
+
+
+LOCKS = (
+    "With 1 per claim, adaptive took SKIP LOCKED for 94.0 % of its claims: from windows a job cost 1.25 × as much; in windows "
+    "8.0 % of the candidates were missed."
+)
+WINDOWS = (
+    "With 10 per claim, adaptive took windows for 97.0 % of its claims: with SKIP LOCKED a job cost 2 × as much; in windows "
+    "1.0 % of the candidates were missed."
+)
+UNTRIED = (
+    "With 100 per claim, adaptive took SKIP LOCKED for 100.0 % of its claims: it begins so on this database, and there were too "
+    "few claims to try the other way."
+)
+
+
+def test_the_report_says_which_way_adaptive_chose_and_why(tmp_path):
+    locking, choosing = {"skip_locked": 3, "window": 0}, {"skip_locked": 0, "window": 3}
+    locks = Ways(skip_locked=940, window=60, candidates=600, missed=48, costs=[1.1, 1.25, 1.3], ended=locking)
+    windows = Ways(skip_locked=30, window=970, candidates=97_000, missed=970, costs=[0.5], ended=choosing)
+    untried = Ways(skip_locked=20, window=0, candidates=0, missed=0, costs=[], ended=locking)
+    rows = [
+        row("adaptive", (1000.0, 1010.0), ways=locks),
+        row("adaptive", batch=10, ways=windows),
+        row("adaptive", batch=100, ways=untried),
+        row("skip_locked"),
+    ]
+    said = [text for text in findings(bench(*rows)) if "of its claims" in text]
+    assert said == [LOCKS, WINDOWS, UNTRIED]
+    assert said[0] in page_of(bench(*rows))
+    assert said[0] in " ".join(printed(bench(*rows)).split())
+    path = tmp_path / "comparison.json"
+    comparison(bench(*rows)).save(path)
+    loaded = Comparison.load(path).benches[0].rows[0]
+    assert loaded.runs[0].ways == locks
+    assert loaded.ways is not None
+    assert (loaded.ways.skip_locked, loaded.ways.window, loaded.ways.ended["skip_locked"]) == (1880, 120, 6)
 
 
 # The terminal

@@ -122,7 +122,7 @@ def _claims() -> list[Scenario]:
             _claim(10, CandidateWindow(Order.SHUFFLE, read=100, width=10)),
             **_FULL,
         ),
-        Scenario("claim_skip_locked", "skip_locked", _claim(10, skip_many), **_FULL),
+        Scenario("claim_skip_locked", "skip_locked or adaptive", _claim(10, skip_many), **_FULL),
         Scenario(
             "claim_pessimistic",
             "pessimistic",
@@ -182,10 +182,10 @@ def _claims() -> list[Scenario]:
             counts={1: 9, 2: 9},
             roles=_TAKE,
         ),
-        Scenario("claim_fast_path_skip_locked", "skip_locked, one job", _claim(1, skip, fast_path=True), **_FAST),
+        Scenario("claim_fast_path_skip_locked", "skip_locked or adaptive, one job", _claim(1, skip, fast_path=True), **_FAST),
         Scenario(
             "claim_fast_path_skip_locked_many",
-            "skip_locked, several jobs",
+            "skip_locked or adaptive, several jobs",
             _claim(10, skip_many, fast_path=True),
             rows=10,
             counts={1: 10},
@@ -204,6 +204,32 @@ def _claims() -> list[Scenario]:
             rows=10,
             counts={1: 9, 2: 9},
             roles=_TAKE,
+        ),
+        Scenario(
+            "claim_skip_locked_unless_due",
+            "Queue.claim_unless with SKIP LOCKED",
+            _claim(10, skip_many, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
+            **_FULL,
+        ),
+        Scenario(
+            "claim_fast_path_skip_locked_unless_due",
+            "the same for one job, when the last claim won all it wanted",
+            _claim(1, skip, fast_path=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
+            **_FAST,
+        ),
+        Scenario(
+            "claim_fast_path_skip_locked_unless_due_many",
+            "the same for several jobs, when the last claim won all it wanted",
+            _claim(10, skip_many, fast_path=True, unless_due=(("urgent", (Range(0, 1_000_000),)),)),
+            rows=10,
+            counts={1: 10},
+            roles=_TAKE,
+        ),
+        Scenario(
+            "claim_skip_locked_two_priorities",
+            "skip_locked or adaptive, with two priorities in the queue",
+            _claim(10, skip_many, priorities=(0, 5)),
+            **_FULL,
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""Findings of a comparison: the original's deadlocks, the effect of the window, the model, and peers that are faster."""
+"""Findings of a comparison: the default's way, the original's deadlocks, the effect of the window, the model, faster peers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from queue_db.compare.report.advice import (
     recommendable,
 )
 from queue_db.compare.report.arrival_figures import finding as arrival_finding
+from queue_db.compare.report.choices import findings as choice_findings
 from queue_db.compare.report.published import HOSTS, kind_of, published, published_ratio
 from queue_db.compare.report.ratios import Ratio, between, find
 from queue_db.compare.report.sweep import findings as sweep_findings
@@ -36,6 +37,7 @@ def findings(bench: Bench) -> list[str]:
     waits = [text for text in [arrival_finding(bench)] if text]
     found = [
         *_default(bench),
+        *choice_findings(bench),
         *sweep_findings(bench),
         *waits,
         *_original(bench),

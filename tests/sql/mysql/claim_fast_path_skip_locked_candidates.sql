@@ -1,4 +1,4 @@
--- claim_fast_path_skip_locked_candidates: skip_locked, one job
+-- claim_fast_path_skip_locked_candidates: skip_locked or adaptive, one job
 -- Also: claim_fast_path_skip_locked_many_candidates, pop_fast_path_skip_locked_candidates,
 --   pop_fast_path_skip_locked_many_candidates
 -- Transaction: within BEGIN … COMMIT

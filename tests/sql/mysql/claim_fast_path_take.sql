@@ -1,6 +1,7 @@
 -- claim_fast_path_take: optimistic or adaptive, one job at the head, when the last claim won all it wanted
 -- Also: claim_fast_path_slice_take, claim_fast_path_skip_locked_take, claim_fast_path_unless_due_take,
---   pop_fast_path_take, pop_fast_path_slice_take, pop_fast_path_skip_locked_take
+--   claim_fast_path_skip_locked_unless_due_take, pop_fast_path_take, pop_fast_path_slice_take,
+--   pop_fast_path_skip_locked_take
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
 -- Always: version_1 = 9223372036854775807, version_2 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_1 =

@@ -2,8 +2,9 @@
 -- Also: claim_optimistic_slice_take, claim_optimistic_shuffle_take, claim_skip_locked_take,
 --   claim_two_priorities_take, claim_any_priority_take, claim_of_kind_take, claim_unless_due_take,
 --   claim_fast_path_many_take, claim_fast_path_slice_many_take, claim_fast_path_skip_locked_many_take,
---   claim_fast_path_unless_due_many_take, pop_fast_path_many_take, pop_fast_path_slice_many_take,
---   pop_fast_path_skip_locked_many_take
+--   claim_fast_path_unless_due_many_take, claim_skip_locked_unless_due_take,
+--   claim_fast_path_skip_locked_unless_due_many_take, claim_skip_locked_two_priorities_take, pop_fast_path_many_take,
+--   pop_fast_path_slice_many_take, pop_fast_path_skip_locked_many_take
 -- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
 -- Always: version_1 = 9223372036854775807, version_2 = 1, attempts_1 = 2147483647, attempts_2 = 1, param_1 =

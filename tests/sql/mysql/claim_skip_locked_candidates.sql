@@ -1,4 +1,4 @@
--- claim_skip_locked_candidates: skip_locked
+-- claim_skip_locked_candidates: skip_locked or adaptive
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.lease.claim > dialects.seam.ClaimSeam.take
 -- Always: delete_mark_1 = 0, param_1 = 1, param_2 = 1

@@ -1,4 +1,4 @@
--- claim_fast_path_skip_locked: skip_locked, one job
+-- claim_fast_path_skip_locked: skip_locked or adaptive, one job
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.

@@ -1,4 +1,4 @@
--- claim_fast_path_skip_locked_many: skip_locked, several jobs
+-- claim_fast_path_skip_locked_many: skip_locked or adaptive, several jobs
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.

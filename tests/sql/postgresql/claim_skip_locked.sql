@@ -1,4 +1,4 @@
--- claim_skip_locked: skip_locked
+-- claim_skip_locked: skip_locked or adaptive
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.postgresql.PostgreSQL.take
 -- Prepared once for each connection.

@@ -1,4 +1,5 @@
 -- claim_two_priorities: optimistic or adaptive, with two priorities in the queue
+-- Also: claim_skip_locked_two_priorities
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
 -- Always: delete_mark_1 = 0, param_1 = 0, delete_mark_2 = 0, param_2 = 0, param_3 = 0, param_4 = 1, param_5 = 0,

@@ -1,4 +1,5 @@
 -- claim_two_priorities_unseen_priorities: optimistic or adaptive, with two priorities in the queue
+-- Also: claim_skip_locked_two_priorities_unseen_priorities
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
 -- Always: param_1 = 1, param_2 = 0, param_3 = 1, param_4 = 0, param_5 = 1, param_6 = 0

@@ -1,5 +1,6 @@
 -- claim_unless_due: Queue.claim_unless: nothing while a job is due in another queue
--- Also: claim_fast_path_unless_due, claim_fast_path_unless_due_many
+-- Also: claim_fast_path_unless_due, claim_fast_path_unless_due_many, claim_skip_locked_unless_due,
+--   claim_fast_path_skip_locked_unless_due, claim_fast_path_skip_locked_unless_due_many
 -- Transaction: none has begun, the statement commits by itself
 -- Sent by: store.lease.claim > dialects.sqlite.SQLite.take
 -- Always: delete_mark_1 = 0, param_1 = 0, delete_mark_2 = 0, param_2 = 1, param_3 = 0, param_4 = 1, param_5 = 0,
