@@ -32,15 +32,16 @@ _NAMES: dict[Start, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Steady(Beside):
-    """Worker 0 produces, the others consume like the other row.
+    """The first workers produce, the others consume like the other row.
 
-    :param start: drain: all jobs are enqueued before, worker 0 only waits; filled: the largest backlog is enqueued before; empty:
+    :param start: drain: all jobs are enqueued before, the producers only wait; filled: the largest backlog is enqueued before; empty:
         the table is empty, also while the consumers connect and prepare their statements.
     """
 
     start: Start
     jobs: int
     backlog: int = BACKLOG
+    producers: int = 2
 
     @property
     def _there(self) -> int:
@@ -53,9 +54,9 @@ class Steady(Beside):
 
     def work(self, target: Target, context: WorkerContext) -> None:
         """Produce or consume."""
-        # The producer does not claim.
-        target = replace(target, workers=target.workers - 1)
-        if context.number:
+        # Producers do not claim.
+        target = replace(target, workers=target.workers - self.producers)
+        if context.number >= self.producers:
             self.like.work(target, context)
             return
         tally: Any = context.tally
@@ -63,24 +64,29 @@ class Steady(Beside):
             queue = db.queue(_QUEUE)
             queue.db.ready()
             context.wait_for_start()
-            made = self._there
+            # Each makes every nth block of jobs, and sees to as large a part of the backlog.
+            blocks = iter(range(self._there + ROWS * context.number, self.jobs, ROWS * self.producers))
+            block = next(blocks, None)
             while not context.over:
-                if made < self.jobs and made - tally.left < self.backlog:
-                    more = range(made, min(made + ROWS, self.jobs))
-                    queue.enqueue_many([("job", number) for number in more])
-                    made += len(more)
+                if block is not None and block - tally.left < self.backlog:
+                    queue.enqueue_many([("job", number) for number in range(block, min(block + ROWS, self.jobs))], ids=False)
+                    block = next(blocks, None)
                 else:
                     time.sleep(0.001)
 
 
-def steady(lab: Lab, jobs: int | None = None, consumers: int = 6, batch: int = 100) -> Iterator[Line]:
+def steady(lab: Lab, jobs: int | None = None, consumers: int = 6, batch: int = 100, producers: int = 2) -> Iterator[Line]:
     """PostgreSQL: a fixed number of jobs with each start, in turns."""
     count = jobs or lab.sized(500_000, consumers * batch)
     (consumer,) = contestants(["adaptive"], [batch])
     backlog = max(BACKLOG if lab.scale >= 1 else lab.sized(BACKLOG), consumers * batch)
-    rows = [Steady(like=consumer, name=name, start=start, jobs=count, backlog=backlog) for start, name in _NAMES.items()]
-    drain, filled, empty = lab.turns([(row, count) for row in rows], consumers + 1)
-    yield Line(f"steady ×{batch}, started on a filled table, against drain ({consumers} consumers)", filled, drain, 0.65)
-    yield Line(f"steady ×{batch}, started on an empty table, against drain ({consumers} consumers)", empty, drain, 0.65)
+    rows = [
+        Steady(like=consumer, name=name, start=start, jobs=count, backlog=backlog, producers=producers)
+        for start, name in _NAMES.items()
+    ]
+    drain, filled, empty = lab.turns([(row, count) for row in rows], consumers + producers)
+    processes = f"{producers} producers, {consumers} consumers"
+    yield Line(f"steady ×{batch}, started on a filled table, against drain ({processes})", filled, drain, 0.65)
+    yield Line(f"steady ×{batch}, started on an empty table, against drain ({processes})", empty, drain, 0.65)
     # Runs vary by a few percent.
     yield Line(f"steady ×{batch}, prepared on an empty table against a filled one", empty, filled, 0.95)
