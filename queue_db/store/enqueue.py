@@ -39,8 +39,8 @@ class Added(NamedTuple):
     ids: Sequence[int | None]  #: by position, None where one was skipped; empty if nobody asked for them
 
 
-# Fewer jobs are inserted sooner than loaded.
-_LOADED = 500
+# Fewer jobs are inserted: a load takes one round trip more.
+_LOADED = 100
 
 # New jobs in one insert.
 _INSERTED = 1000

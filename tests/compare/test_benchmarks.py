@@ -124,7 +124,7 @@ def test_steady_work_is_done_from_any_start(lab: Lab):
 
 
 def test_enqueue_many_and_the_fastest_way_leave_as_many_jobs(lab: Lab, kind: str):
-    assert_sound(list(enqueue(lab, jobs=1200)), 2 if kind == "postgresql" else 1)
+    assert_sound(list(enqueue(lab, jobs=1200)), 3 if kind == "postgresql" else 1)
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")

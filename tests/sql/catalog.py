@@ -622,11 +622,11 @@ def _enqueues() -> list[Scenario]:
         ),
         Scenario(
             "enqueue_many_loaded",
-            "Queue.enqueue_many, 500 plain jobs or more",
-            _load(500),
+            "Queue.enqueue_many, 100 plain jobs or more",
+            _load(100),
             begins=True,
-            rows=500,
-            answers={"first": 1, "last": 500, "scattered": None},
+            rows=100,
+            answers={"first": 1, "last": 100, "scattered": None},
         ),
         Scenario("enqueue_unique", "Queue.enqueue with a unique_key", _insert(keyed[:1], OnDuplicate.SKIP), begins=True, rows=1),
         Scenario(

@@ -1,4 +1,4 @@
--- enqueue_many_loaded_select_statement_timestamp: Queue.enqueue_many, 500 plain jobs or more
+-- enqueue_many_loaded_select_statement_timestamp: Queue.enqueue_many, 100 plain jobs or more
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.load_jobs > dialects.postgresql_bulk.PostgreSQLBulk.load_new
 -- Prepared once for each connection.
