@@ -34,8 +34,8 @@ _NAMES: dict[Start, str] = {
 class Steady(Beside):
     """The first workers produce, the others consume like the other row.
 
-    :param start: drain: all jobs are enqueued before, the producers only wait; filled: the largest backlog is enqueued before; empty:
-        the table is empty, also while the consumers connect and prepare their statements.
+    :param start: drain: all jobs are enqueued before, the producers only wait; filled: the largest backlog is enqueued before;
+        empty: the table is empty, also while the consumers connect and prepare their statements.
     """
 
     start: Start

@@ -6,7 +6,6 @@ import copy
 import os
 import secrets
 import socket
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
@@ -17,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_db.backoff import Backoff
 from queue_db.codecs import Codec, Schema
+from queue_db.concurrency.named import Named
 from queue_db.concurrency.tally import Tally
 from queue_db.database import migrate
 from queue_db.database.database import ATTEMPTS, Database
@@ -100,7 +100,7 @@ class Core:
         #: Called at each enqueue; its result is added to the headers of the jobs.
         self.stamp: Callable[[], Mapping[str, Any]] | None = None
         #: Where the claims of each queue start.
-        self.marks: defaultdict[str, LowWaterMarks] = defaultdict(LowWaterMarks)
+        self.marks: Named[LowWaterMarks] = Named(lambda _: LowWaterMarks())
         self.notifications = Notifications(self.store)
         self.feed_notifications = FeedNotifications(self.store)
         #: Where the tasks of an event loop wait for the database's notifications.

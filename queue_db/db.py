@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine
 
 from queue_db import arguments, backoff, codecs
 from queue_db.codecs import Codec, JSONCodec, decoded_or_text
+from queue_db.concurrency.named import Named
 from queue_db.core import Core
 from queue_db.database import migrate
 from queue_db.database.database import Database
@@ -132,7 +133,7 @@ class QueueDB:
         self.feeds = Feeds(self.core, self._feeds)
         self._router = Router(self.core, self.feed)
         self.routes = Routes(self.core, self._router)
-        self._queues: dict[str, Queue] = {}
+        self._queues: Named[Queue] = Named(lambda name: Queue(self.core, name, self))
         self._swept_everywhere = False
 
     # --- the database -----------------------------------------------------------------------------------------------
@@ -222,10 +223,7 @@ class QueueDB:
     def queue(self, name: str) -> Queue:
         """The queue with this name; it need not be created first. The same object for the same name."""
         arguments.name("queue", name, QUEUE_LENGTH)
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues.setdefault(name, Queue(self.core, name, self))
-        return queue
+        return self._queues[name]
 
     def feed(self, name: str) -> Feed:
         """The feed with this name; it need not be created first. The same object for the same name."""

@@ -24,6 +24,7 @@ from queue_db.aio.schedules import AsyncSchedules
 from queue_db.aio.streams import AsyncStreams
 from queue_db.aio.tokens import AsyncTokens
 from queue_db.codecs import Codec, Schema
+from queue_db.concurrency.named import Named
 from queue_db.database.database import Database
 from queue_db.database.urls import wrong_sort
 from queue_db.db import ERRORS_KEPT, MAX_PAYLOAD, QueueDB
@@ -112,7 +113,7 @@ class AsyncQueueDB:
         )
         self._opening = asyncio.Lock()
         self._opened: QueueDB | None = None
-        self._queues: dict[str, AsyncQueue] = {}
+        self._queues = self._none_yet()
         self._feeds: dict[str, AsyncFeed] = {}
 
     async def open(self) -> Self:
@@ -130,7 +131,7 @@ class AsyncQueueDB:
     async def close(self) -> None:
         """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
         opened, self._opened = self._opened, None
-        self._queues.clear()
+        self._queues = self._none_yet()
         if opened is not None:
             await run(opened.close)
 
@@ -212,10 +213,10 @@ class AsyncQueueDB:
 
     def queue(self, name: str) -> AsyncQueue:
         """The queue with this name; it need not be created first. The same object for the same name."""
-        queue = self._queues.get(name)
-        if queue is None:
-            queue = self._queues[name] = AsyncQueue(self, self._db.queue(name))
-        return queue
+        return self._queues[name]
+
+    def _none_yet(self) -> Named[AsyncQueue]:
+        return Named(lambda name: AsyncQueue(self, self._db.queue(name)))
 
     def feed(self, name: str) -> AsyncFeed:
         """The feed with this name; it need not be created first. The same object for the same name."""

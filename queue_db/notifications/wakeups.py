@@ -42,6 +42,10 @@ def cancelled_in(received: Iterable[str]) -> set[int]:
     }
 
 
+# Most names whose last notification is remembered. When they are forgotten each is notified once more than needed.
+_MOST = 10_000
+
+
 class Notifications:
     """Notifies the workers of one set of tables, from one process."""
 
@@ -65,6 +69,8 @@ class Notifications:
         now = self._clock()
         if now - self._notified_at.get(name, -self.every) < self.every:
             return False
+        if len(self._notified_at) >= _MOST:
+            self._notified_at.clear()
         self._notified_at[name] = now
         return True
 

@@ -1,0 +1,58 @@
+"""Objects that are made for names, a limited number of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from queue_db.concurrency import forks
+
+_T = TypeVar("_T")
+
+#: Objects that are kept although nobody else has them.
+MOST = 10_000
+
+
+class Named(Generic[_T]):
+    """One object for each name. Safe to share between threads.
+
+    The same one as long as anyone has it; of those that nobody has, only the last :data:`MOST` that were asked for are kept: names
+    may come from clients, and a process that runs for months would keep all of them.
+    """
+
+    def __init__(self, make: Callable[[str], _T], most: int = MOST) -> None:
+        self._make = make
+        self._most = most
+        self._all: WeakValueDictionary[str, _T] = WeakValueDictionary()
+        self._last: OrderedDict[str, _T] = OrderedDict()
+        self.after_fork()
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """Another thread of the parent may have had the lock."""
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Number of objects, with those that somebody has."""
+        return len(self._all)
+
+    def __getitem__(self, name: str) -> _T:
+        with self._lock:
+            found = self._all.get(name)
+            if found is None:
+                found = self._make(name)
+            return self._keep(name, found)
+
+    def __setitem__(self, name: str, one: _T) -> None:
+        with self._lock:
+            self._keep(name, one)
+
+    def _keep(self, name: str, one: _T) -> _T:
+        self._all[name] = self._last[name] = one
+        self._last.move_to_end(name)
+        if len(self._last) > self._most:
+            self._last.popitem(last=False)
+        return one
