@@ -4,45 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
-
-from sqlalchemy.util import await_
 
 from queue_db.aio import AsyncQueueDB
 from queue_db.aio.feeds import AsyncFeed
+from tests.aio.gate import Gate
 from tests.patience import PATIENCE
 
 
-class Gate:
-    """Holds some transactions of a feed's publishers up, and lists how many publishes each has."""
-
-    def __init__(self, feed: AsyncFeed) -> None:
-        self._batcher = feed._sync._publisher._batcher
-        self._run = self._batcher._run
-        self.batches: list[int] = []
-        self.began = [asyncio.Event(), asyncio.Event()]
-        self.open = [asyncio.Event(), asyncio.Event()]
-        self._batcher._run = self._gated
-
-    def _gated(self, parts: list[Any]) -> Sequence[Any]:
-        at = len(self.batches)
-        self.batches.append(len(parts))
-        if at < len(self.began):
-            self.began[at].set()
-            await_(self.open[at].wait())
-        return self._run(parts)
-
-    async def tasks(self, feed: AsyncFeed, count: int) -> list[asyncio.Task[str | None]]:
-        """A task for each message; the first publishes, the others wait in their order."""
-        tasks = [asyncio.create_task(feed.publish("n", 0))]
-        await self.began[0].wait()
-        for number in range(1, count):
-            tasks.append(asyncio.create_task(feed.publish("n", number)))
-            for _ in range(10_000):
-                await asyncio.sleep(0)
-                if len(self._batcher._queue) == number:
-                    break
-        return tasks
+async def tasks_of(feed: AsyncFeed, count: int) -> tuple[Gate, list[asyncio.Task[str | None]]]:
+    """A task for each message; the first publishes, the others wait in their order."""
+    gate = Gate(feed._sync._publisher._batcher)
+    return gate, await gate.tasks(partial(feed.publish, "n"), range(count))
 
 
 async def payloads(feed: AsyncFeed) -> list[Any]:
@@ -56,10 +30,8 @@ async def new_feed(adb: AsyncQueueDB, name: str) -> AsyncFeed:
 
 async def test_tasks_publish_together(adb: AsyncQueueDB, name: str) -> None:
     feed = await new_feed(adb, name)
-    gate = Gate(feed)
-    tasks = await gate.tasks(feed, 10)
-    for one in gate.open:
-        one.set()
+    gate, tasks = await tasks_of(feed, 10)
+    gate.open_all()
     positions = await asyncio.gather(*tasks)
     assert gate.batches == [1, 9]
     assert await payloads(feed) == list(range(10))
@@ -68,8 +40,7 @@ async def test_tasks_publish_together(adb: AsyncQueueDB, name: str) -> None:
 
 async def test_a_task_that_publishes_for_others_is_cancelled(adb: AsyncQueueDB, name: str) -> None:
     feed = await new_feed(adb, name)
-    gate = Gate(feed)
-    tasks = await gate.tasks(feed, 5)
+    gate, tasks = await tasks_of(feed, 5)
     gate.open[0].set()
     await gate.began[1].wait()
     tasks[1].cancel()
@@ -85,12 +56,10 @@ async def test_a_task_that_publishes_for_others_is_cancelled(adb: AsyncQueueDB, 
 
 async def test_tasks_that_wait_or_come_first_are_cancelled(adb: AsyncQueueDB, name: str) -> None:
     feed = await new_feed(adb, name)
-    gate = Gate(feed)
-    tasks = await gate.tasks(feed, 5)
+    gate, tasks = await tasks_of(feed, 5)
     for at in (0, 1, 3):
         tasks[at].cancel()
-    for one in gate.open:
-        one.set()
+    gate.open_all()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [True, True, False, True, False]
     # The first had not begun its transaction, the others had not been taken along.
@@ -101,18 +70,16 @@ async def test_tasks_that_wait_or_come_first_are_cancelled(adb: AsyncQueueDB, na
 async def test_what_a_transaction_of_several_tasks_itself_publishes_does_not_wait_for_it(adb: AsyncQueueDB, name: str) -> None:
     """As a listener on the engine that publishes."""
     feed = await new_feed(adb, name)
-    gate = Gate(feed)
-    run = gate._run
+    gate, tasks = await tasks_of(feed, 4)
+    run = gate.run
 
     def publishing(parts: list[Any]) -> Sequence[Any]:
         if len(parts) > 1:
             feed._sync.publish("n", "listener")
         return run(parts)
 
-    gate._run = publishing
-    tasks = await gate.tasks(feed, 4)
-    for one in gate.open:
-        one.set()
+    gate.run = publishing
+    gate.open_all()
     await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
     assert gate.batches == [1, 3, 1]
     assert await payloads(feed) == [0, "listener", 1, 2, 3]
@@ -121,8 +88,7 @@ async def test_what_a_transaction_of_several_tasks_itself_publishes_does_not_wai
 async def test_all_tasks_are_cancelled_before_the_next_transaction_begins(adb: AsyncQueueDB, name: str) -> None:
     """As at the end of ``asyncio.run``: the next event loop must be able to publish."""
     feed = await new_feed(adb, name)
-    gate = Gate(feed)
-    tasks = await gate.tasks(feed, 5)
+    gate, tasks = await tasks_of(feed, 5)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     gate.open[1].set()

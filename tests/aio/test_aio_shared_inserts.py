@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy.util import await_
 
-from queue_db import PermanentStorageError
 from queue_db.aio import AsyncQueue, AsyncQueueDB
-from queue_db.model import NewJob
+from tests.aio.gate import Gate
 from tests.patience import PATIENCE
 
 
-class Gate:
-    """Holds the first two inserts of a queue up, and lists how many jobs each has."""
-
-    def __init__(self, queue: AsyncQueue) -> None:
-        self._queue = queue
-        self._batcher = queue._queue._enqueue._batcher
-        self._batcher._at_once = 1
-        self._run = self._batcher._run
-        self.batches: list[int] = []
-        self.began = [asyncio.Event(), asyncio.Event()]
-        self.open = [asyncio.Event(), asyncio.Event()]
-        self._batcher._run = self._gated
-
-    def _gated(self, jobs: list[NewJob]) -> Sequence[Any]:
-        at = len(self.batches)
-        self.batches.append(len(jobs))
-        if at < len(self.began):
-            self.began[at].set()
-            await_(self.open[at].wait())
-        if any(job.payload == '"bad"' for job in jobs):
-            raise PermanentStorageError("a trigger refuses it")
-        return self._run(jobs)
-
-    async def tasks(self, *payloads: Any) -> list[asyncio.Task[int | None]]:
-        """A task for each job; the first inserts, the others wait in their order."""
-        tasks = [asyncio.create_task(self._queue.enqueue("mail", payloads[0]))]
-        await self.began[0].wait()
-        for number, payload in enumerate(payloads[1:], 1):
-            tasks.append(asyncio.create_task(self._queue.enqueue("mail", payload)))
-            for _ in range(10_000):
-                await asyncio.sleep(0)
-                if len(self._batcher._queue) == number:
-                    break
-        return tasks
-
-    def open_all(self) -> None:
-        for one in self.open:
-            one.set()
+async def tasks_of(queue: AsyncQueue, count: int) -> tuple[Gate, list[asyncio.Task[int | None]]]:
+    """A task for each job; the first inserts, the others wait in their order."""
+    gate = Gate(queue._queue._enqueue._batcher)
+    return gate, await gate.tasks(partial(queue.enqueue, "mail"), range(count))
 
 
 async def payloads(queue: AsyncQueue) -> list[Any]:
@@ -61,8 +25,7 @@ async def payloads(queue: AsyncQueue) -> list[Any]:
 
 async def test_tasks_enqueue_together_and_each_gets_the_id_of_its_own_job(adb: AsyncQueueDB, name: str) -> None:
     queue = adb.queue(name)
-    gate = Gate(queue)
-    tasks = await gate.tasks(*range(10))
+    gate, tasks = await tasks_of(queue, 10)
     gate.open_all()
     ids = await asyncio.gather(*tasks)
     assert gate.batches == [1, 9]
@@ -71,8 +34,7 @@ async def test_tasks_enqueue_together_and_each_gets_the_id_of_its_own_job(adb: A
 
 async def test_a_task_that_inserts_for_others_is_cancelled(adb: AsyncQueueDB, name: str) -> None:
     queue = adb.queue(name)
-    gate = Gate(queue)
-    tasks = await gate.tasks(*range(5))
+    gate, tasks = await tasks_of(queue, 5)
     gate.open[0].set()
     await gate.began[1].wait()
     tasks[1].cancel()
@@ -88,8 +50,7 @@ async def test_a_task_that_inserts_for_others_is_cancelled(adb: AsyncQueueDB, na
 
 async def test_tasks_that_wait_or_come_first_are_cancelled(adb: AsyncQueueDB, name: str) -> None:
     queue = adb.queue(name)
-    gate = Gate(queue)
-    tasks = await gate.tasks(*range(5))
+    gate, tasks = await tasks_of(queue, 5)
     for at in (0, 1, 3):
         tasks[at].cancel()
     gate.open_all()
@@ -104,8 +65,7 @@ async def test_tasks_that_wait_or_come_first_are_cancelled(adb: AsyncQueueDB, na
 async def test_all_tasks_are_cancelled_before_the_next_insert_begins(adb: AsyncQueueDB, name: str) -> None:
     """As at the end of ``asyncio.run``."""
     queue = adb.queue(name)
-    gate = Gate(queue)
-    tasks = await gate.tasks(*range(5))
+    gate, tasks = await tasks_of(queue, 5)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     gate.open_all()
