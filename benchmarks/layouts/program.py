@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 from rich.console import Console
@@ -78,6 +79,16 @@ class _Bench:
         self.payload = f'"{"x" * max(0, asked.payload - 2)}"'
         self.keys = [key for key in asked.layouts if self.meter.postgresql or key not in POSTGRESQL_ONLY]
 
+    @cached_property
+    def gang(self) -> Gang:
+        """The processes, started when a section first needs them."""
+        return Gang(self.url, self.asked.processes)
+
+    def close(self) -> None:
+        """End the processes."""
+        if "gang" in vars(self):
+            self.gang.close()
+
     def sized(self, number: float) -> int:
         """A size, with the scale."""
         return max(20, round(number * self.asked.scale))
@@ -122,32 +133,31 @@ def _measure(url: str, asked: argparse.Namespace) -> None:
         bench = _Bench(url, db, asked)
         say(f"{db.database.server}; load {machine()['load before']}; payload of {asked.payload} bytes")
         sections = {"drain": _drain, "depth": _depth, "standing": _standing, "churn": _churn, "costs": _costs, "steady": _steady}
-        for name in asked.only:
-            sections[name](bench)
+        try:
+            for name in asked.only:
+                sections[name](bench)
+        finally:
+            bench.close()
 
 
 def _drain(bench: _Bench) -> None:
-    gang = Gang(bench.url, bench.asked.processes)
-    try:
-        with bench.opened() as layouts:
-            for batch in bench.asked.batches:
-                size = bench.sized(_SIZES.get(batch, 20_000))
-                for way in bench.asked.ways:
-                    runs = {key: Run() for key in layouts}
-                    for turn in range(bench.asked.repeat):
-                        say(f"drain ×{batch}, {way}, {turn + 1} of {bench.asked.repeat}")
-                        for key, layout in layouts.items():
-                            _one_drain(bench, gang, runs[key], key, layout, batch, size, skip=way == "skip_locked")
-                    what = f"{size:,} jobs, {batch} per claim, {way}, {bench.asked.processes} processes"
-                    bench.print(what, HEAD, lines(runs))
-    finally:
-        gang.close()
+    with bench.opened() as layouts:
+        for batch in bench.asked.batches:
+            size = bench.sized(_SIZES.get(batch, 20_000))
+            for way in bench.asked.ways:
+                runs = {key: Run() for key in layouts}
+                for turn in range(bench.asked.repeat):
+                    say(f"drain ×{batch}, {way}, {turn + 1} of {bench.asked.repeat}")
+                    for key, layout in layouts.items():
+                        _one_drain(bench, runs[key], key, layout, batch, size, skip=way == "skip_locked")
+                what = f"{size:,} jobs, {batch} per claim, {way}, {bench.asked.processes} processes"
+                bench.print(what, HEAD, lines(runs))
 
 
-def _one_drain(bench: _Bench, gang: Gang, into: Run, key: str, layout: Layout, batch: int, size: int, *, skip: bool) -> None:
+def _one_drain(bench: _Bench, into: Run, key: str, layout: Layout, batch: int, size: int, *, skip: bool) -> None:
     refill(bench.db, layout, size, bench.payload)
     before = bench.meter.rows(layout)
-    seconds, done = gang.run(bench.tasks(key, layout, batch, skip=skip), bench.meter.begin)
+    seconds, done = bench.gang.run(bench.tasks(key, layout, batch, skip=skip), bench.meter.begin)
     into.add(seconds, done, bench.meter.end(), size)
     time.sleep(0.3)  # a session that ends reports what it has changed
     after = bench.meter.rows(layout)
@@ -242,21 +252,17 @@ def _steady(bench: _Bench) -> None:
     if bench.asked.processes < 2:
         say("steady needs two processes: left out")
         return
-    gang = Gang(bench.url, bench.asked.processes)
-    try:
-        with bench.opened(autovacuum=True) as layouts:
-            runs = {key: Run() for key in layouts}
-            for turn in range(bench.asked.repeat):
-                say(f"steady, {turn + 1} of {bench.asked.repeat}")
-                for key, layout in layouts.items():
-                    refill(bench.db, layout, 20, bench.payload)
-                    tasks = bench.tasks(key, layout, 100, skip=True, until=max(0.5, _STEADY * bench.asked.scale))
-                    seconds, done = gang.run(tasks, bench.meter.begin)
-                    runs[key].add(seconds, done, bench.meter.end(), None)
-            what = f"one process enqueues, {bench.asked.processes - 1} claim 100 with skip_locked; CPU and log with the enqueue"
-            bench.print(what, HEAD, lines(runs))
-    finally:
-        gang.close()
+    with bench.opened(autovacuum=True) as layouts:
+        runs = {key: Run() for key in layouts}
+        for turn in range(bench.asked.repeat):
+            say(f"steady, {turn + 1} of {bench.asked.repeat}")
+            for key, layout in layouts.items():
+                refill(bench.db, layout, 20, bench.payload)
+                tasks = bench.tasks(key, layout, 100, skip=True, until=max(0.5, _STEADY * bench.asked.scale))
+                seconds, done = bench.gang.run(tasks, bench.meter.begin)
+                runs[key].add(seconds, done, bench.meter.end(), None)
+        what = f"one process enqueues, {bench.asked.processes - 1} claim 100 with skip_locked; CPU and log with the enqueue"
+        bench.print(what, HEAD, lines(runs))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
