@@ -401,6 +401,7 @@ _SINGLE: dict[str, tuple[Act, str]] = {
     "optimistic with a list to pick": (lambda _: Optimistic(pick=[]), "must be one of head"),  # type: ignore[arg-type]
     "optimistic with a number for chance": (lambda _: Optimistic(rng=5), "rng=5: must be a random.Random"),  # type: ignore[arg-type]
     "adaptive with a class for chance": (lambda _: Adaptive(rng=dict), "rng=.*: must be a random.Random"),  # type: ignore[arg-type]
+    "adaptive with locks in words": (lambda _: Adaptive(skip_locked="no"), "skip_locked='no': must be True or False"),  # type: ignore[arg-type]
     "adaptive without costs": (lambda _: Adaptive(cost_ratio=0), "cost_ratio=0: must be above 0"),
     "adaptive with NaN costs": (lambda _: Adaptive(cost_ratio=NAN), "cost_ratio=nan: must be a finite number"),
     "adaptive with endless costs": (lambda _: Adaptive(cost_ratio=INFINITE), "cost_ratio=inf: must be a finite number"),

@@ -129,14 +129,16 @@ class Served:
         rows: Any = (None,) * request.limit
         return ClaimResult(request.queue, request.limit, rows, locked=window.lock is Lock.SKIP)
 
-    def call(self, strategy: Adaptive, costs: dict[Way, float], queue: str = "q", limit: int = 1, **more: Any) -> bool:
-        """A call of claim with one round; whether it locked."""
+    def call(
+        self, strategy: Adaptive, costs: dict[Way, float], queue: str = "q", limit: int = 1, won: int | None = None, **more: Any
+    ) -> bool:
+        """A call of claim with one round; whether it locked. ``won``: jobs that it wins from a window, of ``limit``."""
         asked = {"fast_path": True, **more}
         request = ClaimRequest(queue=queue, limit=limit, lease=1, worker="w", token="t", ranges=(), **asked)
         store: Any = self
         result = strategy.claim(store, store, request)
         seconds = costs[Way.SKIP_LOCKED if result.locked else Way.WINDOW] * limit
-        result.cost = CallCost(limit, limit, seconds)
+        result.cost = CallCost(limit, limit if won is None or result.locked else won, seconds)
         strategy.observe(result)
         self.locked[result.locked] += 1
         return result.locked
@@ -195,6 +197,16 @@ def test_misses_in_windows_are_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
         way = choice.next()
         choice.learn(way, 1.0 if way is Way.SKIP_LOCKED or number % 3 else float("inf"))
     assert choice.way is Way.SKIP_LOCKED
+
+
+def test_what_counts_is_the_cost_of_a_job_and_not_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls in windows are as fast, but win half as many jobs, or sometimes none at all."""
+    for won in (50, 0):
+        strategy = Adaptive(rng=random.Random(3))
+        served = Served(monkeypatch, Capability.UPDATE_RETURNING)
+        for number in range(3000):
+            served.call(strategy, EQUAL, limit=100, won=100 if won == 0 and number % 3 else won)
+        assert served.call(strategy, EQUAL, limit=100, fast_path=False)
 
 
 def test_usage_says_which_way_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
