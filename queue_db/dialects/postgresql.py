@@ -221,7 +221,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         return prepared.render(connection, statement, values)
 
     def notify(self, connection: Connection, channel: str, text: str) -> None:
-        connection.execute(select(func.pg_notify(channel, text)))
+        self.fetch(connection, statements.notification(), {"on_channel": channel, "with_text": text})
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.
@@ -233,6 +233,11 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         return AsyncpgListener(engine, broken) if receives else None
 
     def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
+        if len(rows) == 1 and rows[0].unique_key is None and now is None:
+            # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
+            (row,), names = rows, copied(rows)
+            values = {f"new_{name}": getattr(row, name) for name in (*names, "after", "not_before")}
+            return [job_id for (job_id,) in self.fetch(connection, statements.insert_one(jobs, names), values)]
         # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists. What is
         # the same in all rows, as most is in most cases, needs no array.
         columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))

@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Integer,
     Select,
+    String,
     Table,
     Text,
     and_,
@@ -22,6 +23,7 @@ from sqlalchemy import (
     delete,
     exists,
     func,
+    insert,
     literal_column,
     null,
     select,
@@ -32,7 +34,8 @@ from sqlalchemy import (
 )
 
 from queue_db.dialects.claim_plan import ClaimPlan
-from queue_db.dialects.statements import tied
+from queue_db.dialects.clock import due_time, now_us
+from queue_db.dialects.statements import Columns, tied
 from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, ClaimedRow
 
 # How long a fast-path claim waits for a row that another transaction is claiming; then it is a miss. No claim takes longer.
@@ -169,6 +172,15 @@ def full_claim(plan: ClaimPlan) -> Any:
 
 
 @lru_cache(maxsize=64)
+def insert_one(jobs: Table, columns: Columns) -> Any:
+    """Insert a job with these columns and return its id. Each parameter begins with ``new_``; two more are for the due time."""
+    values = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in columns}
+    after, not_before = (bindparam(f"new_{name}", type_=BigInteger) for name in ("after", "not_before"))
+    due = due_time(now_us(), after, not_before)
+    return insert(jobs).values({**values, "available_at": due, "created_at": now_us()}).returning(jobs.c.id)
+
+
+@lru_cache(maxsize=64)
 def delete_one(jobs: Table) -> Any:
     """Delete a job whose version still holds."""
     one = and_(jobs.c.id == bindparam("of_id", type_=BigInteger), jobs.c.version == bindparam("of_version", type_=BigInteger))
@@ -225,3 +237,9 @@ def matching(jobs: Table, ids: ColumnElement[Any], versions: ColumnElement[Any])
 def _among(jobs: Table, pairs: Select[Any]) -> ColumnElement[bool]:
     """Whether id and version are one of the pairs. IS TRUE makes the planner use a hash table and not a join that compares all."""
     return tuple_(jobs.c.id, jobs.c.version).in_(pairs).is_(true())
+
+
+@lru_cache(maxsize=1)
+def notification() -> Select[Any]:
+    """Notify the channel when the transaction commits."""
+    return select(func.pg_notify(bindparam("on_channel", type_=String), bindparam("with_text", type_=String)))

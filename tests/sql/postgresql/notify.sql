@@ -1,4 +1,5 @@
 -- notify: jobs that may be claimed now were added: listening workers wake up when the transaction commits
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: dialects.postgresql.PostgreSQL.notify
-SELECT pg_notify(:pg_notify_2, :pg_notify_3) AS pg_notify_1;
+-- Prepared once for each connection.
+SELECT pg_notify(:on_channel::VARCHAR, :with_text::VARCHAR) AS pg_notify_1;
