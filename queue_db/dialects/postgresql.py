@@ -218,6 +218,8 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         return self._prepares and not self._pooling.found
 
     def render(self, connection: Connection, statement: Executable, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        if statement.get_execution_options().get(prepared.NEVER):
+            return super().render(connection, statement, values)
         return prepared.render(connection, statement, values)
 
     def notify(self, connection: Connection, channel: str, text: str) -> None:

@@ -35,6 +35,7 @@ from sqlalchemy import (
 
 from queue_db.dialects.claim_plan import ClaimPlan
 from queue_db.dialects.clock import due_time, now_us
+from queue_db.dialects.prepared import NEVER
 from queue_db.dialects.statements import Columns, tied
 from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, ClaimedRow
 
@@ -177,7 +178,8 @@ def insert_one(jobs: Table, columns: Columns) -> Any:
     values = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in columns}
     after, not_before = (bindparam(f"new_{name}", type_=BigInteger) for name in ("after", "not_before"))
     due = due_time(now_us(), after, not_before)
-    return insert(jobs).values({**values, "available_at": due, "created_at": now_us()}).returning(jobs.c.id)
+    new = insert(jobs).values({**values, "available_at": due, "created_at": now_us()}).returning(jobs.c.id)
+    return new.execution_options(**{NEVER: True})
 
 
 @lru_cache(maxsize=64)
@@ -242,4 +244,5 @@ def _among(jobs: Table, pairs: Select[Any]) -> ColumnElement[bool]:
 @lru_cache(maxsize=1)
 def notification() -> Select[Any]:
     """Notify the channel when the transaction commits."""
-    return select(func.pg_notify(bindparam("on_channel", type_=String), bindparam("with_text", type_=String)))
+    sent = func.pg_notify(bindparam("on_channel", type_=String), bindparam("with_text", type_=String))
+    return select(sent).execution_options(**{NEVER: True})

@@ -23,6 +23,9 @@ from queue_db.dialects import direct
 #: Seconds after which a plan is renewed.
 PLAN_AGE = 60.0
 
+#: An execution option of kept statements that are not prepared: there is little to plan, and a program may run them once.
+NEVER = "queue_db_never_prepared"
+
 _KEY = "queue_db.prepared"
 
 
