@@ -29,8 +29,11 @@ from queue_db.store.schema import BLOCKED, STRIPES
 
 _T = TypeVar("_T")
 
-#: Groups in one transaction that repairs them, and jobs that are changed in one statement.
+#: Groups in one transaction that repairs them, and due times that are stored by one statement.
 AT_ONCE = 64
+
+# Jobs that are admitted by one statement.
+_ADMITTED = 1000
 
 
 class GroupMember(NamedTuple):
@@ -219,9 +222,10 @@ def _admit(connection: Connection, store: Store, chosen: Sequence[tuple[Group, G
     due = case((jobs.c.due_at > now, jobs.c.due_at), else_=now)
     queue_of = {row.id: group.queue for group, row in chosen}
     admitted: set[int] = set()
-    for some in _some(sorted((row.id, row.version) for _, row in chosen)):
+    pairs = sorted((row.id, row.version) for _, row in chosen)
+    for start in range(0, len(pairs), _ADMITTED):
         values = {"available_at": due, "version": next_version(jobs)}
-        admitted |= store.dialect.change(connection, jobs, some, values, store.time())
+        admitted |= store.dialect.change(connection, jobs, pairs[start : start + _ADMITTED], values, store.time())
     return {queue_of[job_id] for job_id in admitted}
 
 

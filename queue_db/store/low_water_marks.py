@@ -82,7 +82,8 @@ class LowWaterMarks:
         """Update the marks from a claim that took ``seconds``. ``now``: the database's time at its end (microseconds), if known."""
         with self._lock:
             self._ranges = None
-            self._see(result.unseen)
+            if result.unseen:
+                self._see(result.unseen)
             if now is not None:
                 self._see(result.heads)
                 looked_at = now - round(seconds * 1_000_000)  # it may have waited for locks since

@@ -8,7 +8,7 @@ from queue_db.core import Core, Run
 from queue_db.leased_job import LeasedJob
 from queue_db.model import ProgressReport
 from queue_db.store import progress
-from queue_db.verbs.fenced_change import locked
+from queue_db.verbs.fenced_change import Locked
 
 
 def write(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: int) -> int:
@@ -16,7 +16,7 @@ def write(core: Core, reports: Mapping[LeasedJob, ProgressReport], *, attempts: 
 
     :param attempts: how often it is tried when the database asks to try again.
     """
-    with locked(reports):
+    with Locked(reports):
         # Of two leases of one job only the later one can hold. No version changes while they are locked.
         newest = {job.id: job for job in sorted(reports, key=lambda job: job.version) if not job.settled}
         if not newest:
