@@ -93,7 +93,8 @@ def first_of_each(jobs: Table, hint: str) -> Any:
     given = func.json_table(keys, array).table_valued(column("nth", Integer()), column("name", group), name="given")
     member = jobs.alias("member")
     mine = (member.c.queue == bindparam("of_queue"), member.c.group_key == column_text(given.c.name, type_=group))
-    first = select(member.c.id).where(*mine).order_by(member.c.id).limit(1).with_hint(member, hint).scalar_subquery()
-    found = select((given.c.nth - 1).label("place"), first.label("id")).subquery("found")
+    # By all columns of the index, or MySQL would read the whole group and sort it.
+    first = select(member.c.id).where(*mine).order_by(member.c.queue, member.c.group_key, member.c.id).limit(1)
+    found = select((given.c.nth - 1).label("place"), first.with_hint(member, hint).scalar_subquery().label("id")).subquery("found")
     rows = select(found.c.place, jobs.c.id, jobs.c.version, jobs.c.available_at).prefix_with("STRAIGHT_JOIN")
     return rows.join_from(found, jobs, jobs.c.id == found.c.id)

@@ -201,8 +201,6 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
     def first_in_groups(
         self, connection: Connection, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool
     ) -> list[Member]:
-        if len(keys) == 1:
-            return super().first_in_groups(connection, jobs, queue, keys, most, locks=locks)
         values = {"of_queue": queue, "keys": list(keys), "most": most}
         rows = self.fetch(connection, statements.first_in_groups(jobs, locks=locks), values)
         return [(place, job_id, version, due) for place, job_id, version, due in rows]

@@ -209,11 +209,16 @@ def first_in_groups(jobs: Table, *, locks: bool) -> Any:
     """The first ``most`` jobs of each of the groups ``keys``, with the group's place in this array."""
     keys = func.unnest(bindparam("keys", type_=ARRAY(Text)))
     given = keys.table_valued(column("key", Text), with_ordinality="place", name="given").render_derived(name="given")
-    # Looked up for each group, in the index of groups: no other way to read this stops after the first of a long group.
+    # An equality with the key of a large group would let it read the primary key from its beginning, for the order.
+    place = tuple_(jobs.c.group_key, jobs.c.id)
     first = (
         select(jobs.c.id, jobs.c.version, jobs.c.available_at)
-        .where(jobs.c.queue == bindparam("of_queue", type_=jobs.c.queue.type), jobs.c.group_key == given.c.key)
-        .order_by(jobs.c.id)
+        .where(
+            jobs.c.queue == bindparam("of_queue", type_=jobs.c.queue.type),
+            place > tuple_(given.c.key, literal_column("0")),
+            jobs.c.group_key <= given.c.key,
+        )
+        .order_by(jobs.c.group_key, jobs.c.id)
         .limit(bindparam("most", type_=Integer))
     )
     member = (first.with_for_update() if locks else first).lateral("member")

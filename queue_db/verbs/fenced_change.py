@@ -149,7 +149,8 @@ class Locked:
 
     def __enter__(self) -> list[LeasedJob]:
         jobs, held = self._jobs, self._held
-        # In one order (two leases of one job too), so that two threads with overlapping lists cannot wait for each other in a circle.
+        # In one order (two leases of one job too), so that two threads with overlapping lists cannot wait for each other in a
+        # circle.
         ordered = sorted(jobs, key=_by_id if len(set(map(_by_id, jobs))) == len(jobs) else _in_one_order)
         try:
             for job in ordered:

@@ -12,7 +12,7 @@ FROM (
         FROM jobs AS `member` FORCE INDEX (jobs_group)
         WHERE `member` . queue = :of_queue
           AND `member` . group_key = CAST(given.name AS CHAR(200) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin
-        ORDER BY `member` . id
+        ORDER BY `member` . queue, `member` . group_key, `member` . id
         LIMIT :param_1
     ) AS id
     FROM json_table(:keys, '$[*]' COLUMNS(nth FOR ORDINALITY, name VARCHAR(200) PATH '$')) AS given

@@ -1,6 +1,6 @@
--- enqueue_many_grouped_select_unnest: Queue.enqueue_many with groups, delayed: the due times of jobs that wait are
---   kept
--- Also: admit_many_select_unnest
+-- enqueue_grouped_select_unnest: Queue.enqueue with a group
+-- Also: enqueue_many_grouped_select_unnest, enqueue_many_blocked_select_unnest, complete_grouped_select_unnest,
+--   admit_select_unnest, admit_many_select_unnest
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert > store.groups.block >
 --   store.groups.waiting > store.groups._first > dialects.postgresql.PostgreSQL.first_in_groups
@@ -11,7 +11,8 @@ JOIN LATERAL(
     SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at
     FROM jobs
     WHERE jobs.queue = :of_queue::VARCHAR
-      AND jobs.group_key = given.key
-    ORDER BY jobs.id
+      AND (jobs.group_key, jobs.id) > (given.key, 0)
+      AND jobs.group_key <= given.key
+    ORDER BY jobs.group_key, jobs.id
     LIMIT :most::INTEGER
 ) AS member ON true;
