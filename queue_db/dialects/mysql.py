@@ -229,7 +229,9 @@ class MySQL(Dialect):
     def first_in_groups(
         self, connection: Connection, jobs: Table, queue: str, keys: Sequence[str], most: int, *, locks: bool
     ) -> list[Member]:
-        if most > 1 or locks or len(keys) == 1:
+        sql = connection.dialect
+        ordered = (sql.server_version_info or ()) >= (_ORDERED_MARIADB if _is_mariadb(sql) else _ORDERED_MYSQL)
+        if most > 1 or locks or len(keys) == 1 or not ordered:
             return super().first_in_groups(connection, jobs, queue, keys, most, locks=locks)
         # To read and plan a query for each group costs five times as much.
         values = {"of_queue": queue, "keys": json.dumps(list(keys), ensure_ascii=False)}
@@ -449,6 +451,11 @@ def _takes_files(connection: Connection) -> bool:
 
 
 _FORCE = "FORCE INDEX (PRIMARY)"
+
+# Versions that are known to find the first row of a dependent subquery in the order of its index. MariaDB 10.11 reads and sorts all
+# rows of the group.
+_ORDERED_MARIADB = (11, 8)
+_ORDERED_MYSQL = (8, 4)
 
 # MariaDB takes hints in a DELETE from one table, the only form that can return rows.
 _HINTS_IN_DELETE = (11, 8)
