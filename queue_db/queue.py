@@ -262,9 +262,9 @@ class Queue:
         """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
         jobs won.
 
-        On PostgreSQL both are one statement when the last claim won all that it wanted, on SQLite they are one transaction. They
-        are two transactions on MySQL and MariaDB, for jobs with a group or a batch, with another removal than ``delete``, and with
-        the strategy ``pessimistic`` or one of your own. Other verbs than completion have no such form.
+        On PostgreSQL both are one statement when the last claim won all that it wanted. They are one transaction on SQLite, and on
+        MySQL and MariaDB with the strategy ``skip_locked``; two with the others there, for jobs with a group or a batch, with
+        another removal than ``delete``, and with the strategy ``pessimistic`` or one of your own. Other verbs have no such form.
 
         Each part takes effect without the other: a lost lease does not prevent the claim, and if the claim fails after the jobs
         have been completed, the list of jobs won is empty and the error is logged; the next claim raises it if it lasts.
