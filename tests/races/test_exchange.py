@@ -24,6 +24,9 @@ WORKERS = 6
 EXCHANGES = 1000
 JOBS = 12
 
+#: Options of the jobs: however often their leases end, none is buried.
+LASTING = {"max_attempts": 10_000}
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "adaptive": Adaptive,
     "optimistic_head": lambda: Optimistic(pick="head"),
@@ -47,7 +50,7 @@ def storm(dbs: list[QueueDB], name: str, exchanges: int = EXCHANGES) -> tuple[Co
                 if next(turns, None) is None:
                     return
             if rng.random() < 0.5:
-                queue.enqueue_many([("k", number) for number in range(rng.randint(1, 4))])
+                queue.enqueue_many([("k", number, LASTING) for number in range(rng.randint(1, 4))])
             rng.shuffle(jobs)
             verdicts, won = queue.exchange(jobs, rng.randint(1, JOBS), rng.choice([0.001, 0.002, 0.02]))
             with lock:
@@ -55,7 +58,7 @@ def storm(dbs: list[QueueDB], name: str, exchanges: int = EXCHANGES) -> tuple[Co
                 leases.extend((job.id, job.version) for job in won)
             jobs = won
 
-    dbs[0].queue(name).enqueue_many([("k", number) for number in range(JOBS)])
+    dbs[0].queue(name).enqueue_many([("k", number, LASTING) for number in range(JOBS)])
     errors = [one for one in at_once(*(lambda db=db, seed=seed: work(db, seed) for seed, db in enumerate(dbs))) if one is not None]
     assert errors == []
     return done, leases
