@@ -176,6 +176,16 @@ class Range(NamedTuple):
     floor: int
 
 
+@dataclass(slots=True)
+class Completion:
+    """Completed jobs that leave in the transaction of a claim, before it takes others."""
+
+    pairs: Sequence[tuple[int, int]]  #: ``(id, version)``
+    #: Ids of the jobs that matched and were deleted, as soon as the database has answered; None: nothing was deleted, or no answer
+    #: came. The strategy does not have to pass this on.
+    done: set[int] | None = None
+
+
 # Not frozen, though nothing changes them: there is one for each claim, and freezing costs as much as filling.
 @dataclass(slots=True)
 class ClaimRequest:
@@ -193,8 +203,8 @@ class ClaimRequest:
     fast_path: bool = False
     #: Delete the jobs won in the same statement; only together with ``fast_path``.
     delete_on_claim: bool = False
-    #: Completed jobs, ``(id, version)``, to delete in the same statement; only together with ``fast_path``.
-    completes: Sequence[tuple[int, int]] = ()
+    #: Completed jobs to delete in the same statement; only together with ``fast_path``.
+    completes: Completion | None = None
     #: Jobs of this kind only; None: of any.
     kind: str | None = None
     #: Claim nothing while a job is due in one of these queues: name and ranges.
@@ -319,8 +329,6 @@ class ClaimResult:
     conclusive: bool = True
     #: The jobs won were deleted from the table.
     deleted: bool = False
-    #: Which completed jobs were deleted before the claim, in its transaction, by id; None: it was not tried.
-    completed: set[int] | None = None
     #: The candidates were locked when they were read.
     locked: bool = False
     #: With the last round of a call that began on the fast path and found jobs; None with any other round.

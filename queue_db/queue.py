@@ -254,7 +254,7 @@ class Queue:
         first 16 priorities of all these queues in the order of ``due``. ``db.upcoming`` finds them.
         """
         micros = arguments.seconds("lease", lease, zero=False)
-        return self._leased(self._claims.claim(limit, micros, delete=delete, unless_due=due))
+        return self._leased(self._claims.claim(limit, micros, delete=delete, unless_due=_queues("due", due)))
 
     def exchange(
         self, jobs: Sequence[LeasedJob], limit: int = 1, lease: float = 60.0, *, unless_due: Iterable[str] = ()
@@ -262,27 +262,30 @@ class Queue:
         """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
         jobs won.
 
-        On PostgreSQL both are one statement when the last claim won all that it wanted. They are one transaction on SQLite, and on
-        MySQL and MariaDB with the strategy ``skip_locked``; two with the others there, for jobs with a group or a batch, with
-        another removal than ``delete``, and with the strategy ``pessimistic`` or one of your own. Other verbs have no such form.
+        On SQLite both are one transaction. On PostgreSQL they are one statement when the last claim won all that it wanted and the
+        queue has one known priority; not once a second, when a claim looks for jobs that became due late, and not for 10 s after
+        waiting in vain for a locked row. They are two transactions on MySQL and MariaDB, for jobs with a group or a batch, with a
+        removal that is not :class:`~queue_db.removal.Delete` itself, and on PostgreSQL with ``Pessimistic`` or
+        ``Optimistic(pick="uniform")``. Other verbs than completion have no such form.
 
         Each part takes effect without the other: a lost lease does not prevent the claim, and if the claim fails after the jobs
-        have been completed, the list of jobs won is empty and the error is logged; the next claim raises it if it lasts.
+        have been completed, the list of jobs won is empty and the error is logged: claim once more before you take the queue to be
+        empty. A completed job whose lease was over may count as a miss of the claim.
 
         :param limit: most jobs to claim; 0: complete only.
         :param lease: seconds.
         :param unless_due: as ``due`` of :meth:`claim_unless`.
+        :raises ArgumentError: ``jobs`` is no list of leased jobs of this queue, or another argument is out of range.
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
         """
         micros = arguments.seconds("lease", lease, zero=False)
         arguments.whole("limit", limit, 0, MAX_CLAIM)
+        jobs, others = self._settle.checked(jobs), _queues("unless_due", unless_due)
         if not limit:
             return self.complete_many(jobs), []
         if not jobs:
-            return [], self.claim_unless(unless_due, limit, lease)
-        verdicts, won = self._claims.exchange(
-            partial(self._settle.complete, jobs, None, None), limit, micros, unless_due=unless_due
-        )
+            return [], self.claim_unless(others, limit, lease)
+        verdicts, won = self._claims.exchange(partial(self._settle.complete, jobs, None, None), limit, micros, unless_due=others)
         return verdicts, self._leased(won)
 
     def pop(self, limit: int = 1) -> list[Job]:
@@ -517,6 +520,10 @@ class Queue:
     def purge(self) -> int:
         """Delete all due, scheduled and blocked jobs, but no running ones, in batches; return how many."""
         return purge_queue(self.core, self.name)
+
+
+def _queues(what: str, names: Iterable[str]) -> list[str]:
+    return arguments.members(what, names, "queue names")
 
 
 def _notify(connection: Connection, store: Store, notifications: Notifications, queue: str) -> None:

@@ -194,16 +194,20 @@ class AsyncQueue:
         """Complete ``jobs`` and claim the next ones: :meth:`complete_many`, then :meth:`claim`. Return one verdict per job, and the
         jobs won.
 
-        On PostgreSQL both are one statement when the last claim won all that it wanted. They are one transaction on SQLite, and on
-        MySQL and MariaDB with the strategy ``skip_locked``; two with the others there, for jobs with a group or a batch, with
-        another removal than ``delete``, and with the strategy ``pessimistic`` or one of your own. Other verbs have no such form.
+        On SQLite both are one transaction. On PostgreSQL they are one statement when the last claim won all that it wanted and the
+        queue has one known priority; not once a second, when a claim looks for jobs that became due late, and not for 10 s after
+        waiting in vain for a locked row. They are two transactions on MySQL and MariaDB, for jobs with a group or a batch, with a
+        removal that is not :class:`~queue_db.removal.Delete` itself, and on PostgreSQL with ``Pessimistic`` or
+        ``Optimistic(pick="uniform")``. Other verbs than completion have no such form.
 
         Each part takes effect without the other: a lost lease does not prevent the claim, and if the claim fails after the jobs
-        have been completed, the list of jobs won is empty and the error is logged; the next claim raises it if it lasts.
+        have been completed, the list of jobs won is empty and the error is logged: claim once more before you take the queue to be
+        empty. A completed job whose lease was over may count as a miss of the claim.
 
         :param limit: most jobs to claim; 0: complete only.
         :param lease: seconds.
         :param unless_due: as ``due`` of :meth:`claim_unless`.
+        :raises ArgumentError: ``jobs`` is no list of leased jobs of this queue, or another argument is out of range.
         :raises StorageError: the completion failed, or there was nothing to complete and the claim failed. Nothing was won.
         """
         verdicts, won = await run(self._queue.exchange, settled(jobs), limit, lease, unless_due=unless_due)

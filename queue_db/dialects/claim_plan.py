@@ -73,7 +73,6 @@ def result_of(
     heads: Mapping[int, int] | None = None,
     unseen: Sequence[int] = (),
     conclusive: bool = True,
-    completed: set[int] | None = None,
 ) -> ClaimResult:
     """The result of a claim with these ``parameters``, which won ``rows`` (they begin with ``returning``) of its ``candidates``."""
     if len(rows) > 1:
@@ -87,7 +86,6 @@ def result_of(
         heads={} if heads is None else heads,
         unseen=tuple(unseen),
         conclusive=conclusive,
-        completed=completed,
     )
 
 

@@ -43,7 +43,7 @@ from queue_db.dialects.postgresql_opening import PostgreSQLOpening
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, copied, wanted
 from queue_db.errors import StorageError
-from queue_db.model import Capability, ClaimResult, Fault, NewJob
+from queue_db.model import Capability, ClaimResult, Completion, Fault, NewJob
 
 
 @compiles(now_us, "postgresql")
@@ -137,23 +137,22 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
-        completes: Pairs = (),
+        completes: Completion | None = None,
     ) -> ClaimResult:
         if fast_path and time.monotonic() >= self._full_until:
             # One UPDATE … RETURNING, or DELETE … RETURNING: half the work of the full statement.
             one = parameters["limit"] == 1
-            completed: set[int] | None = None
             try:
-                if completes:
-                    rows, completed = self._exchange(connection, plan, parameters, completes, one=one)
+                if completes is not None:
+                    rows = self._exchange(connection, plan, parameters, completes, one=one)
                 else:
                     statement = statements.fast_path(plan, one=one, delete_on_claim=delete_on_claim)
                     rows = self.fetch(connection, statement, parameters)
             except DBAPIError as error:
                 self._leave_fast_path(connection, error)
                 rows = ()
-            return _fast_path_result(parameters, rows, completed, one=one)
-        if delete_on_claim or completes:
+            return _fast_path_result(parameters, rows, one=one)
+        if delete_on_claim or completes is not None:
             return result_of(parameters, conclusive=False)
         found = self.fetch(connection, statements.full_claim(plan), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
@@ -168,12 +167,13 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         )
 
     def _exchange(
-        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], completes: Pairs, *, one: bool
-    ) -> tuple[Sequence[Sequence[Any]], set[int]]:
-        """Delete completed jobs and claim others; return the rows of the others and the ids of those deleted."""
-        statement = statements.exchange(plan, one=one, completes_one=len(completes) == 1)
-        found = self.fetch(connection, statement, {**parameters, **_deleted(completes)})
-        return [row for row in found if row[VERSION] is not None], {row[ID] for row in found if row[VERSION] is None}
+        self, connection: Connection, plan: ClaimPlan, parameters: Mapping[str, Any], completes: Completion, *, one: bool
+    ) -> Sequence[Sequence[Any]]:
+        """Delete completed jobs and claim others; return the rows of the others."""
+        statement = statements.exchange(plan, one=one, completes_one=len(completes.pairs) == 1)
+        found = self.fetch(connection, statement, {**parameters, **_deleted(completes.pairs)})
+        completes.done = {row[ID] for row in found if row[VERSION] is None}
+        return [row for row in found if row[VERSION] is not None]
 
     def _leave_fast_path(self, connection: Connection, error: DBAPIError) -> None:
         """A transaction has locked a due job for longer than a claim takes: use the full statement for a while, it steps over it.
@@ -304,12 +304,10 @@ def _deleted(pairs: Pairs) -> Mapping[str, Any]:
     return wanted(pairs) if len(pairs) == 1 else _arrays(pairs)
 
 
-def _fast_path_result(
-    parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], completed: set[int] | None, *, one: bool
-) -> ClaimResult:
+def _fast_path_result(parameters: Mapping[str, Any], rows: Sequence[Sequence[Any]], *, one: bool) -> ClaimResult:
     if not rows:
-        return result_of(parameters, conclusive=False, completed=completed)
+        return result_of(parameters, conclusive=False)
     tried = 1 if one else rows[0][TRIED]
     # A slice does not show where the queue begins.
     heads = {} if "start" in parameters else {rows[0][PRIORITY]: rows[0][DUE] if one else rows[0][HEAD]}
-    return result_of(parameters, rows, tried, heads=heads, conclusive=len(rows) == parameters["limit"], completed=completed)
+    return result_of(parameters, rows, tried, heads=heads, conclusive=len(rows) == parameters["limit"])

@@ -39,7 +39,8 @@ from queue_db.dialects.prepared import NEVER
 from queue_db.dialects.statements import Columns, tied
 from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, ClaimedRow
 
-# How long a fast-path claim waits for a row that another transaction is claiming; then it is a miss. No claim takes longer.
+# How long a fast-path claim waits for a row that another transaction is claiming or completing; then it is a miss, or an exchange
+# becomes two transactions. No claim takes longer.
 _WITH_PATIENCE = "set_config('lock_timeout', '50ms', true)"
 
 #: The columns of both statements after those of a claimed job: the number of candidates, and their lowest due time.
@@ -64,7 +65,9 @@ def exchange(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
     In this order, so that whoever waits for a row while it deletes holds no claimed job: two exchanges never wait for each other
     without end. A job that is deleted here is still in the snapshot of the claim; PostgreSQL does not update it.
     """
-    completed = (delete_one if completes_one else delete_many)(plan.jobs).cte("completed")
+    deletion = (delete_one if completes_one else delete_many)(plan.jobs)
+    # The leases of the jobs won begin before this wait.
+    completed = deletion.where(_has_patience()).cte("completed")
     deleted = select(func.count()).select_from(completed).scalar_subquery() >= 0
     won = _fast_change(plan, _fast_window(plan, after=[deleted]), one=one).cte("won")
     first, *others = won.c
@@ -79,7 +82,7 @@ def _fast_change(plan: ClaimPlan, window: CTE, *, one: bool, delete_on_claim: bo
     change = change.where(_chosen(plan, window, one=one), plan.before.scalar_subquery().is_(None))
     if not plan.locks:
         # To wait for the transactions that are claiming these rows costs less than a step that looks for locks; but not for long.
-        change = change.where(select(literal_column(_WITH_PATIENCE)).scalar_subquery().is_not(None))
+        change = change.where(_has_patience())
     if delete_on_claim:
         change = change.where(~exists().where(window.c.tied))
     columns = _as_claimed(plan) if delete_on_claim else list(plan.returning)
@@ -88,6 +91,11 @@ def _fast_change(plan: ClaimPlan, window: CTE, *, one: bool, delete_on_claim: bo
         head = select(func.min(window.c.available_at)).scalar_subquery()
         columns += [tried.label("tried"), head.label("head")]
     return change.returning(*columns)
+
+
+def _has_patience() -> ColumnElement[bool]:
+    """True, and from then on the statement waits for a locked row for a short time only."""
+    return select(literal_column(_WITH_PATIENCE)).scalar_subquery().is_not(None)
 
 
 def _fast_window(plan: ClaimPlan, *, delete_on_claim: bool = False, after: Sequence[ColumnElement[bool]] = ()) -> CTE:

@@ -43,7 +43,7 @@ from queue_db.dialects.clock import due_time, now_us
 from queue_db.dialects.listening import Listener, LoopListener
 from queue_db.dialects.statements import Columns, Pairs, copied, delete_of, hold_of, insert_into, matching, new, wanted
 from queue_db.errors import TransientStorageError
-from queue_db.model import Capability, ClaimResult, NewJob
+from queue_db.model import Capability, ClaimResult, Completion, NewJob
 
 Rows = Sequence[NewJob]
 """New jobs. ``after`` and ``not_before`` give their due time, once the database's time is known."""
@@ -64,7 +64,7 @@ class ClaimSeam:
     autocommits: ClassVar[bool] = False
     #: Whether a server runs the statements, so that this process can work meanwhile.
     served: ClassVar[bool] = True
-    #: Whether the statement of the fast path can delete jobs: those that it claims, or completed ones.
+    #: Whether the statement of the fast path can delete jobs: those that it claims, or completed ones before.
     deletes_on_claim: ClassVar[bool] = False
     #: Whether a WITH clause can have statements that change rows.
     changes_in_with: ClassVar[bool] = False
@@ -196,15 +196,15 @@ class ClaimSeam:
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
-        completes: Pairs = (),
+        completes: Completion | None = None,
     ) -> ClaimResult:
         """Read candidates, update those that still have their version, and read them back if some were lost.
 
         :param fast_path: jobs are expected: use a cheaper statement, if there is one, which cannot distinguish an empty queue from
             lost candidates.
         :param delete_on_claim: delete the jobs won in the same statement; only if :attr:`deletes_on_claim`.
-        :param completes: delete these completed jobs before, in the same statement; only if :attr:`deletes_on_claim`. Or take
-            nothing, with ``completed`` of the result None.
+        :param completes: delete these completed jobs before, in the same statement, and set its ``done``; only if
+            :attr:`deletes_on_claim`. Or take nothing.
         """
         if plan.locks:
             self.begin(connection)

@@ -43,7 +43,7 @@ from queue_db.dialects.clock import instant, now_us
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, delete_of, matching, wanted
 from queue_db.errors import ArgumentError
-from queue_db.model import Capability, ClaimResult, Fault
+from queue_db.model import Capability, ClaimResult, Completion, Fault
 
 
 @compiles(now_us, "sqlite")
@@ -225,7 +225,7 @@ class SQLite(ReturningDialect):
         *,
         fast_path: bool = False,
         delete_on_claim: bool = False,
-        completes: Pairs = (),
+        completes: Completion | None = None,
     ) -> ClaimResult:
         rows = self.fetch(connection, _take(plan), parameters)
         unseen: list[int] = []

@@ -81,7 +81,7 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
 
     One statement on PostgreSQL and SQLite (a second, small one where a short claim must look for new priorities on SQLite), two
     elsewhere and a third where some candidates were lost, whatever the limit. With ``request.completes`` it takes nothing if the
-    completion cannot be part of the statement.
+    completion cannot be part of the statement; a second call with the same request claims only.
     """
     plan, parameters = _asked(store, request, window.order, window.lock)
     parameters |= {
@@ -95,7 +95,8 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
         parameters["start"] = window.start
         parameters["front"] = min(window.start, request.limit)
     fast_path = request.fast_path and plan.fast_path is not None
-    if request.completes and not fast_path:
+    completes = request.completes if request.completes is not None and request.completes.done is None else None
+    if completes is not None and not fast_path:
         return ClaimResult(request.queue, request.limit, conclusive=False)
     delete_on_claim = request.delete_on_claim and fast_path
     result = store.dialect.take(
@@ -104,7 +105,7 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
         parameters,
         fast_path=fast_path,
         delete_on_claim=delete_on_claim,
-        completes=request.completes,
+        completes=completes,
     )
     result.window, result.deleted, result.locked = window.width, delete_on_claim, plan.locks
     return result

@@ -15,7 +15,6 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from sqlalchemy import Connection
 
@@ -119,8 +118,6 @@ class Adaptive:
     skip_locked: bool = True
     name: str = field(default="adaptive", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
-    #: Its claims may take completions with them.
-    exchanges: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         arguments.whole("max_window", self.max_window, 1, 10_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from sqlalchemy import Connection
 
@@ -24,7 +23,7 @@ class Pessimistic:
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Lock the head, then take it."""
         won = lease.claim(connection, store, request, lease.CandidateWindow(lock=lease.Lock.WAIT, read=request.limit))
-        if not won.rows and not won.missed and lease.anything_due(connection, store, request):
+        if not won.rows and not won.missed and won.conclusive and lease.anything_due(connection, store, request):
             # During the wait for the locks another claim took the rows; the result does not show them.
             return replace(won, missed=1)
         return won
@@ -40,8 +39,6 @@ class SkipLocked:
 
     name: str = field(default="skip_locked", init=False)
     needs: frozenset[Capability] = field(default=frozenset({Capability.SKIP_LOCKED}), init=False, repr=False)
-    #: Its claims may take completions with them.
-    exchanges: ClassVar[bool] = True
 
     def claim(self, connection: Connection, store: Store, request: ClaimRequest) -> ClaimResult:
         """Lock the first free jobs, then take them."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -101,8 +101,6 @@ class Optimistic:
     rng: random.Random = field(default_factory=random.Random, repr=False)
     name: str = field(default="optimistic", init=False)
     needs: frozenset[Capability] = field(default=frozenset(), init=False, repr=False)
-    #: Its claims may take completions with them.
-    exchanges: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         arguments.whole("window", self.window, 1, 10_000)

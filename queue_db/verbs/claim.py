@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 
 from queue_db import arguments
 from queue_db.core import ONCE, Core, Run
-from queue_db.errors import StorageError
-from queue_db.model import CallCost, Capability, ClaimedRow, ClaimRequest, ClaimResult, JobLinks, exhausted_in, links_of
+from queue_db.errors import QueueDBError, StorageError
+from queue_db.model import CallCost, ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, exhausted_in, links_of
 from queue_db.store import LowWaterMarks, Store, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
-from queue_db.verbs.fenced_change import Carrier, Pairs
+from queue_db.verbs.fenced_change import Carrier, Outcome, Pairs, Work
 
 log = logging.getLogger("queue_db.verbs.claim")
 
@@ -80,7 +80,7 @@ class _Rounds:
     lost: int = 0
     #: The last round, if it won nothing and left open whether there were jobs.
     doubtful: ClaimResult | None = None
-    #: The answer to the next round, if a completion was part of it: the database has been asked already.
+    #: The answer to a round whose jobs are not in ``won`` yet.
     answered: _Answer | None = None
 
     @property
@@ -134,12 +134,11 @@ class ClaimLoop:
         try:
             completed = complete(partial(self._carry, rounds))
         except BaseException:
-            if rounds.answered is not None:
-                self._unanswered.append((rounds.answered.token, set()))  # its jobs are in no hands
+            self._abandon(rounds)
             raise
         try:
             return completed, self._run(rounds)
-        except StorageError:
+        except QueueDBError:
             log.warning("the jobs of %r are completed, but the claim of the next ones failed", self._queue, exc_info=True)
             return completed, []
 
@@ -178,37 +177,40 @@ class ClaimLoop:
             if not rounds.won:
                 raise
         except BaseException:
-            # Stopped between two rounds: the jobs of the earlier ones are in no hands.
-            self._unanswered.extend((token, set()) for _, token in rounds.won)
+            self._abandon(rounds)
             raise
         self._count(rounds)
         return rounds.won
 
-    def _carry(self, rounds: _Rounds, pairs: Pairs, change: Callable[[Connection, Store], set[int]]) -> set[int] | None:
-        """Complete ``pairs`` in the transaction of the first round; return the ids of those that were, or None: nothing was done.
+    def _abandon(self, rounds: _Rounds) -> None:
+        """The call was stopped: the jobs that it won are in no hands."""
+        self._unanswered.extend((token, set()) for _, token in rounds.won)
+        if rounds.answered is not None:
+            self._unanswered.append((rounds.answered.token, set()))
 
-        :param change: completes them by itself, on databases whose claim has no statement for both.
-        :raises StorageError: it is unknown whether it took effect.
+    def _carry(self, rounds: _Rounds, pairs: Pairs, work: Work) -> Outcome | None:
+        """Complete ``pairs`` in the transaction of the first round. None: nothing was done.
+
+        :param work: completes them by itself, on databases whose claim has no statement for both.
         """
         core = self._core
         dialect = core.store.dialect
-        # In a transaction of both, a claim that waits for rows of others would hold the completed ones, which others may want: a
-        # deadlock. It waits for none where there is one writer, or where it steps over locked rows.
-        never_waits = not dialect.served or Capability.SKIP_LOCKED in core.strategy.needs
-        possible = rounds.fast_path if dialect.deletes_on_claim else never_waits
-        if not possible or not getattr(core.strategy, "exchanges", False):
+        # With a server, more statements in one transaction cost more round trips than a second commit.
+        if not (rounds.fast_path if dialect.deletes_on_claim else not dialect.served):
             return None
+        completion = Completion(pairs)
         try:
-            answer = self._ask(rounds, pairs, change)
+            answer = self._ask(rounds, completion, work)
         except StorageError as error:
             if error.outcome_unknown:
-                raise
+                return Outcome(completion.done, error)
             with core.database.counting as counters:
                 counters.retried += 1
             return None
-        if answer.claim.completed is not None or answer.claim.rows:
-            rounds.answered = answer
-        return answer.claim.completed
+        if completion.done is None and not answer.claim.rows:
+            return None
+        rounds.answered = answer
+        return None if completion.done is None else Outcome(completion.done)
 
     def _another(self, rounds: _Rounds, claim: ClaimResult, buried: int) -> bool:
         """Whether another round follows the one that got ``claim`` and buried exhausted jobs; waits a moment after lost races."""
@@ -237,15 +239,17 @@ class ClaimLoop:
         """Read candidates and take them, once, unless that has been done; add the jobs won to ``rounds``; also return how many
         exhausted jobs were buried.
         """
-        token, answer, seconds = rounds.answered or self._ask(rounds)
-        rounds.answered = None
-        self._give_back_unanswered(token)
+        if rounds.answered is None:
+            rounds.answered = self._ask(rounds)
+        token, answer, seconds = rounds.answered
+        self._give_back_unanswered()
         self._learn(answer, rounds, seconds)
         rounds.fast_path, rounds.locked = False, answer.locked
         exhausted = exhausted_in(answer.rows)
         kept = answer.rows if not exhausted else [row for row in answer.rows if not row.exhausted]
         if kept:
             rounds.won.append((kept, token))
+        rounds.answered = None
         self._count_round(answer, len(exhausted), deleted=rounds.delete)
         if exhausted:
             # Every attempt was claimed and none ended with a verdict. In a transaction of its own: if it fails, the leases end and
@@ -253,32 +257,31 @@ class ClaimLoop:
             self._bury((exhausted, token))
         return answer, len(exhausted)
 
-    def _ask(self, rounds: _Rounds, pairs: Pairs = (), complete: Callable[[Connection, Store], set[int]] | None = None) -> _Answer:
-        """Read candidates and take them, in one transaction; with ``complete`` first complete the jobs ``pairs`` in it."""
-        core, request = self._core, self._request(rounds, pairs)
+    def _ask(self, rounds: _Rounds, completion: Completion | None = None, complete: Work | None = None) -> _Answer:
+        """Read candidates and take them, in one transaction; with ``completion`` first complete its jobs, by ``complete`` where the
+        claim has no statement for that.
+        """
+        core, request = self._core, self._request(rounds, completion)
         began, runs, answer = time.monotonic(), 0, None
 
         def claim(connection: Connection, store: Store) -> ClaimResult:
             nonlocal runs
             runs += 1
-            done: set[int] | None = None
-            if complete is not None and not request.completes:
+            if completion is not None and complete is not None and request.completes is None:
                 store.dialect.begin(connection)
-                done = complete(connection, store)
+                completion.done = complete(connection, store, completion.pairs)
             if rounds.delete and not request.delete_on_claim:
                 store.dialect.begin(connection)
             found = core.strategy.claim(connection, store, request)
             if rounds.delete and not found.deleted:
                 _delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted])
-            if done is not None:
-                found.completed = done
             return found
 
-        how = _EXCHANGE if complete is not None else _CLAIM_AND_DELETE if rounds.delete else _CLAIM
+        how = _EXCHANGE if completion is not None else _CLAIM_AND_DELETE if rounds.delete else _CLAIM
         try:
             answer = core.run(how, claim)
         except StorageError as error:
-            if complete is not None and not error.outcome_unknown:
+            if completion is not None and not error.outcome_unknown:
                 runs = 0  # its only run was rolled back
             raise
         finally:
@@ -286,7 +289,7 @@ class ClaimLoop:
                 self._unanswered.append((request.token, set() if answer is None else {row.id for row in answer.rows}))
         return _Answer(request.token, answer, time.monotonic() - began)
 
-    def _request(self, rounds: _Rounds, completes: Pairs) -> ClaimRequest:
+    def _request(self, rounds: _Rounds, completion: Completion | None) -> ClaimRequest:
         store = self._core.store
         return ClaimRequest(
             queue=self._queue,
@@ -298,7 +301,7 @@ class ClaimLoop:
             now=store.clock() if store.clock else None,
             fast_path=rounds.fast_path,
             delete_on_claim=rounds.delete and rounds.fast_path and store.dialect.deletes_on_claim,
-            completes=completes if store.dialect.deletes_on_claim else (),
+            completes=completion if store.dialect.deletes_on_claim else None,
             unless_due=tuple((queue, self._core.marks[queue].ranges()) for queue in rounds.unless_due),
             locked_before=rounds.locked,
         )
@@ -311,8 +314,8 @@ class ClaimLoop:
             now = rows[0].available_at - rounds.lease if rows else None
             rounds.marks.learn(claim, now=now, rescanned=rounds.rescan, seconds=seconds)
 
-    def _give_back_unanswered(self, latest: str) -> None:
-        """Release the jobs of earlier claims whose answers were lost. ``latest``: the token of the claim that was just answered."""
+    def _give_back_unanswered(self) -> None:
+        """Release the jobs of earlier claims whose answers were lost."""
         while self._unanswered:
             token, received = self._unanswered.pop()
             try:
@@ -321,7 +324,7 @@ class ClaimLoop:
                 self._unanswered.append((token, received))  # the next claim tries again; or the leases end
                 break
             except BaseException:
-                self._unanswered += [(token, received), (latest, set())]  # stopped: the jobs just won are in no hands either
+                self._unanswered.append((token, received))
                 raise
 
     def _judge(self, doubtful: ClaimResult, after: ClaimResult) -> int:

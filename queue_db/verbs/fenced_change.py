@@ -22,9 +22,20 @@ Pairs = Sequence[tuple[int, int]]
 Work = Callable[[Connection, Store, Pairs], set[int]]
 """Changes the jobs whose ``(id, version)`` holds and returns their ids. Its name is the verb's."""
 
-Carrier = Callable[[Pairs, Callable[[Connection, Store], set[int]]], "set[int] | None"]
-"""Deletes the jobs whose ``(id, version)`` holds in a transaction that does more, or runs the given function there, which does so.
-It returns their ids, or None: nothing was done. It raises an error only if it is unknown whether it took effect."""
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a change."""
+
+    #: Ids of the jobs that matched; None: the statement was not answered.
+    matched: set[int] | None
+    #: Why it is unknown whether the change was committed; None: it was.
+    doubt: StorageError | None = None
+
+
+Carrier = Callable[[Pairs, Work], "Outcome | None"]
+"""Deletes the jobs whose ``(id, version)`` holds in a transaction that does more, or runs the work there, which does so. None:
+nothing was done."""
 
 
 @dataclass(slots=True)
@@ -81,25 +92,15 @@ class FencedChange:
             return self.work(connection, self.core.store, pairs)
 
     def _commit(self, jobs: Sequence[LeasedJob], pairs: Pairs) -> set[int]:
-        """Run in a transaction of our own. If its COMMIT is not answered, check whether it happened; if not, run it again."""
-        matched: set[int] | None = None
-
-        def attempt(connection: Connection, store: Store) -> set[int]:
-            nonlocal matched
-            matched = None
-            matched = self.work(connection, store, pairs)
+        """Run without the caller's transaction. If its COMMIT is not answered, check whether it happened; if not, run it again."""
+        outcome = self.carrier(pairs, self.work) if self.carrier is not None else None
+        if outcome is None:
+            outcome = self._alone(pairs)
+        matched = outcome.matched
+        if matched is not None and outcome.doubt is None:
             return matched
-
-        try:
-            if self.carrier is not None and (done := self.carrier(pairs, attempt)) is not None:
-                return done
-            return self.core.run(Run(self.verb, attempts=self.attempts, direct=self.direct), attempt)
-        except StorageError as error:
-            if not error.outcome_unknown:
-                raise
-            doubtful = error
         # If the statement itself was not answered, what it matched is unknown.
-        unseen = doubtful if matched is None else None
+        unseen = outcome.doubt if matched is None else None
         shown = self._confirm([job for job in jobs if matched is None or job.id in matched], unseen)
         rest = [pair for pair in pairs if pair[0] not in shown]
         if not rest:
@@ -110,6 +111,23 @@ class FencedChange:
         # The server may still have been executing it; the second run waited for it and found another version.
         late = [job for job in jobs if job.id not in done and (matched is None or job.id in matched)]
         return done | self._confirm(late, unseen) if late else done
+
+    def _alone(self, pairs: Pairs) -> Outcome:
+        """Run in a transaction of our own."""
+        matched: set[int] | None = None
+
+        def attempt(connection: Connection, store: Store) -> set[int]:
+            nonlocal matched
+            matched = None
+            matched = self.work(connection, store, pairs)
+            return matched
+
+        try:
+            return Outcome(self.core.run(Run(self.verb, attempts=self.attempts, direct=self.direct), attempt))
+        except StorageError as error:
+            if not error.outcome_unknown:
+                raise
+            return Outcome(matched, error)
 
     def _confirm(self, jobs: Sequence[LeasedJob], unseen: StorageError | None) -> set[int]:
         """Which of these jobs show the change.

@@ -81,9 +81,9 @@ class Settle:
         """They leave the queue by the removal.
 
         :param retained: the result to keep of each job.
-        :param carrier: deletes them in another transaction, if the removal deletes and nothing depends on them.
+        :param carrier: deletes them in another transaction, if the removal is ``Delete`` itself and nothing depends on them.
         """
-        jobs = self._checked(jobs)
+        jobs = self.checked(jobs)
         rows: dict[int, dict[str, Any]] = {}
         if retained is not None:
             results = arguments.members("retained", retained, "results to retain")
@@ -110,7 +110,7 @@ class Settle:
             using=using,
             attempts=removal.retries + 1,
             direct=True,
-            carrier=carrier if isinstance(removal, Delete) and not rows else None,
+            carrier=carrier if type(removal) is Delete and not rows else None,
         )
 
     def fail(
@@ -124,7 +124,7 @@ class Settle:
 
         :param last: whether this was the last attempt, for each job; default: by its ``max_attempts``.
         """
-        jobs = self._checked(jobs)
+        jobs = self.checked(jobs)
         texts = _error_texts(error, len(jobs))
         given = retry_in if isinstance(retry_in, Sequence) else [retry_in]
         fixed = [None if wait is None else arguments.seconds("retry_in", wait) for wait in given]
@@ -176,7 +176,7 @@ class Settle:
         def snooze(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), delay), attempted=False)
 
-        return self._settle(self._checked(jobs), snooze, settle.Change.FREED)
+        return self._settle(self.checked(jobs), snooze, settle.Change.FREED)
 
     def release(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They come back at once; not an attempt."""
@@ -184,7 +184,7 @@ class Settle:
         def release(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.free(connection, store, pairs, delays=dict.fromkeys(dict(pairs), 0), attempted=False)
 
-        return self._settle(self._checked(jobs), release, settle.Change.FREED)
+        return self._settle(self.checked(jobs), release, settle.Change.FREED)
 
     def extend(self, jobs: Sequence[LeasedJob], seconds: float) -> list[Verdict]:
         """Their leases end ``seconds`` from now."""
@@ -222,7 +222,7 @@ class Settle:
                 job.version += 1
                 job.lease_ends = ends[job.id]
 
-        return self._settle(self._checked(jobs), extend, settle.Change.KEPT, applied=applied, attempts=attempts)
+        return self._settle(self.checked(jobs), extend, settle.Change.KEPT, applied=applied, attempts=attempts)
 
     def recount(self, jobs: Sequence[LeasedJob], by: int) -> list[Verdict]:
         """``by`` is added to their attempts; they stay leased."""
@@ -234,7 +234,7 @@ class Settle:
         def recount(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.recount(connection, store, pairs, by)
 
-        return self._settle(self._checked(jobs), recount, settle.Change.KEPT, applied=applied)
+        return self._settle(self.checked(jobs), recount, settle.Change.KEPT, applied=applied)
 
     def cancel(self, jobs: Sequence[LeasedJob]) -> list[Verdict]:
         """They leave the queue."""
@@ -242,7 +242,7 @@ class Settle:
         def cancel(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
             return settle.delete(connection, store, pairs)
 
-        return self._settle(self._checked(jobs), cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
+        return self._settle(self.checked(jobs), cancel, settle.Change.GONE, lambda _: Departure.CANCELLED)
 
     def bury(
         self,
@@ -251,7 +251,7 @@ class Settle:
         reason: DeathReason,
     ) -> list[Verdict]:
         """They go to the dead table."""
-        jobs = self._checked(jobs)
+        jobs = self.checked(jobs)
         errors = {job.id: text for job, text in _current(jobs, _error_texts(error, len(jobs)))}
 
         def bury(connection: Connection, store: Store, pairs: Pairs) -> set[int]:
@@ -265,7 +265,7 @@ class Settle:
 
     def defer_unknown(self, jobs: Sequence[LeasedJob], error: BaseException | str, grace: int) -> list[Verdict]:
         """They come back later, not an attempt; those deferred for ``grace`` microseconds go to the dead table."""
-        jobs = self._checked(jobs)
+        jobs = self.checked(jobs)
         text = error_text(error)
         over: set[int] = set()
 
@@ -320,7 +320,7 @@ class Settle:
             "lasts": retained.lasts,
         }
 
-    def _checked(self, jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
+    def checked(self, jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
         """The jobs, if they are of this queue.
 
         :raises ArgumentError: one is not.

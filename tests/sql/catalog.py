@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from queue_db.errors import TransientStorageError
-from queue_db.model import Capability, ClaimRequest, ClaimResult, Group, NewJob, ProgressReport, Range
+from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, metrics, progress, reschedule, settle, streams
 from queue_db.store.callbacks import Departure
@@ -74,7 +74,7 @@ def _exchange(pairs: Sequence[tuple[int, int]], window: CandidateWindow | None =
         if not in_statement:
             store.dialect.begin(connection)
             settle.delete(connection, store, pairs)
-        request = _want(limit, fast_path=True, completes=pairs if in_statement else ())
+        request = _want(limit, fast_path=True, completes=Completion(pairs) if in_statement else None)
         return lease.claim(connection, store, request, window or CandidateWindow(read=limit))
 
     return run

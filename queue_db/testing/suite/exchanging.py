@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from queue_db.errors import ArgumentError, JobNotFoundError
@@ -98,6 +100,20 @@ class TestExchange:
         assert queue.exchange([job], 5) == ([APPLIED], [])
         with pytest.raises(ArgumentError):
             queue.exchange([], -1)
+
+    def test_what_is_no_list_is_refused_and_claims_nothing(self, queue: Queue) -> None:
+        queue.enqueue("work")
+        mistake: Any
+        for mistake in (None, 0, "", "work", [None]):
+            for limit in (0, 1):
+                with pytest.raises(ArgumentError, match=r"leased job|LeasedJob"):
+                    queue.exchange(mistake, limit)
+        for mistake in (None, "abc"):
+            with pytest.raises(ArgumentError, match=r"unless_due=.*queue names"):
+                queue.exchange([], unless_due=mistake)
+            with pytest.raises(ArgumentError, match=r"due=.*queue names"):
+                queue.claim_unless(mistake, 1, 60)
+        assert queue.stats().running == 0
 
     def test_groups_and_batches_go_on(self, queue: Queue) -> None:
         """The next job of a group, and the callback of a batch, are there for the claim of the same exchange."""

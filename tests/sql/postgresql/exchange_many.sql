@@ -9,6 +9,9 @@ WITH completed AS (
         SELECT wanted.id, wanted.version
         FROM unnest(:ids::BIGINT[], :versions::BIGINT[]) AS wanted(id, version)
     )) IS true
+      AND (
+        SELECT set_config('lock_timeout', '50ms', true)
+    ) IS NOT NULL
     RETURNING jobs.id
 ), candidate AS (
     SELECT jobs.id AS id, jobs.version AS version, jobs.available_at AS available_at

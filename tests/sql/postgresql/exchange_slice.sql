@@ -6,6 +6,9 @@ WITH completed AS (
     DELETE FROM jobs
     WHERE jobs.id = :of_id::BIGINT
       AND jobs.version = :of_version::BIGINT
+      AND (
+        SELECT set_config('lock_timeout', '50ms', true)
+    ) IS NOT NULL
     RETURNING jobs.id
 ), candidate AS (
     SELECT slice.id AS id, slice.version AS version, slice.available_at AS available_at
