@@ -9,7 +9,19 @@ from typing import cast
 
 from sqlalchemy import MetaData, Table
 
-from queue_db import Adaptive, Job, LeasedJob, Optimistic, Pessimistic, Queue, QueueDB, SkipLocked, Strategy, UnsupportedError
+from queue_db import (
+    Adaptive,
+    Job,
+    LeasedJob,
+    Optimistic,
+    Pessimistic,
+    Queue,
+    QueueDB,
+    SkipLocked,
+    Strategy,
+    UnsupportedError,
+    Verdict,
+)
 from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.history import Notes
@@ -39,6 +51,7 @@ class Product:
     wide: Callable[[int], float] | None = None
     batch: int = 1
     at_most_once: bool = False
+    exchanges: bool = False  #: jobs are completed with the next claim
     family: str = field(default="product", init=False)
     index: str = field(default="(queue, priority, available_at, id)", init=False)
 
@@ -85,9 +98,10 @@ class Product:
             start = replace(db.counters)
             context.wait_for_start()
             clone = context.clone
+            done: list[LeasedJob] = []
             while not context.over:
                 asked = time.monotonic()
-                jobs = self._take(queue)
+                jobs = self._exchange(queue, context, done) if self.exchanges else self._take(queue)
                 if not jobs:
                     context.record_empty_claim()
                     continue
@@ -97,9 +111,11 @@ class Product:
                 if self.at_most_once:
                     context.record_removal(len(jobs))
                     continue
-                applied = sum(map(bool, queue.complete_many(cast("list[LeasedJob]", jobs))))
-                context.notes.lost += len(jobs) - applied
-                context.record_removal(applied)
+                done += cast("list[LeasedJob]", jobs)
+                if not self.exchanges:
+                    _completed(context, done, queue.complete_many(done))
+            if done:
+                _completed(context, done, queue.complete_many(done))
             _note(context.notes, start, db.counters)
             if isinstance(db.strategy, Adaptive):
                 usage = context.notes.usage = db.strategy.usage(QUEUE)
@@ -123,12 +139,32 @@ class Product:
     def _take(self, queue: Queue) -> Sequence[LeasedJob | Job]:
         return queue.pop(self.batch) if self.at_most_once else queue.claim(self.batch, _LEASE)
 
+    def _exchange(self, queue: Queue, context: WorkerContext, done: list[LeasedJob]) -> Sequence[LeasedJob]:
+        """Complete ``done`` with the claim of the next jobs."""
+        verdicts, jobs = queue.exchange(done, self.batch, _LEASE)
+        if done:
+            _completed(context, done, verdicts)
+        return jobs
+
     def _warm_up(self, db: QueueDB, context: WorkerContext) -> None:
         """Connect and let SQLAlchemy compile the statements: both happen once per worker."""
         queue = db.queue(f"warm-up-{context.number}")
+        jobs: list[LeasedJob] = []
         for _ in range(3):
             queue.enqueue_many([("job", 0)] * self.batch)
-            queue.complete_many(queue.claim(self.batch, _LEASE))
+            if self.exchanges:
+                _, jobs = queue.exchange(jobs, self.batch, _LEASE)
+            else:
+                queue.complete_many(queue.claim(self.batch, _LEASE))
+        queue.complete_many(jobs)
+
+
+def _completed(context: WorkerContext, done: list[LeasedJob], verdicts: Sequence[Verdict]) -> None:
+    """Record what became of ``done``, and empty the list."""
+    applied = sum(map(bool, verdicts))
+    context.notes.lost += len(done) - applied
+    done.clear()
+    context.record_removal(applied)
 
 
 def _note(notes: Notes, start: Counters, end: Counters) -> None:
@@ -165,5 +201,6 @@ PRODUCT: tuple[Product, ...] = (
     Product("skip_locked", f"FOR UPDATE SKIP LOCKED, {_HEAD}", _skip_locked),
     Product("optimistic", "by version, a slot of a window of N batches", _optimistic, float),
     Product("adaptive", "SKIP LOCKED or a slot of a self-tuning window, which costs less", _adaptive),
+    Product("exchange", "as adaptive, together with the completion of the last jobs", _adaptive, exchanges=True),
     Product("at_most_once", "as adaptive, deleted in the same transaction", _adaptive, at_most_once=True),
 )

@@ -16,7 +16,17 @@ from sqlalchemy import Connection
 from queue_db import arguments
 from queue_db.core import ONCE, Core, Run
 from queue_db.errors import QueueDBError, StorageError
-from queue_db.model import CallCost, ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, exhausted_in, links_of
+from queue_db.model import (
+    CallCost,
+    Capability,
+    ClaimedRow,
+    ClaimRequest,
+    ClaimResult,
+    Completion,
+    JobLinks,
+    exhausted_in,
+    links_of,
+)
 from queue_db.store import LowWaterMarks, Store, settle
 from queue_db.store.callbacks import Departure
 from queue_db.store.dependents import finish
@@ -195,8 +205,10 @@ class ClaimLoop:
         """
         core = self._core
         dialect = core.store.dialect
-        # With a server, more statements in one transaction cost more round trips than a second commit.
-        if not (rounds.fast_path if dialect.deletes_on_claim else not dialect.served):
+        # In a transaction of both, a claim that waits for rows of others would hold the completed ones, which others may want: a
+        # deadlock. It waits for none where there is one writer, or where it steps over locked rows.
+        never_waits = not dialect.served or Capability.SKIP_LOCKED in core.strategy.needs
+        if not (rounds.fast_path if dialect.deletes_on_claim else never_waits):
             return None
         completion = Completion(pairs)
         try:

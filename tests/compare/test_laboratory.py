@@ -367,7 +367,7 @@ def test_jobs_that_enqueue_others_end_and_are_counted(kind: str, shared_urls: Ca
 
 def test_every_product_row_executes_each_job_once(kind: str, shared_urls: Callable[[str], str]) -> None:
     (bench,) = compare([shared_urls(kind)], plan("product", jobs=20, workers=3, batches=(1, 10))).benches
-    names = ["pessimistic", "skip_locked", "optimistic", "adaptive", "at_most_once"]
+    names = ["pessimistic", "skip_locked", "optimistic", "adaptive", "exchange", "at_most_once"]
     assert [(row.name, row.batch) for row in bench.rows] == [(name, batch) for name in names for batch in (1, 10)]
     for row in bench.rows:
         if kind == "sqlite" and row.name == "skip_locked":
@@ -385,7 +385,7 @@ def test_every_product_row_executes_each_job_once(kind: str, shared_urls: Callab
         assert run.statements > 0
         assert run.latency is not None
         assert run.latency.count <= jobs
-        tunes = row.name in ("adaptive", "at_most_once")
+        tunes = row.name in ("adaptive", "exchange", "at_most_once")
         # On PostgreSQL it begins with SKIP LOCKED; so few claims change nothing. On SQLite there is one way.
         assert (run.window is not None) == (tunes and kind != "postgresql"), row.name
         assert (run.ways is not None) == (tunes and kind != "sqlite"), row.name

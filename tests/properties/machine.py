@@ -236,9 +236,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(worker=workers, limit=st.integers(1, 4), lease=st.integers(1, 10))
     def claim(self, worker: int, limit: int, lease: int) -> None:
+        self._claimed(worker, limit, lease, lambda: self.queues[worker].claim(limit=limit, lease=lease))
+
+    def _claimed(self, worker: int, limit: int, lease: int, claim: Callable[[], list[LeasedJob]]) -> None:
         due = self.due()
         exhausted = [job_id for job_id in due if self.jobs[job_id].attempts >= self.jobs[job_id].max_attempts]
-        won = self.queues[worker].claim(limit=limit, lease=lease)
+        won = claim()
         ids = [job.id for job in won]
         assert set(ids) <= set(due) - set(exhausted), "a job that is not due was given away"
         assert len(ids) == len(set(ids)) == min(limit, len(due) - len(exhausted))
@@ -263,12 +266,9 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), verb=st.sampled_from(["complete", "cancel", "fail", "backoff", "snooze", "release", "extend", "bury"]))
     def settle(self, data: st.DataObject, verb: str) -> None:
-        chosen = data.draw(st.lists(st.sampled_from(range(len(self.leases))), min_size=1, max_size=4), label="leases")
-        worker = self.leases[chosen[0]][0]
+        worker, jobs, holding = self._some_leases(data)
         queue = self.queues[worker]
-        jobs = [self.leases[place][1] for place in chosen if self.leases[place][0] == worker]
         wait = data.draw(seconds, label="seconds") + (verb == "extend")
-        holding = [job.id in self.live() and self.jobs[job.id].version == job.version for job in jobs]
         verbs: dict[str, Callable[[], list[Verdict]]] = {
             "complete": lambda: queue.complete_many(jobs),
             "cancel": lambda: queue.cancel_many(jobs),
@@ -289,6 +289,25 @@ class QueueMachine(RuleBasedStateMachine):
             if job.id not in over:
                 self._settled(job, verb, wait)
         self.bury(*(self.jobs[job_id] for job_id in over))
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), limit=st.integers(0, 4), lease=st.integers(1, 10))
+    def exchange(self, data: st.DataObject, limit: int, lease: int) -> None:
+        worker, jobs, holding = self._some_leases(data)
+        verdicts, won = self.queues[worker].exchange(jobs, limit, lease)
+        assert [bool(verdict) for verdict in verdicts] == holding
+        self.leave(*{job.id for job, holds in zip(jobs, holding, strict=True) if holds})
+        if limit:
+            self._claimed(worker, limit, lease, lambda: won)
+        else:
+            assert won == []
+
+    def _some_leases(self, data: st.DataObject) -> tuple[int, list[LeasedJob], list[bool]]:
+        """Leases of one worker, and whether each still holds."""
+        chosen = data.draw(st.lists(st.sampled_from(range(len(self.leases))), min_size=1, max_size=4), label="leases")
+        worker = self.leases[chosen[0]][0]
+        jobs = [self.leases[place][1] for place in chosen if self.leases[place][0] == worker]
+        return worker, jobs, [job.id in self.live() and self.jobs[job.id].version == job.version for job in jobs]
 
     def _last(self, job_id: int) -> bool:
         return self.jobs[job_id].attempts >= self.jobs[job_id].max_attempts

@@ -16,6 +16,9 @@ SIMPLEST = ("pessimistic", "skip_locked", "adaptive", "optimistic")
 #: It is never recommended: jobs of a worker that dies are lost.
 AT_MOST_ONCE = "at_most_once"
 
+#: No strategy: another way to call the default one.
+EXCHANGE = "exchange"
+
 #: The strategy of ``QueueDB(url)``.
 DEFAULT = "adaptive"
 
@@ -108,7 +111,11 @@ def exactly_once(row: Row) -> bool:
 def recommendable(row: Row) -> bool:
     """Return whether the row is an at-least-once strategy of the product and executed every job exactly once."""
     return (
-        row.family == "product" and row.name != AT_MOST_ONCE and row.refused is None and exactly_once(row) and row.rate is not None
+        row.family == "product"
+        and row.name not in (AT_MOST_ONCE, EXCHANGE)
+        and row.refused is None
+        and exactly_once(row)
+        and row.rate is not None
     )
 
 

@@ -1,0 +1,157 @@
+"""Exchanges of several workers over few jobs: they never wait for each other in a circle, and no job is lost or done twice."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from sqlalchemy import func, null, select, text
+
+from queue_db import Adaptive, Capability, LeasedJob, Optimistic, Queue, QueueDB, SkipLocked, Verdict
+from queue_db.dialects import postgresql_claim
+from queue_db.dialects.claim_plan import ClaimPlan
+from queue_db.strategies import Strategy
+from queue_db.testing import SettableClock
+from tests.races.interleaving import Loser, at_once, open_transaction, other_handle
+from tests.races.winners import WINNERS
+
+WORKERS = 6
+EXCHANGES = 1000
+JOBS = 12
+
+#: Options of the jobs: however often their leases end, none is buried.
+LASTING = {"max_attempts": 10_000}
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "adaptive": Adaptive,
+    "optimistic_head": lambda: Optimistic(pick="head"),
+    "skip_locked": SkipLocked,
+}
+
+
+def storm(dbs: list[QueueDB], name: str, exchanges: int = EXCHANGES) -> tuple[Counter[int], list[tuple[int, int]]]:
+    """That many exchanges in a queue of a few jobs whose leases are over at once: what one worker completes, others try to claim.
+    Return how often each job was completed, and the leases.
+    """
+    done: Counter[int] = Counter()
+    leases: list[tuple[int, int]] = []
+    lock = threading.Lock()
+    turns = iter(range(exchanges))
+
+    def work(db: QueueDB, seed: int) -> None:
+        rng, queue, jobs = random.Random(seed), db.queue(name), list[LeasedJob]()
+        while True:
+            with lock:
+                if next(turns, None) is None:
+                    return
+            if rng.random() < 0.5:
+                queue.enqueue_many([("k", number, LASTING) for number in range(rng.randint(1, 4))])
+            rng.shuffle(jobs)
+            verdicts, won = queue.exchange(jobs, rng.randint(1, JOBS), rng.choice([0.001, 0.002, 0.02]))
+            with lock:
+                done.update(job.id for job, verdict in zip(jobs, verdicts, strict=True) if verdict)
+                leases.extend((job.id, job.version) for job in won)
+            jobs = won
+
+    dbs[0].queue(name).enqueue_many([("k", number, LASTING) for number in range(JOBS)])
+    errors = [one for one in at_once(*(lambda db=db, seed=seed: work(db, seed) for seed, db in enumerate(dbs))) if one is not None]
+    assert errors == []
+    return done, leases
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_thousand_exchanges_and_no_deadlock(
+    open_db: Callable[..., QueueDB], name: str, strategy: str, differs: Callable[[str], None]
+) -> None:
+    if Capability.SKIP_LOCKED in STRATEGIES[strategy]().needs:
+        differs("no SKIP LOCKED")
+    dbs = [open_db(strategy=STRATEGIES[strategy](), worker=f"worker-{number}", pool_size=1) for number in range(WORKERS)]
+    done, leases = storm(dbs, name)
+    assert sum(db.counters.deadlocks for db in dbs) == 0
+    assert set(done.values()) <= {1}
+    assert len(set(leases)) == len(leases), "one (id, version) was given to two workers"
+    assert sum(done.values()) == sum(db.counters.applied for db in dbs)
+    jobs = dbs[0].store.tables.jobs
+    with dbs[0].database.engine.connect() as connection:
+        left = set(connection.execute(select(jobs.c.id).where(jobs.c.queue == name)).scalars())
+    assert not left & set(done), "a completed job is still there"
+    assert {job_id for job_id, _ in leases} - left <= set(done), "a job left that nobody has completed"
+
+
+def claims_first(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
+    """``postgresql_claim.exchange`` in the other order."""
+    won = postgresql_claim._fast_change(plan, postgresql_claim._fast_window(plan), one=one).cte("won")
+    after = select(func.count()).select_from(won).scalar_subquery() >= 0
+    delete = postgresql_claim.delete_one if completes_one else postgresql_claim.delete_many
+    completed = delete(plan.jobs).where(after).cte("completed")
+    first, *others = won.c
+    return select(first, *others).union_all(select(completed.c.id, *(null() for _ in others)))
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("control", ["no patience", "claims first"])
+def test_the_storm_notices_an_exchange_that_can_deadlock(
+    open_db: Callable[..., QueueDB], name: str, control: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim without locks must not wait for long, and one that steps over locked rows must come after the deletion."""
+    if control == "no patience":
+        monkeypatch.setattr(postgresql_claim, "_WITH_PATIENCE", "set_config('lock_timeout', '0', true)")
+    else:
+        monkeypatch.setattr(postgresql_claim, "exchange", lru_cache(claims_first))
+    strategy = "optimistic_head" if control == "no patience" else "skip_locked"
+    for _ in range(20):
+        dbs = [open_db(strategy=STRATEGIES[strategy](), pool_size=1) for _ in range(WORKERS)]
+        storm(dbs, name, 300)
+        if sum(db.counters.deadlocks for db in dbs):
+            return
+    raise AssertionError("no deadlock: the storm shows nothing")
+
+
+def expecting(queue: Queue) -> None:
+    """Let its last claim have won all that it wanted."""
+    queue.enqueue("first", priority=-1)
+    (job,) = queue.claim()
+    assert job.complete()
+
+
+@pytest.mark.parametrize("winner", WINNERS)
+def test_an_exchange_loses_to_what_commits_while_it_waits_and_claims_nevertheless(
+    kind: str, clock: SettableClock, ours: Queue, theirs: Queue, winner: str
+) -> None:
+    ours.enqueue("mail", unique_key="k")
+    (job,) = ours.claim(lease=1)
+    expecting(theirs)
+    clock.advance(2)
+    late = other_handle(job, theirs)
+    with open_transaction(ours.db) as connection:
+        WINNERS[winner](connection, ours, job)
+        verb = Loser(kind, theirs.db, lambda: theirs.exchange([late], 5))
+        assert verb.until_it_waits(), "nothing was in its way"
+        connection.commit()
+        verdicts, won = verb.result()
+    assert verdicts == [Verdict.LOST]
+    assert all((one.id, one.version) != (job.id, job.version) for one in won)
+
+
+def test_a_due_job_that_a_transaction_has_locked_takes_no_verdict_away(kind: str, ours: Queue, theirs: Queue) -> None:
+    if kind == "sqlite":
+        return  # one writer at a time
+    ours.enqueue("mail", 1)
+    (job,) = ours.claim()
+    expecting(theirs)
+    first, second = ours.enqueue_many([("mail", 2), ("mail", 3)])
+    mine = other_handle(job, theirs)
+    with open_transaction(ours.db) as connection:
+        connection.execute(text("UPDATE jobs SET priority = priority WHERE id = :id"), {"id": first})
+        verb = Loser(kind, theirs.db, lambda: theirs.exchange([mine], 2))
+        if verb.until_it_waits():
+            connection.rollback()
+        verdicts, won = verb.result()
+    assert verdicts == [Verdict.APPLIED]
+    assert {one.id for one in won} <= {first, second}
+    assert second in {one.id for one in won}
