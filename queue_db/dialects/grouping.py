@@ -89,7 +89,9 @@ def first_of_each(jobs: Table, hint: str) -> Any:
     :param hint: to use the index of groups.
     """
     group, keys = cast("String", jobs.c.group_key.type), bindparam("keys", type_=Text())
-    array: ColumnElement[Any] = literal_column(f"'$[*]' COLUMNS (nth FOR ORDINALITY, name VARCHAR({group.length}) PATH '$')")
+    # Without a character set of its own, the column has the database's, and what that lacks becomes a question mark.
+    columns = f"nth FOR ORDINALITY, name VARCHAR({group.length}) CHARACTER SET utf8mb4 PATH '$'"
+    array: ColumnElement[Any] = literal_column(f"'$[*]' COLUMNS ({columns})")
     given = func.json_table(keys, array).table_valued(column("nth", Integer()), column("name", group), name="given")
     member = jobs.alias("member")
     mine = (member.c.queue == bindparam("of_queue"), member.c.group_key == column_text(given.c.name, type_=group))

@@ -41,7 +41,7 @@ _FEWEST, _MOST = 6, 32
 #: Trials that do not count: the server does not know their statements yet, nor the window its width.
 UNTAUGHT = 4
 
-#: A claim counts as at most this many times the median of those that it is compared with.
+#: A claim counts as at most this many times the median of those that it is compared with and that won jobs.
 CAP = 5.0
 
 #: The other way must cost less by this share, and by so many standard errors.
@@ -52,7 +52,7 @@ _OTHER_LOAD = 3.0
 
 
 class Trial(NamedTuple):
-    """A trial and the claims that it is compared with, in units of the median of those."""
+    """A trial and the claims that it is compared with, in units of the median of those that won jobs."""
 
     cost: float
     usual: float
@@ -84,7 +84,7 @@ class Choice:
         return self.way.other
 
     def learn(self, way: Way, cost: float) -> None:
-        """Take in what a claim of that way has cost for each job, in seconds; it decides after a trial."""
+        """Take in what a claim of that way has cost for each job, in seconds; infinity if it won none. It decides after a trial."""
         if way is self.way:
             self._usual.append(cost)
         elif self._untaught:
@@ -106,8 +106,10 @@ class Choice:
         return sum(trial.cost for trial in self.trials) / sum(trial.usual for trial in self.trials)
 
     def _compare(self, cost: float) -> None:
-        level = statistics.median(self._usual)
-        if level <= 0:
+        # A call that won nothing costs infinitely much: it counts as the cap, and says nothing of the level.
+        won = [one for one in self._usual if one < math.inf]
+        level = statistics.median(won) if won else cost
+        if not 0 < level < math.inf:
             return
         if self._level is not None and not 1 / _OTHER_LOAD < level / self._level < _OTHER_LOAD:
             while len(self.trials) > ENOUGH // 2:

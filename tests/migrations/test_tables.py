@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -26,10 +26,9 @@ def test_the_jobs_table_is_told_that_its_rows_change_often(empty: QueueDB) -> No
     assert ask(empty, "SELECT indexdef FROM pg_indexes WHERE indexname = 'jobs_unique_key'").endswith("(unique_key IS NOT NULL)")
 
 
-@INNODB
-def test_innodb_and_a_binary_collation_also_where_the_servers_defaults_are_others(
-    kind: str, shared_urls: Callable[[str], str]
-) -> None:
+@pytest.fixture
+def latin(kind: str, shared_urls: Callable[[str], str]) -> Iterator[QueueDB]:
+    """A migrated database whose own character set is latin1."""
     shared = make_url(shared_urls(kind))
     name = f"{shared.database}_latin"
     admin = create_engine(shared, isolation_level="AUTOCOMMIT")
@@ -38,23 +37,43 @@ def test_innodb_and_a_binary_collation_also_where_the_servers_defaults_are_other
         try:
             with QueueDB(shared.set(database=name)) as db:
                 db.migrate()
-                facts = "table_name, engine, table_collation FROM information_schema.tables"
-                with db.database.engine.connect() as other:
-                    query = text(f"SELECT {facts} WHERE table_schema = :name AND table_name LIKE 'jobs%'")
-                    found = {row[0]: (row[1], row[2]) for row in other.execute(query, {"name": name})}
-                    assert found["jobs"] == found["jobs_dead"] == ("InnoDB", "utf8mb4_bin")
-                    query = text(
-                        "SELECT count(*) FROM information_schema.columns WHERE table_schema = :name "
-                        "AND table_name IN ('jobs', 'jobs_dead') AND collation_name <> 'utf8mb4_bin'"
-                    )
-                    assert other.execute(query, {"name": name}).scalar_one() == 0
-                face = "\N{GRINNING FACE}"
-                db.queue(face).enqueue(face, face, unique_key=face)
-                (job,) = db.queue(face).claim()
-                assert (job.kind, job.payload, job.unique_key) == (face, face, face)
+                yield db
         finally:
             connection.execute(text(f"DROP DATABASE {name}"))
     admin.dispose()
+
+
+@INNODB
+def test_innodb_and_a_binary_collation_also_where_the_servers_defaults_are_others(latin: QueueDB) -> None:
+    facts = "table_name, engine, table_collation FROM information_schema.tables"
+    with latin.database.engine.connect() as connection:
+        query = text(f"SELECT {facts} WHERE table_schema = database() AND table_name LIKE 'jobs%'")
+        found = {row[0]: (row[1], row[2]) for row in connection.execute(query)}
+        assert found["jobs"] == found["jobs_dead"] == ("InnoDB", "utf8mb4_bin")
+        query = text(
+            "SELECT count(*) FROM information_schema.columns WHERE table_schema = database() "
+            "AND table_name IN ('jobs', 'jobs_dead') AND collation_name <> 'utf8mb4_bin'"
+        )
+        assert connection.execute(query).scalar_one() == 0
+    face = "\N{GRINNING FACE}"
+    latin.queue(face).enqueue(face, face, unique_key=face)
+    (job,) = latin.queue(face).claim()
+    assert (job.kind, job.payload, job.unique_key) == (face, face, face)
+
+
+@INNODB
+def test_groups_run_one_job_at_a_time_also_where_the_servers_defaults_are_others(latin: QueueDB) -> None:
+    """Keys that latin1 lacks, keys that its collation takes for the same, and keys that JSON escapes."""
+    keys = ["ключ", "ключи", "\N{GRINNING FACE}", "日本", "é", "e", "ß", "ss", "A", "a", "?", "????", "\"\\'"]
+    keys.append("\N{GRINNING FACE}" * 200)
+    queue = latin.queue("q")
+    for job in range(3):
+        queue.enqueue_many([("k", [job, key], {"group": key}) for key in keys])
+    for job in range(3):
+        claimed = queue.claim(1000)
+        assert sorted(one.payload for one in claimed) == sorted([job, key] for key in keys)
+        queue.complete_many(claimed)
+    assert queue.claim(1000) == []
 
 
 def test_names_and_keys_keep_their_case_and_accents(db: QueueDB, name: str) -> None:

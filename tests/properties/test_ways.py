@@ -199,6 +199,26 @@ def test_misses_in_windows_are_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choice.way is Way.SKIP_LOCKED
 
 
+@pytest.mark.parametrize("lost", [0.4, 0.55, 0.7, 1.0])
+def test_it_leaves_windows_where_most_calls_win_nothing(lost: float) -> None:
+    rng = random.Random(4)
+    choice = begun(Way.WINDOW)
+    for _ in range(ENOUGH_CLAIMS):
+        way = choice.next()
+        choice.learn(way, float("inf") if way is Way.WINDOW and rng.random() < lost else 0.001)
+    assert choice.way is Way.SKIP_LOCKED
+    assert choice.ratio is None or choice.ratio > 1.0
+
+
+def test_it_stays_where_only_trials_win_nothing() -> None:
+    choice = begun(Way.SKIP_LOCKED)
+    for _ in range(ENOUGH_CLAIMS):
+        way = choice.next()
+        choice.learn(way, float("inf") if way is Way.WINDOW else 0.001)
+    assert choice.way is Way.SKIP_LOCKED
+    assert choice.ratio == pytest.approx(ways.CAP)
+
+
 def test_what_counts_is_the_cost_of_a_job_and_not_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls in windows are as fast, but win half as many jobs, or sometimes none at all."""
     for won in (50, 0):

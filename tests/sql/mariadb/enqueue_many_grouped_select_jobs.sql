@@ -15,6 +15,7 @@ FROM (
         ORDER BY member.queue, member.group_key, member.id
         LIMIT :param_1
     ) AS id
-    FROM json_table(:keys, '$[*]' COLUMNS(nth FOR ORDINALITY, name VARCHAR(200) PATH '$')) AS given
+    FROM json_table(:keys, '$[*]' COLUMNS(nth FOR ORDINALITY,
+        name VARCHAR(200) CHARACTER SET utf8mb4 PATH '$')) AS given
 ) AS found
 INNER JOIN jobs ON jobs.id = found.id;
