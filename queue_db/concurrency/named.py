@@ -46,6 +46,11 @@ class Named(Generic[_T]):
                 found = self._make(name)
             return self._keep(name, found)
 
+    def get(self, name: str) -> _T | None:
+        """The object if there is one; it does not count as asked for."""
+        with self._lock:
+            return self._all.get(name)
+
     def __setitem__(self, name: str, one: _T) -> None:
         with self._lock:
             self._keep(name, one)

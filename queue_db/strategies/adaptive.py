@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from queue_db import arguments
+from queue_db.concurrency import forks
+from queue_db.concurrency.named import Named
 from queue_db.errors import ArgumentError
 from queue_db.model import Capability, ClaimRequest, ClaimResult
 from queue_db.store import lease
@@ -102,7 +104,7 @@ class _Control:
 
 
 @named("adaptive")
-@dataclass
+@dataclass(eq=False)
 class Adaptive:
     """A window that tunes itself, at most ``max_window`` batches wide, or SKIP LOCKED where that costs less.
 
@@ -126,10 +128,15 @@ class Adaptive:
         if not isinstance(self.skip_locked, bool):
             raise ArgumentError(f"skip_locked={arguments.shown(self.skip_locked)}: must be True or False")
         check_chance(self.rng)
-        self._lock = threading.Lock()
-        self._controls: dict[str, _Control] = {}
+        self._controls: Named[_Control] = Named(lambda _: _Control())
         self._slots = Slots(self.rng)
         self._turn: Callable[[], int] = itertools.count(1).__next__
+        self.after_fork()
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """Another thread of the parent may have had the lock."""
+        self._lock = threading.Lock()
 
     def window(self, queue: str) -> int:
         """The window in use for ``queue``, in batches; with SKIP LOCKED, the one of the next trial."""
@@ -163,7 +170,7 @@ class Adaptive:
         if request.locked_before is not None:
             return Way.SKIP_LOCKED if request.locked_before else Way.WINDOW
         with self._lock:
-            control = self._controls.setdefault(request.queue, _Control())
+            control = self._controls[request.queue]
             size = _size(request.limit)
             choice = control.choices.get(size)
             if choice is None:
@@ -185,7 +192,7 @@ class Adaptive:
         if not found:
             return
         with self._lock:
-            control = self._controls.setdefault(result.queue, _Control())
+            control = self._controls[result.queue]
             if not result.locked:
                 self._follow(control, result)
             cost = result.cost

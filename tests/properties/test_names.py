@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from queue_db import QueueDB
+import pytest
+
+from queue_db import Adaptive, QueueDB
 from queue_db.concurrency import named
 from queue_db.concurrency.named import Named
 
@@ -25,6 +27,8 @@ def test_a_name_has_the_same_object_as_long_as_anyone_has_it() -> None:
     things["new"] = held
     assert things["new"] is held
     assert things["9"] is last
+    assert things.get("new") is held
+    assert things.get("never asked for") is None
 
 
 def test_names_of_queues_are_forgotten() -> None:
@@ -37,3 +41,19 @@ def test_names_of_queues_are_forgotten() -> None:
         assert db.queue("held") is held
         assert len(db._queues) <= named.MOST + 1
         assert len(db.core.marks) <= named.MOST
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_what_is_measured_of_queues_is_forgotten(fresh_url: str) -> None:
+    """Of queues without jobs, and of those with some."""
+    strategy = Adaptive()
+    strategy._controls._most = 5
+    with QueueDB(fresh_url, strategy=strategy) as db:
+        db.migrate()
+        for number in range(10):
+            queue = db.queue(f"q{number}")
+            assert queue.claim() == []
+            queue.enqueue("k")
+            queue.complete_many(queue.claim())
+        assert len(strategy._controls) == 5
+        assert [strategy.usage(f"q{number}") is None for number in range(10)] == [True] * 5 + [False] * 5

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +17,7 @@ from queue_db.store import lease
 from queue_db.store.lease import Lock
 from queue_db.strategies import ways
 from queue_db.strategies.ways import OFTEN, SELDOM, Choice, Way
+from tests.patience import PATIENCE
 
 #: What a job costs by each way: by the number of the claim, in seconds.
 Costs = Callable[[int], dict[Way, float]]
@@ -246,3 +249,15 @@ def test_usage_says_which_way_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usage.way is Way.WINDOW
     assert usage.cost == pytest.approx(0.5)
     assert (usage.candidates, usage.missed) == (served.locked[False], 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_the_child_of_a_fork_waits_for_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, strategy = Served(monkeypatch), Adaptive()
+    with strategy._lock:
+        child = os.fork()
+        if not child:
+            signal.alarm(int(PATIENCE))
+            os._exit(0 if served.call(strategy, EQUAL) else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
