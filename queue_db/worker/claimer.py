@@ -33,9 +33,6 @@ POLL_REST = 40
 #: While there is no wait, notifications of cancelled jobs are read once in this many seconds.
 READ_EVERY = 0.05
 
-# Seconds; how long handlers' threads wait at most until the claimer, which they have woken, is awake.
-_GIVE_WAY = 0.001
-
 # Seconds of the longest wait when all queues with free places are paused or at their limits.
 _REFUSED = 0.05
 
@@ -90,10 +87,6 @@ class Claimer:
         # While the claimer waits for a slot: the most jobs in hand with which a claim is worth it; otherwise -1.
         self._hungry_at = -1
         self._pace = Pace(lambda: in_hand(None))
-        # Not set while the claimer is woken to claim ahead. Handlers' threads then wait for it: one that runs short handlers keeps
-        # the interpreter's lock for 5 ms, in which it would use up what was claimed ahead, and then wait for the claim.
-        self._awake = threading.Event()
-        self._awake.set()
         self._until_empty = False
         self.stopping = threading.Event()
         self._quiet = quiet
@@ -146,11 +139,7 @@ class Claimer:
         self._pace.ended(seconds)
         if self._hungry_at >= 0 and self._in_hand(None) <= self._hungry_at and self._room():
             self._hungry_at = -1
-            if self._shares.ahead:
-                self._awake.clear()
             self.wakeup.set()
-        if not self._awake.is_set():
-            self._awake.wait(_GIVE_WAY)
 
     # --- one round --------------------------------------------------------------------------------------------------
 
@@ -272,7 +261,6 @@ class Claimer:
 
     def _wait(self, seconds: float) -> None:
         named = self.wakeup.wait(seconds)
-        self._awake.set()
         self._read_at = time.monotonic()
         if cancelled := cancelled_in(named):
             self._cancelled(cancelled)
