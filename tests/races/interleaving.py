@@ -94,13 +94,9 @@ class Loser:
         self._sessions: set[int] = set()
         self._asked = time.monotonic()
 
-        def taken(connection: Any, *_: Any) -> None:
-            if threading.get_ident() == self._thread:
-                self._sessions.add(_session(connection))
-
-        event.listen(db.database.engine, "checkout", taken)
-
         def sent(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+            if threading.get_ident() == self._thread:
+                self._sessions.add(_session(connection.connection.driver_connection))
             if statement.startswith(("BEGIN IMMEDIATE", "INSERT", "UPDATE", "DELETE")):
                 self._begun.set()
 

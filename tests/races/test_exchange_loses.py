@@ -15,6 +15,7 @@ from sqlalchemy import func, null, select, text
 from queue_db import Adaptive, Capability, LeasedJob, Optimistic, Queue, QueueDB, SkipLocked, Verdict
 from queue_db.dialects import postgresql_claim
 from queue_db.dialects.claim_plan import ClaimPlan
+from queue_db.store import LowWaterMarks
 from queue_db.strategies import Strategy
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle
@@ -94,27 +95,54 @@ def claims_first(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-@pytest.mark.parametrize("control", ["no patience", "claims first"])
 def test_the_storm_notices_an_exchange_that_can_deadlock(
-    open_db: Callable[..., QueueDB], name: str, control: str, monkeypatch: pytest.MonkeyPatch
+    open_db: Callable[..., QueueDB], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim without locks must not wait for long, and one that steps over locked rows must come after the deletion."""
-    if control == "no patience":
-        monkeypatch.setattr(postgresql_claim, "_WITH_PATIENCE", "set_config('lock_timeout', '0', true)")
-    else:
-        monkeypatch.setattr(postgresql_claim, "exchange", lru_cache(claims_first))
-    strategy = "optimistic_head" if control == "no patience" else "skip_locked"
+    """A claim without locks must not wait for long."""
+    monkeypatch.setattr(postgresql_claim, "_WITH_PATIENCE", "set_config('lock_timeout', '0', true)")
     for _ in range(20):
-        dbs = [open_db(strategy=STRATEGIES[strategy](), pool_size=1) for _ in range(WORKERS)]
+        dbs = [open_db(strategy=STRATEGIES["optimistic_head"](), pool_size=1) for _ in range(WORKERS)]
         storm(dbs, name, 300)
         if sum(db.counters.deadlocks for db in dbs):
             return
     raise AssertionError("no deadlock: the storm shows nothing")
 
 
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("order", ["completes first", "claims first"])
+def test_two_exchanges_that_claim_what_the_other_completes(
+    kind: str, open_db: Callable[..., QueueDB], clock: SettableClock, name: str, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that steps over locked rows comes after the deletion: an exchange that waits there has claimed nothing yet."""
+    if order == "claims first":
+        monkeypatch.setattr(postgresql_claim, "exchange", lru_cache(claims_first))
+    monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda self: False)  # only the fast path is one statement
+    ours, theirs = (open_db(strategy=SkipLocked(), clock=clock, worker=worker).queue(name) for worker in ("ours", "theirs"))
+    expecting(ours)
+    expecting(theirs)
+    ours.enqueue_many([("k", number) for number in range(4)])
+    (our_locked,), (their_locked,) = ours.claim(lease=60), theirs.claim(lease=60)
+    (their_late,), (our_late,) = theirs.claim(lease=1), ours.claim(lease=1)
+    clock.advance(2)
+    with open_transaction(ours.db) as connection:
+        for job in (our_locked, their_locked):
+            connection.execute(text("UPDATE jobs SET priority = priority WHERE id = :id"), {"id": job.id})
+        # Where claims come first, ours claims what theirs completes and theirs what ours completes; then both wait.
+        mine = Loser(kind, ours.db, lambda: ours.exchange([our_locked, our_late], 1))
+        assert mine.until_it_waits()
+        other = Loser(kind, theirs.db, lambda: theirs.exchange([their_locked, their_late], 1))
+        assert other.until_it_waits()
+        connection.rollback()
+        ends = [mine.result(), other.result()]
+    deadlocks = ours.db.counters.deadlocks + theirs.db.counters.deadlocks
+    assert deadlocks == (order == "claims first")
+    if order == "completes first":
+        assert [verdicts[0] for verdicts, _ in ends] == [Verdict.APPLIED, Verdict.APPLIED]
+
+
 def expecting(queue: Queue) -> None:
-    """Let its last claim have won all that it wanted."""
-    queue.enqueue("first", priority=-1)
+    """Let its last claim have won all that it wanted. Nothing else is due."""
+    queue.enqueue("first")
     (job,) = queue.claim()
     assert job.complete()
 
