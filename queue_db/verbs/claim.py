@@ -18,7 +18,6 @@ from queue_db.core import ONCE, Core, Run
 from queue_db.errors import QueueDBError, StorageError
 from queue_db.model import (
     CallCost,
-    Capability,
     ClaimedRow,
     ClaimRequest,
     ClaimResult,
@@ -205,10 +204,9 @@ class ClaimLoop:
         """
         core = self._core
         dialect = core.store.dialect
-        # In a transaction of both, a claim that waits for rows of others would hold the completed ones, which others may want: a
-        # deadlock. It waits for none where there is one writer, or where it steps over locked rows.
-        never_waits = not dialect.served or Capability.SKIP_LOCKED in core.strategy.needs
-        if not (rounds.fast_path if dialect.deletes_on_claim else never_waits):
+        # With a server and two statements, an exchange would hold its completed jobs while it claims: two of them can wait for each
+        # other, and that is a deadlock. InnoDB also finds some where claims step over locked rows.
+        if not (rounds.fast_path if dialect.deletes_on_claim else not dialect.served):
             return None
         completion = Completion(pairs)
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -20,6 +20,8 @@ from queue_db.strategies import Strategy
 from queue_db.testing import SettableClock
 from tests.races.interleaving import Loser, at_once, open_transaction, other_handle
 from tests.races.winners import WINNERS
+
+TwoQueues = Callable[[str], list[Queue]]
 
 WORKERS = 6
 EXCHANGES = 1000
@@ -94,50 +96,71 @@ def claims_first(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
     return select(first, *others).union_all(select(completed.c.id, *(null() for _ in others)))
 
 
-@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
-def test_the_storm_notices_an_exchange_that_can_deadlock(
-    open_db: Callable[..., QueueDB], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A claim without locks must not wait for long."""
-    monkeypatch.setattr(postgresql_claim, "_WITH_PATIENCE", "set_config('lock_timeout', '0', true)")
-    for _ in range(20):
-        dbs = [open_db(strategy=STRATEGIES["optimistic_head"](), pool_size=1) for _ in range(WORKERS)]
-        storm(dbs, name, 300)
-        if sum(db.counters.deadlocks for db in dbs):
-            return
-    raise AssertionError("no deadlock: the storm shows nothing")
+@pytest.fixture
+def two(open_db: Callable[..., QueueDB], clock: SettableClock, name: str, monkeypatch: pytest.MonkeyPatch) -> TwoQueues:
+    """One queue in two processes' hands, whose next exchanges are one statement each, with a strategy of this name."""
+
+    def opened(strategy: str) -> list[Queue]:
+        monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda self: False)
+        queues = [open_db(strategy=STRATEGIES[strategy](), clock=clock, worker=worker).queue(name) for worker in ("ours", "theirs")]
+        for queue in queues:
+            monkeypatch.setattr(queue.db.database.dialect, "_full_until", 0.0)  # the storms' locked rows
+            expecting(queue)
+        return queues
+
+    return opened
+
+
+def deadlocks_of(kind: str, locked: Sequence[int], *exchanges: tuple[Queue, list[LeasedJob], int]) -> int:
+    """The deadlocks of exchanges that come, one after the other, upon a transaction that has locked these jobs."""
+    first = exchanges[0][0]
+    with open_transaction(first.db) as connection:
+        for job_id in locked:
+            connection.execute(text("UPDATE jobs SET priority = priority WHERE id = :id"), {"id": job_id})
+        losers = []
+        for queue, jobs, limit in exchanges:
+            losers.append(Loser(kind, queue.db, partial(queue.exchange, jobs, limit)))
+            losers[-1].until_it_waits()
+        connection.rollback()
+        answers = [loser.result() for loser in losers]
+    assert any(verdict for verdicts, _ in answers for verdict in verdicts)
+    return sum(queue.db.counters.deadlocks for queue, _, _ in exchanges)
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 @pytest.mark.parametrize("order", ["completes first", "claims first"])
-def test_two_exchanges_that_claim_what_the_other_completes(
-    kind: str, open_db: Callable[..., QueueDB], clock: SettableClock, name: str, order: str, monkeypatch: pytest.MonkeyPatch
+def test_an_exchange_that_waits_for_a_job_to_complete_has_claimed_nothing(
+    kind: str, two: TwoQueues, clock: SettableClock, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim that steps over locked rows comes after the deletion: an exchange that waits there has claimed nothing yet."""
+    """In the other order, each steps over what the other has claimed and then waits for it."""
     if order == "claims first":
         monkeypatch.setattr(postgresql_claim, "exchange", lru_cache(claims_first))
-    monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda self: False)  # only the fast path is one statement
-    ours, theirs = (open_db(strategy=SkipLocked(), clock=clock, worker=worker).queue(name) for worker in ("ours", "theirs"))
-    expecting(ours)
-    expecting(theirs)
+    ours, theirs = two("skip_locked")
     ours.enqueue_many([("k", number) for number in range(4)])
     (our_locked,), (their_locked,) = ours.claim(lease=60), theirs.claim(lease=60)
     (their_late,), (our_late,) = theirs.claim(lease=1), ours.claim(lease=1)
     clock.advance(2)
-    with open_transaction(ours.db) as connection:
-        for job in (our_locked, their_locked):
-            connection.execute(text("UPDATE jobs SET priority = priority WHERE id = :id"), {"id": job.id})
-        # Where claims come first, ours claims what theirs completes and theirs what ours completes; then both wait.
-        mine = Loser(kind, ours.db, lambda: ours.exchange([our_locked, our_late], 1))
-        assert mine.until_it_waits()
-        other = Loser(kind, theirs.db, lambda: theirs.exchange([their_locked, their_late], 1))
-        assert other.until_it_waits()
-        connection.rollback()
-        ends = [mine.result(), other.result()]
-    deadlocks = ours.db.counters.deadlocks + theirs.db.counters.deadlocks
+    exchanges = (ours, [our_locked, our_late], 1), (theirs, [their_locked, their_late], 1)
+    deadlocks = deadlocks_of(kind, [our_locked.id, their_locked.id], *exchanges)
     assert deadlocks == (order == "claims first")
-    if order == "completes first":
-        assert [verdicts[0] for verdicts, _ in ends] == [Verdict.APPLIED, Verdict.APPLIED]
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+@pytest.mark.parametrize("patience", ["short", "endless"])
+def test_an_exchange_waits_for_a_job_to_claim_a_short_time_only(
+    kind: str, two: TwoQueues, clock: SettableClock, patience: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds the jobs that it has completed, and another exchange may want to claim them."""
+    if patience == "endless":
+        monkeypatch.setattr(postgresql_claim, "_WITH_PATIENCE", "set_config('lock_timeout', '0', true)")
+        monkeypatch.setattr(postgresql_claim, "exchange", lru_cache(postgresql_claim.exchange.__wrapped__))
+    ours, theirs = two("optimistic_head")
+    locked = ours.enqueue("k", delay=0.5)
+    ours.enqueue_many([("k", number) for number in range(2)])
+    ours_late, theirs_late = ours.claim(lease=1), theirs.claim(lease=1)
+    clock.advance(2)
+    deadlocks = deadlocks_of(kind, [locked], (ours, ours_late, 3), (theirs, theirs_late, 3))
+    assert deadlocks == (patience == "endless")
 
 
 def expecting(queue: Queue) -> None:
