@@ -173,7 +173,8 @@ class Queue:
         ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
         transaction: all jobs or none. The id is None where ``on_duplicate="skip"`` skipped a job.
 
-        :param ids: False: return how many jobs were added, and no ids. On PostgreSQL that takes less time.
+        :param ids: False: return how many jobs were added, those that replaced another one too, and no ids. On PostgreSQL that
+            takes less time.
         """
         policy = new_jobs.policy(on_duplicate)
         added = self._enqueue.many(self._chunks(jobs), policy, using, ids=ids)

@@ -134,7 +134,8 @@ class AsyncQueue:
         ``options`` are the arguments of :meth:`enqueue` that belong to one job. The iterable is read in chunks of 1000, in one
         transaction: all jobs or none. The id is None where ``on_duplicate="skip"`` skipped a job.
 
-        :param ids: False: return how many jobs were added, and no ids. On PostgreSQL that takes less time.
+        :param ids: False: return how many jobs were added, those that replaced another one too, and no ids. On PostgreSQL that
+            takes less time.
         """
         return await run(self._queue.enqueue_many, jobs, on_duplicate=on_duplicate, ids=ids, using=joined(using))
 

@@ -170,17 +170,22 @@ class JobBuilder:
             yield chunk
 
     def _item(self, position: int, item: Any) -> NewJob:
+        try:
+            return self._item_job(item)
+        except (ArgumentError, PayloadError) as error:
+            error.args = (f"job {position}: {error}",)
+            raise
+
+    def _item_job(self, item: Any) -> NewJob:
         if not isinstance(item, tuple | list) or len(item) not in (_SINGLE, _PAIR, _TRIPLE):
-            raise ArgumentError(f"job {position}: must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
+            raise ArgumentError(f"must be (kind, payload) or (kind, payload, options), not {arguments.shown(item)}")
         if len(item) < _TRIPLE:
             return self._plain_job(item[0], item[1] if len(item) == _PAIR else None)
         kind, payload, options = item
         if not isinstance(options, Mapping):
-            raise ArgumentError(f"job {position}: options must be a mapping, not {type(options).__name__}")
+            raise ArgumentError(f"options must be a mapping, not {type(options).__name__}")
         if unknown := set(options) - OPTIONS:
-            raise ArgumentError(
-                f"job {position}: unknown options {', '.join(sorted(map(str, unknown)))}; known: {', '.join(sorted(OPTIONS))}"
-            )
+            raise ArgumentError(f"unknown options {', '.join(sorted(map(str, unknown)))}; known: {', '.join(sorted(OPTIONS))}")
         return self.job(kind, payload, options)
 
     def _plain_job(self, kind: str, payload: Any) -> NewJob:

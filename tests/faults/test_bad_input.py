@@ -124,8 +124,10 @@ def test_one_bad_job_of_many_leaves_none_behind_also_in_a_later_chunk(queue: Que
         yield from (("k", number) for number in range(1500))
         yield ("k", {1})
 
-    with pytest.raises(PayloadError):
+    with pytest.raises(PayloadError, match="^job 1500: payload of job kind 'k': cannot be encoded"):
         queue.enqueue_many(jobs())
+    with pytest.raises(ArgumentError, match="^job 1: kind is empty"):
+        queue.enqueue_many([("k", 1), ("", 2)])
     with pytest.raises(ArgumentError, match="job 1: unknown options dealy; known: delay"):
         queue.enqueue_many([("k", 1), ("k", 2, {"dealy": 3})])
     with pytest.raises(ArgumentError, match=r"job 0: must be \(kind, payload\)"):
