@@ -84,7 +84,9 @@ def assert_sound(lines: list[Line], number: int) -> None:
 
 def test_our_strategies_take_turns_with_a_rival(lab: Lab, kind: str):
     rival = "skip_locked" if kind != "sqlite" else "pessimistic"
-    assert_sound(list(against(lab, 1, [Rival(rival, 0.95)])), 2)
+    lines = list(against(lab, 1, [Rival(rival, 0.95)]))
+    assert_sound(lines, 3)
+    assert [line.bound for line in lines] == [0.95, None, None]
 
 
 def test_a_rival_that_cannot_run_here_is_reported(lab: Lab, kind: str):
