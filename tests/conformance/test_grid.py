@@ -79,8 +79,8 @@ def test_the_full_grid_ignores_the_table() -> None:
 
 
 def test_where_claim_and_completion_meet_every_cell_is_tested() -> None:
-    assert Counter(grid.DEPENDS.values())[Axes.BOTH] == 2
-    assert generated("TestVersions") == generated("TestStatements") == SERVED
+    assert Counter(grid.DEPENDS.values())[Axes.BOTH] == 3
+    assert generated("TestVersions") == generated("TestStatements") == generated("TestExchange") == SERVED
 
 
 def test_third_parties_run_every_class_on_one_database_at_least() -> None:

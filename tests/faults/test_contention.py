@@ -149,7 +149,7 @@ def test_a_connection_that_the_server_ended_is_replaced(db: QueueDB, url: str, k
     with QueueDB(url) as other, db.database.engine.connect() as connection:
         queue = other.queue(name)
         queue.enqueue("k")
-        with other.database.engine.connect() as victim:
+        with other.database.connections.one() as victim:  # the one that the next claim uses
             number = victim.execute(text(f"SELECT {own}")).scalar_one()
         connection.execute(text(end.format(number)))
         limit = time.monotonic() + 30

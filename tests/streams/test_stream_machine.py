@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete
 
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB
 from queue_db.errors import CheckpointMismatchError, StreamFencedError
-from queue_db.store import settle
+from queue_db.store import LowWaterMarks, settle
 from queue_db.store.schema import NEVER
 from queue_db.store.streams import Offset
 from queue_db.testing import SettableClock
@@ -113,7 +113,7 @@ class StreamMachine(RuleBasedStateMachine):
     @property
     def queue(self) -> Queue:
         """As a worker sees it that has just been started: it remembers no marks."""
-        self.db.core.marks.pop(self.name, None)
+        self.db.core.marks[self.name] = LowWaterMarks()
         return Queue(self.db.core, self.name, self.db)
 
     def due(self) -> list[int]:

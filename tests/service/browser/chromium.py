@@ -74,7 +74,10 @@ def _from_packages() -> tuple[Path, dict[str, str]]:
     tree = folders.cache_folder() / f"chromium-{system}-{suite}"
     if not tree.is_dir():
         debian_packages.unpack(tree, "own", PACKAGES)
-    libraries = [str(path) for path in sorted(tree.glob("usr/lib/*-linux-gnu*"))]
+    # Libraries of PulseAudio's own are in a folder below.
+    libraries = [
+        str(path) for pattern in ("*-linux-gnu*", "*-linux-gnu*/pulseaudio") for path in sorted(tree.glob(f"usr/lib/{pattern}"))
+    ]
     fonts = tree / "fonts.conf"
     wanted = (
         f'<?xml version="1.0"?><fontconfig><dir>{tree}/usr/share/fonts</dir><cachedir>{tree}/fonts.cache</cachedir></fontconfig>'
