@@ -22,7 +22,7 @@ from queue_db.dialects import Dialect
 LEASE = 600_000_000
 #: Microseconds by which a low-water mark stays behind the clock: a transaction that inserts jobs may take as long.
 _SLACK = 2_000_000
-#: One claim of so many begins at the head of the queue.
+#: One claim in this many begins at the head of the queue.
 _HEAD = 16
 #: Jobs of one insert, and jobs that may wait, while jobs are enqueued and claimed at once.
 _INSERTED, _BACKLOG = 500, 30_000
@@ -96,7 +96,7 @@ class Consumer:
         }
         jobs: list[Claimed] = self.run(self.one.claim, values, skip=self.skip)
         if jobs and start == 0:
-            # The order of ids has no clock: its mark is right while nobody enqueues.
+            # The order of ids has no clock: its mark is right while no job is enqueued.
             by_id = self.one.layout.order[0] == "id"
             behind = jobs[0].mark if by_id else min(jobs[0].mark, time.time_ns() // 1000 - _SLACK)
             self.floor = max(self.floor, behind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -63,7 +64,7 @@ class Claimed:
     mark: int
 
 
-class Statements:
+class Statements(ABC):
     """The statements of ``layout``. Each runs in a transaction of ``Database.run`` with ``direct=True``: it commits once."""
 
     def __init__(self, layout: Layout, dialect: Dialect) -> None:
@@ -116,21 +117,21 @@ class Statements:
         names = [one.name for one in self.layout.waiting.c if one.name in self.layout.leased.c]
         return names, [changed[name] if name in changed else rows.c[name] for name in names]
 
+    @abstractmethod
     def claim(self, connection: Connection, values: dict[str, Any], *, skip: bool) -> list[Claimed]:
         """Lease candidates; the fence of each is (id, version)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def complete(self, connection: Connection, pairs: Pairs) -> int:
         """Delete jobs whose lease still holds; return how many."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bring_back(self, connection: Connection, limit: int) -> int:
         """Make jobs due whose lease has ended; return how many."""
-        raise NotImplementedError
 
+    @abstractmethod
     def enqueue(self, connection: Connection, queue: str, payloads: Sequence[str]) -> None:
         """Insert jobs that are due."""
-        raise NotImplementedError
 
     def due(self, connection: Connection, queue: str) -> bool:
         """Whether a claim would find a candidate."""

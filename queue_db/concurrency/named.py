@@ -12,14 +12,14 @@ from queue_db.concurrency import forks
 
 _T = TypeVar("_T")
 
-#: Objects that are kept although nobody else has them.
+#: Objects that are kept although they are referenced nowhere else.
 MOST = 10_000
 
 
 class Named(Generic[_T]):
     """One object for each name. Safe to share between threads.
 
-    The same one as long as anyone has it; of those that nobody has, only the last :data:`MOST` that were asked for are kept: names
+    The same one while it is referenced; of the others only the last :data:`MOST` that were asked for are kept: names
     may come from clients, and a process that runs for months would keep all of them.
     """
 

@@ -64,7 +64,7 @@ class Grouping(ClaimSeam):
 
 @lru_cache(maxsize=64)
 def _first_members(dialect: Grouping, jobs: Table, arms: int, *, locks: bool) -> Any:
-    """The first jobs of so many groups, a query for each."""
+    """The first jobs of a number of groups, a query for each."""
     queries = []
     for place in range(arms):
         query = (

@@ -36,7 +36,7 @@ class Added(NamedTuple):
     """What became of new jobs."""
 
     number: int  #: without those that were skipped
-    ids: Sequence[int | None]  #: by position, None where one was skipped; empty if nobody asked for them
+    ids: Sequence[int | None]  #: by position, None where one was skipped; empty if they were not asked for
 
 
 # Fewer jobs are inserted: a load takes one round trip more.

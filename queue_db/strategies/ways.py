@@ -44,7 +44,7 @@ UNTAUGHT = 4
 #: A claim counts as at most this many times the median of those that it is compared with and that won jobs.
 CAP = 5.0
 
-#: The other way must cost less by this share, and by so many standard errors.
+#: The other way must cost less by this share, and by this many standard errors.
 MARGIN, _ERRORS = 0.03, 2.5
 
 #: After a change of the median cost by this factor the load is another one: of the trials only the latest count.

@@ -30,7 +30,7 @@ class Pace:
         self._longest = 0.0
         self._short = 0.0  # the share of short handlers
         self._until = 0.0
-        # When at most this many jobs are in hand, those of the last claim have ended. -1: nobody waits for that.
+        # When at most this many jobs are in hand, those of the last claim have ended. -1: no claim waits for that.
         self._before = 0
         self._wake_at = -1
         self._wakes: SimpleQueue[None] = SimpleQueue()

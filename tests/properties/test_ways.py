@@ -31,7 +31,7 @@ def always(window: float, skip_locked: float) -> Costs:
 
 
 def run(choice: Choice, costs: Costs, claims: int, *, scatter: float, seed: int) -> list[Way]:
-    """Let it choose for so many claims; return the ways that they took. ``scatter``: of the logarithm of a duration."""
+    """Let it choose for ``claims`` claims; return the ways that they took. ``scatter``: of the logarithm of a duration."""
     rng, taken = random.Random(seed), []
     for number in range(claims):
         way = choice.next()

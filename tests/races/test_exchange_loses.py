@@ -83,7 +83,7 @@ def test_a_thousand_exchanges_and_no_deadlock(
     with dbs[0].database.engine.connect() as connection:
         left = set(connection.execute(select(jobs.c.id).where(jobs.c.queue == name)).scalars())
     assert not left & set(done), "a completed job is still there"
-    assert {job_id for job_id, _ in leases} - left <= set(done), "a job left that nobody has completed"
+    assert {job_id for job_id, _ in leases} - left <= set(done), "a job left that was not completed"
 
 
 def claims_first(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
