@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -48,8 +47,11 @@ class Pages(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
-def site() -> Iterator[str]:
+@pytest.fixture
+def base() -> Iterator[str]:
+    """The address of a server of `BODIES`. Comes before `watched` in a test, so that the pages close first: Chromium asks for a
+    favicon when it likes, and a server that is gone is a complaint.
+    """
     with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
         thread = threading.Thread(target=server.serve_forever, name="pages")
         thread.start()
@@ -60,40 +62,36 @@ def site() -> Iterator[str]:
             thread.join(PATIENCE)
 
 
-def test_a_page_without_faults_passes(watched: Watched) -> None:
-    with site() as base:
-        for look in ("desktop", "phone"):
-            page = watched.page(base, look)
-            page.goto("/fine")
-            assert not barriers(page)
-            assert not too_wide(page)
+def test_a_page_without_faults_passes(base: str, watched: Watched) -> None:
+    for look in ("desktop", "phone"):
+        page = watched.page(base, look)
+        page.goto("/fine")
+        assert not barriers(page)
+        assert not too_wide(page)
 
 
 @pytest.mark.parametrize(
     ("path", "complaint"), [("/inline", "script"), ("/style", "style"), ("/missing", "404"), ("/script", "wrong")]
 )
-def test_a_fault_is_seen(browser: Browser, path: str, complaint: str) -> None:
+def test_a_fault_is_seen(base: str, browser: Browser, path: str, complaint: str) -> None:
     pages = Watched(browser)
-    with site() as base:
-        pages.page(base).goto(path)
-        pages.close()
+    pages.page(base).goto(path)
+    pages.close()
     assert any(complaint in one.lower() for one in pages.complaints), pages.complaints
 
 
-def test_a_barrier_is_seen(watched: Watched) -> None:
-    with site() as base:
-        page = watched.page(base)
-        page.goto("/barrier")
-        found = " ".join(barriers(page))
+def test_a_barrier_is_seen(base: str, watched: Watched) -> None:
+    page = watched.page(base)
+    page.goto("/barrier")
+    found = " ".join(barriers(page))
     assert "color-contrast" in found
     assert "label" in found
 
 
-def test_a_page_that_is_wider_than_a_phone_is_seen(watched: Watched) -> None:
-    with site() as base:
-        page = watched.page(base, "phone")
-        page.goto("/wide")
-        assert too_wide(page)
+def test_a_page_that_is_wider_than_a_phone_is_seen(base: str, watched: Watched) -> None:
+    page = watched.page(base, "phone")
+    page.goto("/wide")
+    assert too_wide(page)
 
 
 def test_the_next_file_can_have_a_loop_of_its_own() -> None:
