@@ -117,7 +117,7 @@ def fraction(what: str, value: object) -> float:
 
 def members(what: str, value: object, of_what: str) -> list[Any]:
     """The elements of an iterable of ``of_what``; refuses a single string, which is easily passed by mistake."""
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+    if type(value) is not list and (not isinstance(value, Iterable) or isinstance(value, str | bytes)):
         raise ArgumentError(f"{what}={shown(value)}: must be a list of {of_what}")
     return list(value)
 

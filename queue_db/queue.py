@@ -281,10 +281,10 @@ class Queue:
         """
         micros = arguments.seconds("lease", lease, zero=False)
         arguments.whole("limit", limit, 0, MAX_CLAIM)
-        jobs, others = self._settle.checked(jobs), _queues("unless_due", unless_due)
+        others = _queues("unless_due", unless_due)
         if not limit:
             return self.complete_many(jobs), []
-        if not jobs:
+        if not (jobs := self._settle.checked(jobs)):
             return [], self.claim_unless(others, limit, lease)
         verdicts, won = self._claims.exchange(partial(self._settle.complete, jobs, None, None), limit, micros, unless_due=others)
         return verdicts, self._leased(won)

@@ -41,6 +41,10 @@ class Named(Generic[_T]):
 
     def __getitem__(self, name: str) -> _T:
         with self._lock:
+            last = self._last
+            if (found := last.get(name)) is not None:
+                last.move_to_end(name)
+                return found
             found = self._all.get(name)
             if found is None:
                 found = self._make(name)

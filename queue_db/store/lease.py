@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -30,7 +30,7 @@ from queue_db.model import ClaimedRow, ClaimRequest, ClaimResult, Range
 from queue_db.store.base import Store, next_attempt, next_version
 
 
-class Order(Enum):
+class Order(StrEnum):
     """How candidates are picked from the window of due jobs."""
 
     HEAD = "head"  #: the first ones
@@ -38,7 +38,7 @@ class Order(Enum):
     SHUFFLE = "shuffle"  #: any
 
 
-class Lock(Enum):
+class Lock(StrEnum):
     """Whether candidates are locked while they are read."""
 
     NONE = "none"

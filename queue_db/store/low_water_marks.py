@@ -81,14 +81,16 @@ class LowWaterMarks:
     def learn(self, result: ClaimResult, *, now: int | None, rescanned: bool, seconds: float) -> None:
         """Update the marks from a claim that took ``seconds``. ``now``: the database's time at its end (microseconds), if known."""
         with self._lock:
-            self._ranges = None
             if result.unseen:
                 self._see(result.unseen)
             if now is not None:
                 self._see(result.heads)
                 looked_at = now - round(seconds * 1_000_000)  # it may have waited for locks since
                 for priority, head in result.heads.items():
-                    self._floors[priority] = min(head, looked_at - SLACK)
+                    floor = min(head, looked_at - SLACK)
+                    if floor != self._floors[priority]:
+                        self._floors[priority] = floor
+                        self._ranges = None
             if rescanned:
                 self._see({row.priority for row in result.rows})  # not every dialect returns heads
                 self._rescan_again_after(seconds)

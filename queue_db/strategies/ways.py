@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -107,8 +106,8 @@ class Choice:
 
     def _compare(self, cost: float) -> None:
         # A call that won nothing costs infinitely much: it counts as the cap, and says nothing of the level.
-        won = [one for one in self._usual if one < math.inf]
-        level = statistics.median(won) if won else cost
+        won = sorted([one for one in self._usual if one < math.inf])
+        level = won[len(won) // 2] if won else cost
         if not 0 < level < math.inf:
             return
         if self._level is not None and not 1 / _OTHER_LOAD < level / self._level < _OTHER_LOAD:
@@ -116,7 +115,7 @@ class Choice:
                 self.trials.popleft()
             self._level = None
         self._level = self._level or level
-        usual = statistics.fmean(min(one / level, CAP) for one in self._usual)
+        usual = sum([min(one / level, CAP) for one in self._usual]) / len(self._usual)
         self.trials.append(Trial(min(cost / level, CAP), usual))
         self._usual.clear()
 
@@ -125,7 +124,11 @@ class Choice:
         if len(self.trials) < ENOUGH:
             return False
         saved = [trial.usual * (1 - MARGIN) - trial.cost for trial in self.trials]
-        return statistics.fmean(saved) > _ERRORS * statistics.stdev(saved) / math.sqrt(len(saved))
+        number = len(saved)
+        mean = sum(saved) / number
+        # The module statistics computes with fractions: a hundred times as long.
+        variance = sum([(one - mean) ** 2 for one in saved]) / (number - 1)
+        return mean > _ERRORS * math.sqrt(variance / number)
 
     def _spacing(self) -> int:
         ratio = self.ratio if len(self.trials) >= 4 else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
-import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,6 +41,9 @@ Won = tuple[Sequence[ClaimedRow], str]
 #: Most jobs in one claim.
 MAX_CLAIM = 10_000
 
+# Random bytes of a claim token, from the system's source for secrets.
+_TOKEN = 16
+
 # Rounds of one claim that lost every candidate, and the first pause between them (seconds), doubling, with jitter.
 _ROUNDS = 5
 _PAUSE = 0.002
@@ -70,6 +73,8 @@ class _Rounds:
     """One call of claim: its arguments, and the results of its rounds so far."""
 
     limit: int
+    #: How many more jobs are wanted.
+    open: int
     lease: int
     marks: LowWaterMarks
     delete: bool
@@ -91,11 +96,6 @@ class _Rounds:
     doubtful: ClaimResult | None = None
     #: The answer to a round whose jobs are not in ``won`` yet.
     answered: _Answer | None = None
-
-    @property
-    def open(self) -> int:
-        """How many more jobs are wanted."""
-        return self.limit - sum([len(rows) for rows, _ in self.won])
 
     def cost(self) -> CallCost | None:
         """What the call has cost until now; None if it found no job, or did not begin on the fast path."""
@@ -157,6 +157,7 @@ class ClaimLoop:
         rescan = marks.rescan_due()
         fast_path = self._winning and not rescan
         return _Rounds(
+            limit,
             limit,
             lease,
             marks,
@@ -259,6 +260,7 @@ class ClaimLoop:
         kept = answer.rows if not exhausted else [row for row in answer.rows if not row.exhausted]
         if kept:
             rounds.won.append((kept, token))
+            rounds.open -= len(kept)
         rounds.answered = None
         self._count_round(answer, len(exhausted), deleted=rounds.delete)
         if exhausted:
@@ -306,7 +308,7 @@ class ClaimLoop:
             limit=rounds.open,
             lease=rounds.lease,
             worker=rounds.worker,
-            token=secrets.token_hex(16),
+            token=os.urandom(_TOKEN).hex(),
             ranges=rounds.marks.ranges(rescan=rounds.rescan),
             now=store.clock() if store.clock else None,
             fast_path=rounds.fast_path,
