@@ -35,7 +35,8 @@ from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, insights, windows
 from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs, progress
-from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop, Won
+from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
+from queue_db.verbs.claim_round import Won
 from queue_db.verbs.control import control_queue, limit_queue, pause_queue, repair_groups
 from queue_db.verbs.enqueue import Enqueue
 from queue_db.verbs.find_job import find_job, job_from_row

@@ -76,7 +76,7 @@ BESIDE = {
     "queue_db/spark/writer.py": ["tests/spark/test_spark_source.py", "tests/spark/test_spark_streams.py"],
     "queue_db/spark/batch_reader.py": ["tests/spark/test_spark_source.py"],
     "queue_db/spark/stream_reader.py": ["tests/spark/test_spark_streams.py", "tests/spark/test_spark_stream_ends.py"],
-    "queue_db/verbs/claim.py": ["tests/aio/test_cancelled.py"],
+    "queue_db/verbs/claim": ["tests/aio/test_cancelled.py"],
     "queue_db/store/schema/": [
         "tests/migrations/test_tables.py",
         "tests/migrations/test_view.py",

@@ -1,0 +1,168 @@
+"""One round of a claim: a transaction that reads candidates and takes them, and what becomes of it when its answer is lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from queue_db.core import ONCE, Core, Run
+from queue_db.errors import StorageError
+from queue_db.model import CallCost, ClaimedRow, ClaimRequest, ClaimResult, Completion, JobLinks, links_of
+from queue_db.store import LowWaterMarks, Store, settle
+from queue_db.store.callbacks import Departure
+from queue_db.store.dependents import finish
+from queue_db.verbs.fenced_change import Work
+
+#: Jobs won by one round, and the token of its claim.
+Won = tuple[Sequence[ClaimedRow], str]
+
+# Random bytes of a claim token, from the system's source for secrets.
+_TOKEN = 16
+
+# Run twice, a claim does no harm: jobs won by a run whose answer was lost are given back, or return when the lease ends. A job
+# that was deleted does not return, so an unknown outcome is reported.
+_CLAIM = Run("claim", direct=True, repeatable=True)
+_CLAIM_AND_DELETE = Run("claim", direct=True)
+
+# What was rolled back runs again as two transactions.
+_EXCHANGE = Run("exchange", attempts=1, direct=True)
+
+
+class Answer(NamedTuple):
+    """What the database answered to a round."""
+
+    token: str
+    claim: ClaimResult
+    seconds: float
+
+
+@dataclass(slots=True)
+class ClaimCall:
+    """One call of claim: its arguments, and the results of its rounds so far."""
+
+    limit: int
+    #: How many more jobs are wanted.
+    open: int
+    lease: int
+    marks: LowWaterMarks
+    delete: bool
+    unless_due: Sequence[str]
+    worker: str
+    #: The next round starts from the beginning of the queue.
+    rescan: bool
+    #: The next round is one short statement that may be inconclusive.
+    fast_path: bool
+    #: When the call began, if that was on the fast path: of other calls the cost says little.
+    began: float | None
+    won: list[Won] = field(default_factory=list)
+    #: Whether the last round locked its candidates; None before the first.
+    locked: bool | None = None
+    missed: int = 0
+    #: Rounds that lost every candidate.
+    lost: int = 0
+    #: The last round, if it won nothing and left open whether there were jobs.
+    doubtful: ClaimResult | None = None
+    #: The answer to a round whose jobs are not in ``won`` yet.
+    answered: Answer | None = None
+
+    def cost(self) -> CallCost | None:
+        """What the call has cost until now; None if it found no job, or did not begin on the fast path."""
+        if self.began is None or not (self.won or self.missed):
+            return None
+        return CallCost(self.limit, self.limit - self.open, time.monotonic() - self.began)
+
+
+class ClaimRounds:
+    """The rounds of the claims of one queue. Safe to share between threads."""
+
+    def __init__(self, core: Core, queue: str) -> None:
+        self._core = core
+        self._queue = queue
+        # Tokens of claims whose answer may have been lost, and the jobs that were received: the others are leased, but in no hands.
+        self._unanswered: list[tuple[str, set[int]]] = []
+
+    def abandon(self, call: ClaimCall) -> None:
+        """The call was stopped: the jobs that it won are in no hands."""
+        self._unanswered.extend((token, set()) for _, token in call.won)
+        if call.answered is not None:
+            self._unanswered.append((call.answered.token, set()))
+
+    def ask(self, call: ClaimCall, completion: Completion | None = None, complete: Work | None = None) -> Answer:
+        """Read candidates and take them, in one transaction; with ``completion`` first complete its jobs, by ``complete`` where the
+        claim has no statement for that.
+        """
+        core, request = self._core, self._request(call, completion)
+        began, runs, answer = time.monotonic(), 0, None
+
+        def claim(connection: Connection, store: Store) -> ClaimResult:
+            nonlocal runs
+            runs += 1
+            if completion is not None and complete is not None and request.completes is None:
+                store.dialect.begin(connection)
+                completion.done = complete(connection, store, completion.pairs)
+            if call.delete and not request.delete_on_claim:
+                store.dialect.begin(connection)
+            found = core.strategy.claim(connection, store, request)
+            if call.delete and not found.deleted:
+                _delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted])
+            return found
+
+        how = _EXCHANGE if completion is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM
+        try:
+            answer = core.run(how, claim)
+        except StorageError as error:
+            if completion is not None and not error.outcome_unknown:
+                runs = 0  # its only run was rolled back
+            raise
+        finally:
+            if not call.delete and runs > (answer is not None):
+                self._unanswered.append((request.token, set() if answer is None else {row.id for row in answer.rows}))
+        return Answer(request.token, answer, time.monotonic() - began)
+
+    def _request(self, call: ClaimCall, completion: Completion | None) -> ClaimRequest:
+        store = self._core.store
+        return ClaimRequest(
+            queue=self._queue,
+            limit=call.open,
+            lease=call.lease,
+            worker=call.worker,
+            token=os.urandom(_TOKEN).hex(),
+            ranges=call.marks.ranges(rescan=call.rescan),
+            now=store.clock() if store.clock else None,
+            fast_path=call.fast_path,
+            delete_on_claim=call.delete and call.fast_path and store.dialect.deletes_on_claim,
+            completes=completion if store.dialect.deletes_on_claim else None,
+            unless_due=tuple((queue, self._core.marks[queue].ranges()) for queue in call.unless_due),
+            locked_before=call.locked,
+        )
+
+    def give_back_unanswered(self) -> None:
+        """Release the jobs of earlier claims whose answers were lost."""
+        while self._unanswered:
+            token, received = self._unanswered.pop()
+            try:
+                self._core.run(ONCE, settle.give_back_claim, queue=self._queue, token=token, but=received)
+            except StorageError:
+                self._unanswered.append((token, received))  # the next claim tries again; or the leases end
+                break
+            except BaseException:
+                self._unanswered.append((token, received))
+                raise
+
+
+def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> None:
+    """Delete claimed jobs in the transaction of the claim."""
+
+    def leave() -> dict[int, Departure]:
+        return dict.fromkeys(settle.delete(connection, store, [(row.id, row.version) for row in rows]), Departure.COMPLETED)
+
+    links: dict[int, JobLinks] = {row.id: found for row in rows if (found := links_of(queue, row)) is not None}
+    if links:
+        finish(connection, store, links, leave)
+    else:
+        leave()
