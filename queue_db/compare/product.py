@@ -36,6 +36,9 @@ QUEUE = "race"
 #: Seconds; longer than any run, so no lease expires.
 _LEASE = 600.0
 
+#: Claims of a worker before it starts, with each of its statements.
+_WARM_UP = 4
+
 
 @dataclass(frozen=True)
 class Product:
@@ -148,15 +151,24 @@ class Product:
 
     def _warm_up(self, db: QueueDB, context: WorkerContext) -> None:
         """Connect and let SQLAlchemy compile the statements: both happen once per worker."""
-        queue = db.queue(f"warm-up-{context.number}")
-        jobs: list[LeasedJob] = []
-        for _ in range(3):
-            queue.enqueue_many([("job", 0)] * self.batch)
-            if self.exchanges:
-                _, jobs = queue.exchange(jobs, self.batch, _LEASE)
-            else:
-                queue.complete_many(queue.claim(self.batch, _LEASE))
-        queue.complete_many(jobs)
+        own, batch = db.core.strategy, min(self.batch, 2)  # the statements of two jobs are those of more
+        for number, strategy in enumerate([own, *_parts_of(own)]):
+            db.core.strategy = strategy
+            queue = db.queue(f"warm-up-{context.number}-{number}")
+            queue.enqueue_many([("job", 0)] * (_WARM_UP * batch))
+            jobs: list[LeasedJob] = []
+            for _ in range(_WARM_UP):
+                if self.exchanges:
+                    _, jobs = queue.exchange(jobs, batch, _LEASE)
+                else:
+                    queue.complete_many(queue.claim(batch, _LEASE))
+            queue.complete_many(jobs)
+        db.core.strategy = own
+
+
+def _parts_of(strategy: Strategy) -> list[Strategy]:
+    """Strategies with the statements of ``strategy`` that it does not use at once: a window of one batch, and a wider one."""
+    return [Optimistic(window=1), Optimistic(window=64)] if isinstance(strategy, Adaptive) else []
 
 
 def _completed(context: WorkerContext, done: list[LeasedJob], verdicts: Sequence[Verdict]) -> None:
