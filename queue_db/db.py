@@ -129,7 +129,7 @@ class QueueDB:
         self.tokens = Tokens(self.core)
         self.actions = Actions(self.core)
         self.metrics = Metrics(self.core)
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: Named[Feed] = Named(lambda name: Feed(self.core, name))
         self.feeds = Feeds(self.core, self._feeds)
         self._router = Router(self.core, self.feed)
         self.routes = Routes(self.core, self._router)
@@ -228,10 +228,7 @@ class QueueDB:
     def feed(self, name: str) -> Feed:
         """The feed with this name; it need not be created first. The same object for the same name."""
         arguments.name("feed", name, FEED_LENGTH)
-        feed = self._feeds.get(name)
-        if feed is None:
-            feed = self._feeds.setdefault(name, Feed(self.core, name))
-        return feed
+        return self._feeds[name]
 
     def topic(self, name: str) -> Topic:
         """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""

@@ -113,8 +113,12 @@ class AsyncQueueDB:
         )
         self._opening = asyncio.Lock()
         self._opened: QueueDB | None = None
-        self._queues = self._none_yet()
-        self._feeds: dict[str, AsyncFeed] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin without queues and feeds: those of a database that was closed lead nowhere."""
+        self._queues: Named[AsyncQueue] = Named(lambda name: AsyncQueue(self, self._db.queue(name)))
+        self._feeds: Named[AsyncFeed] = Named(lambda name: AsyncFeed(self._db.feed(name)))
 
     async def open(self) -> Self:
         """Connect and check the server; return this object.
@@ -131,7 +135,7 @@ class AsyncQueueDB:
     async def close(self) -> None:
         """Close the connections; a caller's own engine stays open. Every verb raises ConfigurationError from then on."""
         opened, self._opened = self._opened, None
-        self._queues = self._none_yet()
+        self._forget()
         if opened is not None:
             await run(opened.close)
 
@@ -215,15 +219,9 @@ class AsyncQueueDB:
         """The queue with this name; it need not be created first. The same object for the same name."""
         return self._queues[name]
 
-    def _none_yet(self) -> Named[AsyncQueue]:
-        return Named(lambda name: AsyncQueue(self, self._db.queue(name)))
-
     def feed(self, name: str) -> AsyncFeed:
         """The feed with this name; it need not be created first. The same object for the same name."""
-        feed = self._feeds.get(name)
-        if feed is None:
-            feed = self._feeds[name] = AsyncFeed(self._db.feed(name))
-        return feed
+        return self._feeds[name]
 
     def topic(self, name: str) -> AsyncTopic:
         """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""

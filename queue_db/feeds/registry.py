@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from queue_db import arguments
+from queue_db.concurrency.named import Named
 from queue_db.core import Core
 from queue_db.errors import ArgumentError, FeedError
 from queue_db.feeds.cursor_rows import infos
@@ -30,7 +30,7 @@ Infos = list[CursorInfo]
 class Feeds:
     """The feeds of one database. They are created by their first use; :meth:`set` creates one with other settings."""
 
-    def __init__(self, core: Core, known: Mapping[str, Feed]) -> None:
+    def __init__(self, core: Core, known: Named[Feed]) -> None:
         self._core = core
         self._known = known
 
@@ -115,8 +115,8 @@ class Feeds:
         _check_times(name, limits.get("delay", row.delay), limits.get("lifetime", row.lifetime))
         if values or limits:
             self._core.write(rows.change, row.id, values | limits)
-            if name in self._known:
-                self._known[name].forget()
+            if (known := self._known.get(name)) is not None:
+                known.forget()
 
     def _allow(self, ordering: Ordering, *, claims: bool) -> None:
         self._core.database.require(ordering.needs, f"ordering {ordering.name!r}")
@@ -146,8 +146,8 @@ class Feeds:
         """
         arguments.name("feed", name, FEED_LENGTH)
         removed = self._core.write(rows.remove, name)
-        if name in self._known:
-            self._known[name].forget()
+        if (known := self._known.get(name)) is not None:
+            known.forget()
         return removed
 
     def restored(self) -> int:

@@ -41,6 +41,10 @@ def check_chance(rng: object) -> None:
         raise ArgumentError(f"rng={arguments.shown(rng)}: must be a random.Random")
 
 
+# Queues whose slots a thread keeps; to copy more of them would take longer than a claim.
+_MOST_SLOTS = 100
+
+
 class Slots:
     """The slot in the window that each thread keeps while no other worker uses it: workers avoid each other.
 
@@ -58,7 +62,7 @@ class Slots:
         slot = slots.get(queue)
         if slot is None or slot >= window:
             slot = self._rng.randrange(window)
-            self._slots.set({**slots, queue: slot})
+            self._slots.set({**slots, queue: slot} if len(slots) < _MOST_SLOTS else {queue: slot})
         return slot
 
     def observe(self, result: ClaimResult) -> None:
