@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 from queue_db import DuplicateJobError, LeasedJob, Queue, QueueDB, State, StorageError, Verdict
 from queue_db.store import dependents, groups
 from queue_db.store.callbacks import Departure
-from queue_db.verbs import claim
+from queue_db.verbs import claim_round
 from tests.races.interleaving import Loser, at_once, open_transaction
 
 OpenDB = Callable[..., QueueDB]
@@ -218,7 +218,7 @@ def test_a_pop_that_is_cut_off_takes_no_job_without_what_hangs_on_it(queue: Queu
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(claim, "finish", cut)
+        patch.setattr(claim_round, "finish", cut)
         with pytest.raises(Cut):
             queue.pop()
     assert queue.stats().available == 1
