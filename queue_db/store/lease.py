@@ -99,6 +99,8 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
     if completes is not None and not fast_path:
         return ClaimResult(request.queue, request.limit, conclusive=False)
     delete_on_claim = request.delete_on_claim and fast_path
+    if request.delete_on_claim and not fast_path:
+        store.dialect.begin(connection)  # the caller deletes them by statements of its own
     result = store.dialect.take(
         connection,
         plan,

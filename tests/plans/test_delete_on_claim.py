@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from queue_db import Queue, QueueDB
 from queue_db.testing import counted_statements
+from queue_db.verbs import claim_round
 
 
 def test_where_a_claim_can_take_jobs_out_a_busy_queue_costs_one_statement(
@@ -25,3 +28,24 @@ def test_where_a_claim_can_take_jobs_out_a_busy_queue_costs_one_statement(
     db.rescue(db.worker)
     assert len(queue.pop(100)) == 32
     assert [dead.payload for dead in db.dead.list(queue.name)] == ["tired"]
+
+
+class Cut(Exception):
+    """The process ends here."""
+
+
+def test_where_a_claim_cannot_take_jobs_out_it_is_one_transaction_with_their_deletion(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a pop that stalls in between would hand out what has been claimed anew since."""
+    queue.enqueue_many([("mail", number, {"priority": number % 2}) for number in range(6)])
+    assert len(queue.pop(2)) == 2  # from here on it expects to win, and asks for less
+
+    def cut(*_: object, **__: object) -> set[int]:
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(claim_round.settle, "delete", cut)
+        with pytest.raises(Cut):
+            queue.pop(2)
+    assert queue.stats().available == 4
