@@ -144,7 +144,10 @@ class ClaimRounds:
     def give_back_unanswered(self) -> None:
         """Release the jobs of earlier claims whose answers were lost."""
         while self._unanswered:
-            token, received = self._unanswered.pop()
+            try:
+                token, received = self._unanswered.pop()
+            except IndexError:  # another thread has taken the last one
+                return
             try:
                 self._core.run(ONCE, settle.give_back_claim, queue=self._queue, token=token, but=received)
             except StorageError:

@@ -165,3 +165,17 @@ def test_a_claim_that_loses_every_candidate_pauses_before_each_further_round(
     assert len(pauses) == 4
     assert all(0 <= seconds <= 0.002 * 2**round_ for round_, seconds in enumerate(pauses, 1))
     assert (db.counters.attempts, db.counters.contended) == (5, 1)
+
+
+class Emptied(list[tuple[str, set[int]]]):
+    """A list from which another thread takes the last entry after every look."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_claim_loses_to_another_thread_that_gives_back_what_was_unanswered(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = queue.enqueue("mail")
+    monkeypatch.setattr(queue._claims._rounds, "_unanswered", Emptied())
+    assert [job.id for job in queue.claim()] == [job_id]
