@@ -12,6 +12,7 @@ import typer
 from queue_db.cli import output, panels
 from queue_db.cli.commands import command
 from queue_db.cli.comparison_progress import show_progress
+from queue_db.cli.lasting import Interrupts
 from queue_db.cli.loading import import_module
 from queue_db.database.urls import URL_VARIABLE
 from queue_db.errors import ArgumentError, ConfigurationError
@@ -189,7 +190,8 @@ def _measure(urls: list[str] | None, options: PlanOptions, modules: list[str] | 
     more = [row for module in modules for row in _rows_of(module)]
     for caveat in caveats([], machine()):
         output.note(caveat)
-    with show_progress() as progress:
+    # Also after SIGTERM, as from `timeout` or a stopped container, the schema is dropped.
+    with Interrupts(), show_progress() as progress:
         return run(urls, plan, more=more, listener=progress)
 
 

@@ -50,7 +50,9 @@ class ComparisonProgress:
     def row_finished(self, row: Row, skipped: int) -> None:
         """A row has ended; ``skipped`` of its runs did not take place."""
         self._progress.advance(self._task, skipped)
-        self._print(f"{_title(row.name, row.batch)}, {row.workers} workers: {_result(row)}")
+        from queue_db.compare.report.wording import several
+
+        self._print(f"{_title(row.name, row.batch)}, {several(row.workers, 'worker')}: {_result(row)}")
 
     def _print(self, line: str) -> None:
         if self._progress.disable:

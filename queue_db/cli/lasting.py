@@ -53,7 +53,7 @@ class Terminated(KeyboardInterrupt):
 
 class Interrupts:
     """Within this context Ctrl-C raises KeyboardInterrupt, SIGTERM and SIGHUP raise :class:`Terminated`, so that the command ends
-    its hold of a cursor; a second signal ends the process.
+    what it holds (a cursor, a schema of a comparison); a second signal ends the process.
     """
 
     def __init__(self) -> None:

@@ -45,6 +45,8 @@ def import_module(option: str, name: str) -> ModuleType:
     except Exception as error:
         frames = _user_frames(error)
         at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            at += f"; it is not in {folder}, nor installed: run the command in the folder of the module, or set PYTHONPATH to it"
         problem = ConfigurationError(f"{option}: importing {name} failed: {type(error).__name__}: {error}{at}")
         if frames or isinstance(error, SyntaxError):
             lines = traceback.format_list(frames) + traceback.format_exception_only(error)

@@ -125,7 +125,8 @@ class Database:
                 # The driver does not say whether the password is wrong or the server is starting.
                 down = isinstance(error.__cause__, OperationalError) and self.dialect.is_down(engine)
                 kind = TransientStorageError if down else PermanentStorageError
-            raise kind(f"cannot open {self.url}: {error}", sqlstate=error.sqlstate, statement_name="connect") from error.__cause__
+            reason = self.dialect.obstacle(engine.url) or error
+            raise kind(f"cannot open {self.url}: {reason}", sqlstate=error.sqlstate, statement_name="connect") from error.__cause__
         except OSError as error:
             # Some drivers raise it when no server answers, and for a wrong certificate or file.
             self._dispose(engine)

@@ -54,6 +54,10 @@ class Opening:
         """The part of the database that does not exist and that opening it would create, for messages; None: nothing. Default."""
         return None
 
+    def obstacle(self, url: URL) -> str | None:
+        """What on this machine keeps the database from being opened, for messages; None: nothing that is known. Default."""
+        return None
+
     def is_new(self, url: URL) -> bool:
         """Whether the database is a file that is empty, or that opening it would create. Default: no."""
         return False

@@ -123,6 +123,12 @@ class SQLite(ReturningDialect):
         # Without its folder none is made.
         return f"the file {file}" if file.parent.is_dir() and not file.exists() else None
 
+    def obstacle(self, url: URL) -> str | None:
+        if url.database in (None, "", ":memory:") or url.database.startswith("file:"):
+            return None
+        folder = Path(url.database).parent
+        return None if folder.is_dir() else f"there is no folder {folder}: create it, or correct the URL"
+
     def is_new(self, url: URL) -> bool:
         if self.missing(url):
             return True

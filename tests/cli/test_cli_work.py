@@ -174,7 +174,7 @@ def test_verbose_logs_every_job(ask, queue):
         (("--handler", "os:getcwd", "--shell"), "belong to --exec"),
         (("--handler", "os:getcwd", "--timeout", "5"), "belong to --exec"),
         (("--handler", "getcwd"), "must be MODULE:NAME"),
-        (("--handler", "no.such.module:work"), "No module named"),
+        (("--handler", "no.such.module:work"), "run the command in the folder of the module, or set PYTHONPATH to it"),
         (("--handler", "{}:missing"), "has no attribute missing"),
         (("--handler", "{}_broken:work"), "ZeroDivisionError"),
         (("--handler", "{}:number"), "must be a function"),

@@ -78,6 +78,7 @@ def test_a_large_difference_within_the_interval_is_a_tie():
     sentence = advised(row("skip_locked", (600.0, 1000.0, 1400.0)), row("adaptive", (1000.0, 1400.0, 1800.0)))
     assert sentence.startswith("Use skip_locked: ")
     assert "It ties with adaptive" in sentence
+    assert "adaptive, the default, is no slower beyond the noise: you may keep it." in sentence
 
 
 def test_of_a_tie_the_one_without_errors_is_recommended():
@@ -120,6 +121,8 @@ def test_the_batch_is_recommended_with_a_strategy_for_single_claims():
     assert sentence.startswith("Use adaptive, batches of 10: ")
     assert "For workers that hold one job at a time, use skip_locked: 1,000 jobs/s" in sentence
     assert "batches bring 4.00 ×" in sentence
+    faster = row("adaptive", tuple(10 * rate for rate in FASTER), batch=10)
+    assert "batches bring 40 × (" in advised(row("skip_locked", SLOW), faster), "no digits that were not measured"
 
 
 def test_no_larger_batch_than_the_throughput_is_worth():

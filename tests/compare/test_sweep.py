@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from queue_db.compare.report import bars, drawing, sweep
+from queue_db.compare.report.arrival_plot import arrivals
 from queue_db.compare.report.card import Origin, card, description
 from queue_db.compare.report.curves import workers
 from queue_db.compare.results import Bench
@@ -38,7 +39,9 @@ def test_a_crossing_lies_between_the_numbers_of_workers_where_the_other_one_is_f
 def test_a_tie_in_between_is_no_crossing_and_two_are_two():
     level = crossed((1000.0, 2000.0, 2010.0, 3000.0), (1000.0, 2010.0, 2000.0, 2000.0))
     assert sweep.crossings(level, 1) == []
-    assert sweep.findings(level) == ["With 1 per claim, adaptive is faster at 8, they tie at 1, 2 and 4 workers."]
+    assert sweep.findings(level) == [
+        "With 1 per claim, adaptive is faster at 8, adaptive and skip_locked tie at 1, 2 and 4 workers."
+    ]
     through = crossed((1000.0, 2000.0, 2000.0, 3000.0), (2000.0, 2010.0, 2000.0, 2000.0))
     assert [2 <= found.workers <= 4 or found.workers < 8 for found in sweep.crossings(through, 1)] == [True]
     twice = crossed((2000.0, 1000.0, 1000.0, 2000.0), (1000.0, 2000.0, 2000.0, 1000.0))
@@ -114,6 +117,15 @@ def test_every_text_of_the_card_and_of_the_bars_lies_inside_the_picture(width, s
             box = words.get_window_extent()
             assert 0 <= box.x0 <= box.x1 <= right, words.get_text()
             assert 0 <= box.y0 <= box.y1 <= top, words.get_text()
+
+
+def test_a_browser_with_wider_letters_cuts_no_figure_beside_a_row():
+    figure = arrivals(bench(row("adaptive"), arrivals=[arriving("adaptive"), arriving("skip_locked", p99=0.123456)]))
+    assert figure is not None
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for axes in figure.axes for text in axes.texts]
+    assert boxes
+    assert all(box.x1 + 0.03 * box.width <= figure.bbox.x1 for box in boxes)
 
 
 def test_the_card_has_the_number_its_interval_and_the_line_of_the_server():

@@ -111,6 +111,11 @@ def test_the_wait_is_taken_from_the_url(file: Path) -> None:
     assert wait(f"sqlite:///{file}?timeout=7") == 7_000
 
 
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PermanentStorageError, match=r"there is no folder .*/nowhere: create it, or correct the URL"):
+        QueueDB(f"sqlite:///{tmp_path}/nowhere/queue.db")
+
+
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear reader, " * 100)

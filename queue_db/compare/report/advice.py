@@ -48,12 +48,20 @@ class Choice:
                 near = all(max(one, 1 / one) < 1 + MARGIN for one in (median(self.row) / median(tied) for tied in self.tied))
                 how = "" if near else " or the interval"
                 return f"Within {MARGIN:.0%}{how} of {others}; named because {self._preferred()}.".replace("%", " %")
-            return f"It ties with {others}: {TIE}. It is preferred because {self._preferred()}."
+            return f"It ties with {others}: {TIE}. It is preferred because {self._preferred()}.{self._keep()}"
         if self.next is not None:
             ratio = between(self.row, self.next)
             comparison = f"{ratio} the jobs/s of {self.next.name}, the next fastest {OURS}"
             return f"It wins beyond the noise: {comparison}." if ratio is None or ratio.wins else f"It has {comparison}."
         return "No other row with this batch size qualifies for a comparison."
+
+    @property
+    def ties_with_default(self) -> bool:
+        """Whether the default strategy is another row, without errors and no slower beyond the noise."""
+        return any(one.name == DEFAULT and not faults(one) for one in self.tied) and not indicative(self.row)
+
+    def _keep(self) -> str:
+        return f" {DEFAULT}, the default, is no slower beyond the noise: you may keep it." if self.ties_with_default else ""
 
     def _preferred(self) -> str:
         if (failed := [one for one in self.tied if faults(one)]) and not faults(self.row):

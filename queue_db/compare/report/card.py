@@ -10,7 +10,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from queue_db import __version__
 from queue_db.compare.report import bars, curves, drawing, sweep
-from queue_db.compare.report.advice import Advice, median
+from queue_db.compare.report.advice import DEFAULT, Advice, Choice, median
 from queue_db.compare.report.arrival_figures import finding as arrival_finding
 from queue_db.compare.report.drawing import BLUE, GRID, INK, SOFT, VERMILION
 from queue_db.compare.report.wording import between_runs, caveats, errors, indicative, number, repeats, several
@@ -40,30 +40,33 @@ class Origin:
     version: str = __version__
 
 
-def chosen(bench: Bench) -> Row | None:
-    """Return the row whose number is shown: the recommended one."""
-    choice = Advice.of(bench).choice
-    return None if choice is None else choice.row
+def chosen(bench: Bench) -> Choice | None:
+    """Return the recommended row, whose number is shown, with those that tie."""
+    return Advice.of(bench).choice
 
 
 def description(bench: Bench) -> str:
     """Return the card in one sentence, for readers who do not see it."""
-    row = chosen(bench)
-    if row is None or row.rate is None:
+    choice = chosen(bench)
+    if choice is None or (rate := choice.row.rate) is None:
         return f"{bench.server}: no recommendation."
+    row = choice.row
     how = "indicative, " if indicative(row) else ""
-    return f"{bench.server}: {row.name}, {row.batch} per claim, {number(round(row.rate.median))} jobs/s ({how}{_interval(row)})."
+    tie = f", a tie with {DEFAULT}, the default" if choice.ties_with_default else ""
+    speed = f"{number(round(rate.median))} jobs/s ({how}{_interval(row)}){tie}"
+    return f"{bench.server}: {row.name}, {row.batch} per claim, {speed}."
 
 
 def card(bench: Bench, origin: Origin, width: float = CARD) -> Figure | None:
     """Draw the card; None for a bench without a finished run."""
-    row = chosen(bench) or max((row for row in bench.rows if row.rate), key=median, default=None)
+    choice = chosen(bench)
+    row = choice.row if choice else max((row for row in bench.rows if row.rate), key=median, default=None)
     if row is None:
         return None
     phone = drawing.narrow(width)
     column = width - 2 * _EDGE if phone else _COLUMN
     figure = Figure(figsize=(width, 1.0), facecolor="white")
-    words = _words(bench, row, column)
+    words = _words(bench, row, choice, column)
     foot = drawing.wrapped(_foot(bench, row, origin), width - 2 * _EDGE, _SMALL)
     head = 0.62
     left, top, across = (
@@ -100,15 +103,17 @@ def _panel(bench: Bench, row: Row) -> bars.Panel:
     return bars.Panel(title, tuple(rows[:_MOST]))
 
 
-def _words(bench: Bench, row: Row, width: float) -> list[tuple[str, float, str]]:
+def _words(bench: Bench, row: Row, choice: Choice | None, width: float) -> list[tuple[str, float, str]]:
     """Return the lines beside the picture: text, size, colour."""
     assert row.rate is not None  # noqa: S101 - callers check
     found = [(number(round(row.rate.median)), _NUMBER, BLUE)]
-    if chosen(bench) is None:
+    if choice is None:
         texts = [(f"jobs/s with {row.name}, the fastest row. No recommendation: none of queue_db's is sound.", VERMILION)]
     else:
         texts = [(f"jobs/s with {row.name}, {row.batch} per claim and {several(row.workers, 'worker')}", INK)]
     texts.append((_interval(row), INK))
+    if choice is not None and choice.ties_with_default:
+        texts.append((f"a tie with {DEFAULT}, the default", INK))
     texts.append((f"{errors(row)}, {repeats(row)}", SOFT))
     if (wait := arrival_finding(bench)) is not None:
         texts.append((wait.partition(" (")[0].rstrip(".") + ".", SOFT))

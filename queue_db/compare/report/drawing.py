@@ -32,6 +32,9 @@ MARKERS = "osD^vP"
 #: Widths of a drawing, inches of 96 pixels each in the page: on a desk and on a phone.
 WIDE, NARROW = 9.0, 3.75
 
+#: Inches that stay free on the right: a browser sets the texts of a picture in a page, and its letters may be wider.
+SPARE = 0.12
+
 #: Width of a letter relative to the size of its font, on average and for bold text.
 _LETTER, _BOLD = 0.58, 0.67
 
@@ -107,7 +110,7 @@ def title(figure: Figure, text: str, below: str, *, layout: bool = True) -> floa
     at = 1 - (0.13 + 0.21 * len(bold)) / height
     figure.text(0.09 / width, at, shown("\n".join(small)), fontsize=8.5, color=SOFT, va="top")
     if layout:
-        figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - (used + 0.08) / height))
+        figure.set_layout_engine("constrained", rect=(0, 0, 1 - SPARE / width, 1 - (used + 0.08) / height))
     return used + 0.08
 
 

@@ -17,7 +17,7 @@ from queue_db.compare.results import Bench, Row
 
 
 def misses(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
-    """Plot the share of lost attempts over the width of the window, measured and predicted by both models."""
+    """Plot the misses over the width of the window, measured and predicted by both models."""
     rows = [row for row in bench.rows if slots(row) and row.total("candidates")]
     if not rows:
         return None
@@ -62,7 +62,7 @@ def misses(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
     axes.set_ylim(-0.02, 1.02)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.0f} %")
     axes.set_xlabel("width of the window W, in claims", fontsize=9)
-    axes.set_ylabel("lost attempts")
+    axes.set_ylabel("misses")
     drawing.legend(figure, axes.get_legend_handles_labels()[0])
     drawing.title(figure, "Misses: measured and predicted", drawing.subtitle(bench))
     return figure

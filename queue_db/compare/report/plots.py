@@ -198,7 +198,7 @@ PLOTS: dict[str, tuple[Callable[[Bench, float], Figure | None], str]] = {
     "throughput": (throughput, "Jobs per second of each row by batch size, with intervals, errors and repeated executions."),
     "workers": (workers, "Jobs per second over the number of workers, with the crossing of the default and its rival."),
     "arrivals": (arrivals, "Median, 99th percentile and maximum of the wait of a job at a fixed arrival rate."),
-    "misses": (misses, "Share of lost attempts over the width of the window, with the predictions of the models."),
+    "misses": (misses, "Misses over the width of the window, with the predictions of the models."),
     "displacement": (displacements, "Histograms of the displacement of executions."),
     "duplicates": (duplicates, "Number of jobs that were executed more than once, by the number of executions."),
     "latency": (latency, "Median, 99th percentile and maximum of the claim latency of each row."),

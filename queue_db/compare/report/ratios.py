@@ -52,12 +52,13 @@ class Ratio:
         return self.faster and not self.indicative
 
     def __str__(self) -> str:
+        # More digits would suggest a precision that was not measured.
         if self.interval is None:
-            digits = (
-                2 if self.value < 2 else 1 if self.value < 10 else 0
-            )  # more digits would suggest a precision that was not measured
+            digits = 2 if self.value < 2 else 1 if self.value < 10 else 0
             return f"{self.value:.{digits}f} ×"
-        return f"{self.value:.2f} × ({self.interval[0]:.2f}–{self.interval[1]:.2f})"
+        digits = 2 if self.value < 10 else 0
+        low, high = self.interval
+        return f"{self.value:.{digits}f} × ({low:.{digits}f}–{high:.{digits}f})"
 
 
 def between(over: Row | None, under: Row | None) -> Ratio | None:

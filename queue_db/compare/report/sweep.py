@@ -92,9 +92,10 @@ def _finding(bench: Bench, batch: int) -> str | None:
         return None
     ours, theirs = both
     ahead = _ahead(both)
+    words = {1: f"{ours.name} is faster", -1: f"{theirs.name} is faster", 0: f"{ours.name} and {theirs.name} tie"}
     parts = [
-        f"{words} at {join([f'{row.workers}' for row, sign in zip(ours.rows, ahead, strict=True) if sign == wanted])}"
-        for wanted, words in ((1, f"{ours.name} is faster"), (-1, f"{theirs.name} is faster"), (0, "they tie"))
+        f"{words[wanted]} at {join([f'{row.workers}' for row, sign in zip(ours.rows, ahead, strict=True) if sign == wanted])}"
+        for wanted in words
         if wanted in ahead
     ]
     crossed = crossings(bench, batch)
