@@ -6,8 +6,23 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BindParameter, ColumnElement, Delete, Select, Table, and_, bindparam, delete, insert, or_, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Delete,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    tuple_,
+)
 
+from queue_db.dialects.clock import due_time, moment
 from queue_db.model import NewJob
 
 if TYPE_CHECKING:
@@ -44,6 +59,24 @@ def stays(table: Table) -> ColumnElement[bool]:
     :param table: ``jobs`` or ``held``.
     """
     return or_(table.c.unique_key.is_not(None), tied(table))
+
+
+@lru_cache(maxsize=64)
+def insert_one(jobs: Table, columns: Columns, *, settable: bool) -> Any:
+    """Insert a job with these columns and return its id. Its parameters are :func:`one_new`.
+
+    :param settable: one more parameter is the time, ``now``; otherwise the statement reads the clock.
+    """
+    values = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in columns}
+    after, not_before = (bindparam(f"new_{name}", type_=BigInteger) for name in ("after", "not_before"))
+    clock = moment(settable)
+    due = due_time(clock, after, not_before)
+    return insert(jobs).values({**values, "available_at": due, "created_at": clock}).returning(jobs.c.id)
+
+
+def one_new(row: NewJob, columns: Columns) -> dict[str, Any]:
+    """The parameters of :func:`insert_one`."""
+    return {f"new_{name}": getattr(row, name) for name in (*columns, "after", "not_before")}
 
 
 @lru_cache(maxsize=64)

@@ -130,6 +130,18 @@ def test_a_claim_has_a_short_way_to_the_drivers_cursor(kind: str, queue: Queue, 
         assert foreign(way) == [], f"{foreign(way)}: if SQLAlchemy begins a transaction, the dialect lacks `autocommits`"
 
 
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+def test_a_single_enqueue_goes_to_the_drivers_cursor(kind: str, queue: Queue) -> None:
+    """On SQLite the process holds the write lock meanwhile: what SQLAlchemy would do then, all others wait for."""
+    queue.enqueue("work", 1)
+    ways: list[list[FrameType]] = []
+    with cursors(ways):
+        queue.enqueue("work", 2)
+    assert ways
+    for way in ways:
+        assert foreign(way) == []
+
+
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_claim_carries_few_objects(kind: str, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """The classes of the package whose objects a claim makes on its way, besides the rows."""
