@@ -326,9 +326,9 @@ class ClaimSeam:
         """Insert all ``rows``, in one statement where the database can, and return their ids by position."""
         if len(rows) == 1:
             # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
-            columns, settable = copied(rows), now is not None
-            values = one_new(rows[0], columns) | ({"now": now} if settable else {})
-            return [job_id for (job_id,) in self.fetch(connection, insert_one(jobs, columns, settable=settable), values)]
+            kept = insert_one(jobs, copied(rows), settable=now is not None)
+            given = one_new(rows[0], copied(rows)) | ({} if now is None else {"now": now})
+            return [job_id for (job_id,) in self.fetch(connection, kept, given)]
         columns, values = self.dated(connection, rows, now)
         full = [dict(zip(columns, row, strict=True)) for row in values]
         statement = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
