@@ -221,12 +221,14 @@ class ClaimSeam:
         if plan.locks:
             self.begin(connection)
         found = self.fetch(connection, fast_path_look(self, plan), parameters) if fast_path else ()
-        if len(found) < parameters["limit"]:
-            # The queue ends here, or has other priorities: run the full statement.
-            found = self.fetch(connection, look(plan), parameters)
+        # With fewer rows the queue ends here, or has other priorities.
+        conclusive = len(found) >= parameters["limit"]
+        if not conclusive and not (fast_path and plan.locks):
+            # Rows locked by a first look would come after those that a second look reads, and other transactions can wait for them.
+            found, conclusive = self.fetch(connection, look(plan), parameters), True
         candidates, heads, unseen = candidates_in(found)
         if not candidates:
-            return result_of(parameters, heads=heads, unseen=unseen)
+            return result_of(parameters, heads=heads, unseen=unseen, conclusive=conclusive)
         # In id order: overlapping claims wait for each other in one direction only.
         pairs = sorted((row[ID], row[VERSION]) for row in candidates)
         # The lease counts from the read, so that its end is known without another read; not after a wait for locks.
@@ -239,7 +241,7 @@ class ClaimSeam:
         elif changed:
             mine = {"of_ids": [job_id for job_id, _ in pairs], "token": parameters["token"]}
             won = self.fetch(connection, won_by(self, plan), mine)
-        return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen)
+        return result_of(parameters, won, len(candidates), heads=heads, unseen=unseen, conclusive=conclusive)
 
     def change(
         self, connection: Connection, jobs: Table, pairs: Pairs, values: Mapping[str, Any], parameters: Mapping[str, Any]

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import pytest
-from sqlalchemy import func, null, select, text
+from sqlalchemy import event, func, null, select, text
 
 from queue_db import Adaptive, Capability, LeasedJob, Optimistic, Queue, QueueDB, SkipLocked, Verdict
 from queue_db.dialects import postgresql_claim
@@ -161,6 +161,30 @@ def test_an_exchange_waits_for_a_job_to_claim_a_short_time_only(
     clock.advance(2)
     deadlocks = deadlocks_of(kind, [locked], (ours, ours_late, 3), (theirs, theirs_late, 3))
     assert deadlocks == (patience == "endless")
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mariadb"], scope="session")
+def test_a_claim_that_locked_fewer_jobs_than_it_wants_looks_again_in_a_transaction_of_its_own(
+    kind: str, open_db: Callable[..., QueueDB], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second look in the first one's transaction begins before the jobs that this has locked. Who waits for them and holds others
+    is then in a circle with it: for a moment, MariaDB takes also the attempt to step over a lock for a wait.
+    """
+    monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda self: False)
+    ours, theirs = (open_db(strategy="skip_locked", worker=worker).queue(name) for worker in ("ours", "theirs"))
+    expecting(theirs)
+    first, second = ours.enqueue_many([("k", number) for number in range(2)])
+    sent: list[str] = []
+
+    def saw(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        sent.append("look" if "SKIP LOCKED" in statement else statement.partition(" ")[0])
+
+    event.listen(theirs.db.database.engine, "after_cursor_execute", saw)
+    with open_transaction(ours.db) as connection:
+        connection.execute(text("UPDATE jobs SET priority = priority WHERE id = :id"), {"id": first})
+        assert [job.id for job in theirs.claim(2, lease=60)] == [second]
+        connection.rollback()
+    assert sent == ["BEGIN", "look", "UPDATE", "COMMIT", "BEGIN", "look", "COMMIT"]
 
 
 def expecting(queue: Queue) -> None:
