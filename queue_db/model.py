@@ -235,6 +235,13 @@ class NewJob(NamedTuple):
         return None if self.unique_key is None else (self.queue, self.unique_key)
 
 
+class Notice(NamedTuple):
+    """A notification to send through the database."""
+
+    channel: str
+    text: str
+
+
 class ClaimedRow(NamedTuple):
     """The columns of a job that was just claimed, as stored."""
 

@@ -254,7 +254,7 @@ class Database:
                     if transaction.begun:
                         self._commit(transaction.commit, name)
                 except DBAPIError as error:
-                    if write and error.connection_invalidated and not transaction.begun:
+                    if write and error.connection_invalidated and not transaction.asked:
                         raise self._in_doubt(error, name, "the statement") from error
                     raise
                 else:

@@ -8,6 +8,7 @@ in order. With listeners on the engine's events the statements go through SQLAlc
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,10 +18,17 @@ from sqlalchemy import Connection, Executable, TupleType
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 
+from queue_db.dialects.listening import readable
+
 Values = Mapping[str, Any]
 
 #: Parameter styles that can be converted to values by position.
 PARAMSTYLES = frozenset({"qmark", "format", "pyformat"})
+
+# Seconds after which networks may have forgotten a session.
+_FORGOTTEN = 30.0
+
+_ASKED_AT = "queue_db.asked_at"
 
 # Characters that are sent at a time; psycopg2's own 8192 keep it busy.
 _PIECE = 1 << 18
@@ -95,6 +103,20 @@ def observed(connection: Connection) -> bool:
     engine = connection.engine
     events = engine.dispatch
     return bool(events.before_cursor_execute or events.after_cursor_execute or engine.dialect.dispatch.handle_error or engine.echo)
+
+
+def lively(connection: Connection) -> bool:
+    """Whether this connection was asked for a moment ago and the server has not closed it since, as far as this side knows.
+
+    For psycopg2. A server that ends a session says so, and that can be read; a network may forget a session in silence.
+    """
+    now = time.monotonic()
+    info = connection.info
+    asked_at = info.get(_ASKED_AT)
+    info[_ASKED_AT] = now
+    if asked_at is None or now - asked_at > _FORGOTTEN:
+        return False
+    return not readable(connection.connection.driver_connection, within=0.0)
 
 
 def fetch(connection: Connection, text: str, arguments: tuple[Any, ...]) -> Sequence[Sequence[Any]]:

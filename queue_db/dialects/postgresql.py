@@ -15,26 +15,20 @@ from sqlalchemy import (
     Executable,
     Select,
     Table,
-    Text,
     any_,
     bindparam,
-    column,
     event,
-    func,
-    literal,
-    select,
     tuple_,
 )
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine.interfaces import Dialect as SQLAlchemyDialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from queue_db.dialects import asynchronous, greeting, pooled, prepared, transactions
+from queue_db.dialects import asynchronous, direct, greeting, pooled, prepared, transactions
 from queue_db.dialects import postgresql_claim as statements
 from queue_db.dialects.base import ReturningDialect
 from queue_db.dialects.claim_plan import DUE, ID, PRIORITY, VERSION, ClaimPlan, result_of
-from queue_db.dialects.clock import due_time, instant, now_us, now_us_after_waiting
+from queue_db.dialects.clock import instant, now_us, now_us_after_waiting
 from queue_db.dialects.grouping import Member
 from queue_db.dialects.listening import AsyncpgListener, PostgreSQLListener
 from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
@@ -43,7 +37,7 @@ from queue_db.dialects.postgresql_opening import PostgreSQLOpening
 from queue_db.dialects.seam import Rows
 from queue_db.dialects.statements import Pairs, copied, wanted
 from queue_db.errors import StorageError
-from queue_db.model import Capability, ClaimResult, Completion, Fault, NewJob
+from queue_db.model import Capability, ClaimResult, Completion, Fault, NewJob, Notice
 
 
 @compiles(now_us, "postgresql")
@@ -220,8 +214,12 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
             return super().render(connection, statement, values)
         return prepared.render(connection, statement, values)
 
+    def commits_surely(self, connection: Connection) -> bool:
+        # psycopg2 only: the other driver reads from its socket all the time, and poolers need a transaction anyway.
+        return self.bypasses_sqlalchemy(connection.dialect) and not direct.observed(connection) and direct.lively(connection)
+
     def notify(self, connection: Connection, channel: str, text: str) -> None:
-        self.fetch(connection, statements.notification(), {"on_channel": channel, "with_text": text})
+        self.fetch(connection, statements.notification(), Notice(channel, text)._asdict())
 
     def listen(self, engine: Engine, channel: str) -> PostgreSQLListener | None:
         # Through a pooler no notification arrives.
@@ -232,41 +230,32 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         receives = engine.dialect.driver == "asyncpg" and not self._pooling.found
         return AsyncpgListener(engine, broken) if receives else None
 
-    def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
-        if len(rows) == 1 and rows[0].unique_key is None and now is None:
-            # By a kept statement: SQLAlchemy's work for a new one costs more than the insert.
-            (row,), names = rows, copied(rows)
-            values = {f"new_{name}": getattr(row, name) for name in (*names, "after", "not_before")}
-            return [job_id for (job_id,) in self.fetch(connection, statements.insert_one(jobs, names), values)]
-        # One array for each column keeps the statement's text the same for any number of rows; 2 × as fast as VALUES lists. What is
-        # the same in all rows, as most is in most cases, needs no array.
-        columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))
+    def insert_new(
+        self, connection: Connection, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None
+    ) -> list[int | None]:
+        # By kept statements: SQLAlchemy's work for a new one costs more than the insert.
         names = copied(rows)
-        same = {name for name, values in columns.items() if name != "payload" and values.count(values[0]) == len(values)}
-        kinds = {name: jobs.c[name].type if name in _NUMBERS else Text() for name in names}
-        kinds |= {"after": BigInteger(), "not_before": BigInteger()}
-        arrays = {name: kind for name, kind in kinds.items() if name not in same}
-        given = (
-            func.unnest(*(bindparam(f"{name}s", list(columns[name]), ARRAY(kind)) for name, kind in arrays.items()))
-            .table_valued(*(column(name, kind) for name, kind in arrays.items()), with_ordinality="place", name="given")
-            .render_derived(name="given")
-        )
-        value = {name: literal(columns[name][0], kind) if name in same else given.c[name] for name, kind in kinds.items()}
-        clock = now_us() if now is None else literal(now, BigInteger)
-        source = select(*(value[name] for name in names), due_time(clock, value["after"], value["not_before"]), clock).order_by(
-            given.c.place
-        )
-        statement = insert(jobs).from_select([*names, "available_at", "created_at"], source)
+        keyed = any(row.unique_key is not None for row in rows)
+        values: dict[str, Any] = {} if notice is None else notice._asdict()
+        if len(rows) == 1 and not keyed and now is None:
+            values |= {f"new_{name}": getattr(rows[0], name) for name in (*names, "after", "not_before")}
+            statement = statements.insert_one(jobs, names, notifies=notice is not None)
+            return [row[0] for row in self.fetch(connection, statement, values)]
+        columns = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=True))
+        given = {name: columns[name] for name in (*names, "after", "not_before")}
+        same = frozenset([name for name, all_ in given.items() if name != "payload" and all_.count(all_[0]) == len(all_)])
+        values |= {f"new_{name}": given[name][0] for name in same}
+        values |= {f"all_{name}": list(all_) for name, all_ in given.items() if name not in same}
+        if now is not None:
+            values["now"] = now
+        statement = statements.insert_many(jobs, names, same, keyed=keyed, clock=now is None, notifies=notice is not None)
+        inserted = self.fetch(connection, statement, values)
         # Ids come from the sequence in the order of the sorted rows; rows without a key are never skipped.
-        if "unique_key" in same and columns["unique_key"][0] is None:
-            # To be ready for a conflict costs a third more.
-            return sorted(connection.execute(statement.returning(jobs.c.id)).scalars())
-        key, live = [jobs.c.queue, jobs.c.unique_key], jobs.c.unique_key.is_not(None)
-        careful = statement.on_conflict_do_nothing(index_elements=key, index_where=live)
-        inserted = connection.execute(careful.returning(jobs.c.id, *key)).all()
-        keyless = iter(sorted(row.id for row in inserted if row.unique_key is None))
-        keyed = {(row.queue, row.unique_key): row.id for row in inserted if row.unique_key is not None}
-        return [next(keyless) if row.unique_key is None else keyed.get((row.queue, row.unique_key)) for row in rows]
+        if not keyed:
+            return sorted([row[0] for row in inserted])
+        keyless = iter(sorted([job_id for job_id, _, key in inserted if key is None]))
+        by_key = {(queue, key): job_id for job_id, queue, key in inserted if key is not None}
+        return [next(keyless) if row.unique_key is None else by_key.get((row.queue, row.unique_key)) for row in rows]
 
     def code(self, error: DBAPIError) -> str | None:
         return getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
@@ -288,8 +277,6 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
     def is_away(self, code: str) -> bool:
         return super().is_away(code) and code not in _NOT_MY_SESSION
 
-
-_NUMBERS = ("priority", "max_attempts", "callback_id")
 
 # Seconds for which claims use the full statement after one has met a locked row.
 _FULL_SECONDS = 10.0

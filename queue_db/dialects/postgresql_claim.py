@@ -23,7 +23,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     literal_column,
     null,
     select,
@@ -32,6 +31,7 @@ from sqlalchemy import (
     union_all,
     update,
 )
+from sqlalchemy.dialects.postgresql import insert
 
 from queue_db.dialects.claim_plan import ClaimPlan
 from queue_db.dialects.clock import due_time, now_us
@@ -42,6 +42,9 @@ from queue_db.model import MOST_ATTEMPTS, MOST_CLAIMED_VERSION, ClaimedRow
 # How long a fast-path claim waits for a row that another transaction is claiming or completing; then it is a miss, or an exchange
 # becomes two transactions. No claim takes longer.
 _WITH_PATIENCE = "set_config('lock_timeout', '50ms', true)"
+
+#: Columns of a new job that are numbers.
+NUMBERS = ("priority", "max_attempts", "callback_id")
 
 #: The columns of both statements after those of a claimed job: the number of candidates, and their lowest due time.
 TRIED = len(ClaimedRow._fields)
@@ -181,13 +184,52 @@ def full_claim(plan: ClaimPlan) -> Any:
 
 
 @lru_cache(maxsize=64)
-def insert_one(jobs: Table, columns: Columns) -> Any:
-    """Insert a job with these columns and return its id. Each parameter begins with ``new_``; two more are for the due time."""
+def insert_one(jobs: Table, columns: Columns, *, notifies: bool) -> Any:
+    """Insert a job with these columns and return its id; ``notifies``: and notify, as :func:`notification` does.
+
+    Each parameter begins with ``new_``; two more are for the due time.
+    """
     values = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in columns}
     after, not_before = (bindparam(f"new_{name}", type_=BigInteger) for name in ("after", "not_before"))
     due = due_time(now_us(), after, not_before)
-    new = insert(jobs).values({**values, "available_at": due, "created_at": now_us()}).returning(jobs.c.id)
-    return new.execution_options(**{NEVER: True})
+    new = insert(jobs).values({**values, "available_at": due, "created_at": now_us()})
+    return new.returning(*_id_and_notice(jobs, notifies=notifies)).execution_options(**{NEVER: True})
+
+
+@lru_cache(maxsize=256)
+def insert_many(jobs: Table, columns: Columns, same: frozenset[str], *, keyed: bool, clock: bool, notifies: bool) -> Any:
+    """:func:`insert_one` for many jobs; the ids come in any order.
+
+    One array for each column keeps the text the same for any number of rows; 2 × as fast as VALUES lists. What is the same in all
+    rows, as most is in most cases, needs no array.
+
+    :param same: columns with the same value in all rows; the arrays of the others begin with ``all_``.
+    :param keyed: some have unique keys: skip those whose key a live job has, and return queue and key with each id. To be ready for
+        that costs a third more.
+    :param clock: by the database's clock; otherwise there is a parameter ``now``.
+    """
+    now: ColumnElement[int] = now_us() if clock else bindparam("now", type_=BigInteger)
+    kinds: dict[str, Any] = {name: jobs.c[name].type if name in NUMBERS else Text() for name in columns}
+    kinds |= {"after": BigInteger(), "not_before": BigInteger()}
+    arrays = {name: kind for name, kind in kinds.items() if name not in same}
+    given = (
+        func.unnest(*(bindparam(f"all_{name}", type_=ARRAY(kind)) for name, kind in arrays.items()))
+        .table_valued(*(column(name, kind) for name, kind in arrays.items()), with_ordinality="place", name="given")
+        .render_derived(name="given")
+    )
+    value = {name: bindparam(f"new_{name}", type_=kind) if name in same else given.c[name] for name, kind in kinds.items()}
+    due = due_time(now, value["after"], value["not_before"])
+    source = select(*(value[name] for name in columns), due, now).order_by(given.c.place)
+    new = insert(jobs).from_select([*columns, "available_at", "created_at"], source)
+    if not keyed:
+        return new.returning(*_id_and_notice(jobs, notifies=notifies))
+    key = [jobs.c.queue, jobs.c.unique_key]
+    return new.on_conflict_do_nothing(index_elements=key, index_where=jobs.c.unique_key.is_not(None)).returning(jobs.c.id, *key)
+
+
+def _id_and_notice(jobs: Table, *, notifies: bool) -> list[ColumnElement[Any]]:
+    # A subquery that depends on no row runs once.
+    return [jobs.c.id, notification().scalar_subquery()] if notifies else [jobs.c.id]
 
 
 @lru_cache(maxsize=64)
@@ -256,6 +298,6 @@ def _among(jobs: Table, pairs: Select[Any]) -> ColumnElement[bool]:
 
 @lru_cache(maxsize=1)
 def notification() -> Select[Any]:
-    """Notify the channel when the transaction commits."""
-    sent = func.pg_notify(bindparam("on_channel", type_=String), bindparam("with_text", type_=String))
+    """Notify when the transaction commits; its parameters are those of a :class:`~queue_db.model.Notice`."""
+    sent = func.pg_notify(bindparam("channel", type_=String), bindparam("text", type_=String))
     return select(sent).execution_options(**{NEVER: True})

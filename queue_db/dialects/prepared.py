@@ -97,12 +97,14 @@ def _array_of(kind: TypeEngine[Any]) -> Callable[[Sequence[Any]], str]:
     return _texts if isinstance(kind, String) else _numbers
 
 
-def _numbers(numbers: Sequence[int]) -> str:
+def _numbers(numbers: Sequence[int | None]) -> str:
     # The text of the list is made at once, not of each number; blanks do not count.
-    return f"{{{str(list(numbers))[1:-1]}}}"
+    return f"{{{str(list(numbers))[1:-1].replace('None', 'NULL')}}}"
 
 
-def _texts(texts: Sequence[str]) -> str:
+def _texts(texts: Sequence[Any]) -> str:
+    if None in texts:
+        return f"{{{','.join(['NULL' if text is None else _texts([text])[1:-1] for text in texts])}}}"
     # All at once too: no text in PostgreSQL has a zero character.
     escaped = "\0".join(texts).replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
     return f'{{"{escaped}"}}' if texts else "{}"

@@ -55,7 +55,7 @@ from queue_db.dialects.statements import (
     wanted,
 )
 from queue_db.errors import TransientStorageError
-from queue_db.model import Capability, ClaimResult, Completion, NewJob
+from queue_db.model import Capability, ClaimResult, Completion, NewJob, Notice
 
 Rows = Sequence[NewJob]
 """New jobs. ``after`` and ``not_before`` give their due time, once the database's time is known."""
@@ -100,6 +100,14 @@ class ClaimSeam:
         transaction = transactions.own(connection)
         if transaction is not None:
             transaction.begin()
+
+    def commits_surely(self, connection: Connection) -> bool:
+        """Whether an insert may be sent without a transaction on this connection of the library: it is not broken, as far as can
+        be known. If it breaks meanwhile, nobody knows what happened; with a transaction, an insert before the COMMIT can run again.
+
+        Default: never.
+        """
+        return False
 
     def commits_each_statement(self, connection: Connection) -> bool:
         """Whether a caller's connection is in the driver's autocommit mode. Costs no round trip."""
@@ -294,10 +302,15 @@ class ClaimSeam:
 
     # --- new rows ---------------------------------------------------------------------------------------------------
 
-    def insert_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None) -> list[int | None]:
+    def insert_new(
+        self, connection: Connection, jobs: Table, rows: Rows, now: int | None, notice: Notice | None = None
+    ) -> list[int | None]:
         """Insert ``rows`` and return their ids by position; None where a live job has the unique key already.
 
-        The keys within ``rows`` differ from each other. ``now``: microseconds; None: the database's clock.
+        The keys within ``rows`` differ from each other.
+
+        :param now: microseconds; None: the database's clock.
+        :param notice: for :meth:`notify`, in the same statement where the database can; only if :attr:`notifies`.
         """
         keys = [row.key for row in rows if row.key is not None]
         for race in range(_RACES):

@@ -23,7 +23,7 @@ class OnDemand:
     :param values: its values.
     """
 
-    __slots__ = ("_begins", "_connection", "_info", "_values", "begun", "sent")
+    __slots__ = ("_begins", "_connection", "_info", "_values", "asked", "begun", "sent")
 
     def __init__(self, connection: Connection, begins: str, values: tuple[str, ...] = ()) -> None:
         self._connection = connection
@@ -31,6 +31,8 @@ class OnDemand:
         self._begins = begins
         self._values = values
         self.begun = False
+        #: It was to begin, which may have failed: nothing is committed without a COMMIT.
+        self.asked = False
         #: Number of statements that the dialect has sent on this connection, with BEGIN and COMMIT.
         self.sent = 0
 
@@ -46,6 +48,7 @@ class OnDemand:
     def begin(self) -> None:
         """Begin it, unless it has begun."""
         if not self.begun:
+            self.asked = True
             self._run(self._begins, self._values)
             self.begun = True
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection
 
+from queue_db.model import Notice
 from queue_db.store import Store
 
 #: Seconds between two notifications of one queue through the database. A worker that was just woken polls more often than this.
@@ -61,6 +62,14 @@ class Notifications:
         """In the transaction that adds jobs or messages: its commit notifies those who wait, if the database can do that."""
         if self.due(queue):
             self._store.dialect.notify(connection, self.channel, queue)
+
+    def notice(self, queue: str) -> Notice | None:
+        """What :meth:`notify` would send now, for a statement that sends it itself; None: nothing. See :meth:`unsent`."""
+        return Notice(self.channel, queue) if self.due(queue) else None
+
+    def unsent(self, name: str) -> None:
+        """What was due was not sent, so it is due again."""
+        self._notified_at.pop(name, None)
 
     def due(self, name: str) -> bool:
         """Whether to notify now: the database can do that, and the last time is not just now. The caller then does."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, case, or_, select, update
 
 from queue_db.dialects.clock import due_time, moment
 from queue_db.errors import ArgumentError, DuplicateJobError, TransientStorageError
-from queue_db.model import Group, NewJob
+from queue_db.model import Group, NewJob, Notice
 from queue_db.store import groups, windows
 from queue_db.store.base import Store, next_version
 from queue_db.store.schema import BLOCKED
@@ -50,15 +50,25 @@ _RACES = 8
 
 
 def insert_jobs(
-    connection: Connection, store: Store, jobs: Sequence[NewJob], on_duplicate: OnDuplicate, *, more: bool = False
+    connection: Connection,
+    store: Store,
+    jobs: Sequence[NewJob],
+    on_duplicate: OnDuplicate,
+    *,
+    more: bool = False,
+    notice: Notice | None = None,
 ) -> list[int | None]:
     """Insert ``jobs`` and return their ids by position, None where one was skipped.
 
-    Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last. ``more``: the transaction inserts others later.
+    Within ``jobs`` the first of a key wins under RAISE and SKIP, else the last.
 
+    :param more: the transaction inserts others later.
+    :param notice: to be sent with the insert; only for jobs without unique keys and groups.
     :raises DuplicateJobError: under RAISE; the caller rolls the other rows back.
     :raises ArgumentError: a job would replace one of another group, or one whose key has a ``unique_for``.
     """
+    if notice is not None:
+        return store.dialect.insert_new(connection, store.tables.jobs, jobs, store.time().get("now"), notice)
     places = _one_of_each_key(jobs, on_duplicate)
     if any(job.unique_for for job in jobs):
         return _insert_windowed(connection, store, jobs, places, on_duplicate, more=more)

@@ -34,6 +34,9 @@ _Add = Callable[[Connection, list[NewJob]], Added]
 
 _AGAIN = Run()
 
+# The insert begins a transaction if it needs one.
+_ONE = Run(direct=True)
+
 # Inserts of single jobs into one queue at a time. As many callers do not wait, and a slow connection is busy with several; with
 # more the shared inserts are smaller and cost more. A database without a server has one writer at a time anyway.
 _INSERTS = 4
@@ -105,7 +108,7 @@ class Enqueue:
             return ids
 
         try:
-            return self.core.run(ONCE if several else _AGAIN, enqueue_)
+            return self.core.run(ONCE if several else _ONE, enqueue_)
         except (KeyboardInterrupt, SystemExit) as error:
             if inserted or not several:
                 raise
@@ -122,15 +125,28 @@ class Enqueue:
 
     def _alone(self, job: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None = None) -> int | None:
         # Only a window can outlive a refused job.
-        return self._run(self._insert([job], on_duplicate), using, atomic=bool(job.unique_for), how=_AGAIN, due=due_at_once(job))[0]
+        return self._run(self._insert([job], on_duplicate), using, atomic=bool(job.unique_for), how=_ONE, due=due_at_once(job))[0]
 
     def _insert(self, jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Callable[[Connection, Store], list[int | None]]:
         due = any(map(due_at_once, jobs))
+        plain = all(job.unique_key is None and job.group_key is None for job in jobs)
+        notifications = self.core.notifications
 
         def enqueue_(connection: Connection, store: Store) -> list[int | None]:
+            # Several callers share a transaction: until its COMMIT their jobs can be inserted again. One job needs none.
+            if not (plain and len(jobs) == 1 and store.dialect.commits_surely(connection)):
+                store.dialect.begin(connection)
+            if due and plain:
+                # All of them are inserted, so the insert itself notifies.
+                notice = notifications.notice(self.queue)
+                try:
+                    return enqueue.insert_jobs(connection, store, jobs, on_duplicate, notice=notice)
+                except BaseException:
+                    notifications.unsent(self.queue)
+                    raise
             ids = enqueue.insert_jobs(connection, store, jobs, on_duplicate)
             if due:
-                self.core.notifications.notify(connection, self.queue)
+                notifications.notify(connection, self.queue)
             return ids
 
         return enqueue_

@@ -180,14 +180,22 @@ def _sent_enqueue(queue: Queue, sent: threading.Event) -> int | None:
 
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Sequence[NewJob]], BaseException | None]], list[int]]:
-    """Make inserts fail, after they are done, with the error that a function of their jobs returns; how many jobs each has."""
+    """Make inserts fail with the error that a function of their jobs returns; how many jobs each has.
+
+    Shared ones fail after they are done. A single one may be committed by then, so it fails before.
+    """
     real, inserts = enqueue.insert_jobs, []
 
     def fail_with(error_of: Callable[[Sequence[NewJob]], BaseException | None]) -> list[int]:
-        def insert_jobs(connection: Connection, store: Store, jobs: Sequence[NewJob], *arguments: Any) -> list[int | None]:
+        def insert_jobs(
+            connection: Connection, store: Store, jobs: Sequence[NewJob], *arguments: Any, **more: Any
+        ) -> list[int | None]:
             inserts.append(len(jobs))
-            ids = real(connection, store, jobs, *arguments)
-            if error := error_of(jobs):
+            error = error_of(jobs)
+            if error and len(jobs) == 1:
+                raise error
+            ids = real(connection, store, jobs, *arguments, **more)
+            if error:
                 raise error
             return ids
 

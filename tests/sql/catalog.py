@@ -9,8 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from queue_db.dialects import Dialect
 from queue_db.errors import TransientStorageError
-from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, ProgressReport, Range
+from queue_db.model import Capability, ClaimRequest, ClaimResult, Completion, Group, NewJob, Notice, ProgressReport, Range
 from queue_db.removal import Delete, DeleteMark, LockThenDelete
 from queue_db.store import Store, callbacks, dependents, groups, history, lease, metrics, progress, reschedule, settle, streams
 from queue_db.store.callbacks import Departure
@@ -585,8 +586,16 @@ def _job(number: int = 0, **more: Any) -> NewJob:
     return plain._replace(**more)
 
 
-def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAISE) -> Run:
-    return lambda connection, store: insert_jobs(connection, store, jobs, on_duplicate)
+def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAISE, *, notifies: bool = False) -> Run:
+    notice = Notice("queue_db_jobs", "default")
+
+    def run(connection: Connection, store: Store) -> None:
+        if not (len(jobs) == 1 and type(store.dialect).commits_surely is not Dialect.commits_surely):
+            store.dialect.begin(connection)
+        told = notice if notifies and store.dialect.notifies else None
+        insert_jobs(connection, store, jobs, on_duplicate, notice=told)
+
+    return run
 
 
 def _load(jobs: int) -> Run:
@@ -611,8 +620,16 @@ def _enqueues() -> list[Scenario]:
             lambda connection, store: store.dialect.notify(connection, "queue_db_jobs", "default"),
             begins=True,
         ),
-        Scenario("enqueue", "Queue.enqueue", _insert([_job()]), begins=True),
+        Scenario("enqueue", "Queue.enqueue; on PostgreSQL without a transaction, if the connection is in use", _insert([_job()])),
+        Scenario("enqueue_notify", "Queue.enqueue, the first one for some milliseconds", _insert([_job()], notifies=True)),
         Scenario("enqueue_many", "Queue.enqueue_many", _insert([_job(0), _job(1)]), begins=True, rows=2),
+        Scenario(
+            "enqueue_shared",
+            "Queue.enqueue by several threads",
+            _insert([_job(0), _job(1)], notifies=True),
+            begins=True,
+            rows=2,
+        ),
         Scenario(
             "enqueue_many_delayed",
             "Queue.enqueue_many, jobs with delays and other options; on PostgreSQL what is the same in all of them is no array",

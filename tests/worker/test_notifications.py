@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import text
 
-from queue_db import Queue, QueueDB
+from queue_db import Queue, QueueDB, TransientStorageError
+from queue_db.dialects import direct
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
@@ -64,3 +65,45 @@ def test_a_change_notifies_if_it_leaves_a_job_due(
     received()
     act(open_db().queue(name))  # of another object: one object notifies a queue once in a while only
     assert (name in received()) is notifies
+
+
+def test_an_enqueue_on_a_connection_in_use_is_one_statement_that_notifies_too(
+    open_db: Callable[..., QueueDB], name: str, received: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = open_db(pool_size=1)
+    queue = db.queue(name)
+
+    def sent() -> int:
+        db.core.notifications.unsent(name)
+        before = db.counters.statements
+        assert queue.enqueue("k")
+        return db.counters.statements - before
+
+    # Of a connection that was not used for some time it is not known whether it works. If BEGIN fails it can be sent again.
+    assert sent() == 3
+    received()
+    assert sent() == 1
+    assert received() == {name}
+    monkeypatch.setattr(direct, "_FORGOTTEN", -1.0)
+    assert sent() == 3
+    assert received() == {name}
+    assert queue.stats().available == 3
+
+
+def test_a_notification_of_an_insert_that_failed_is_sent_with_the_next(
+    open_db: Callable[..., QueueDB], name: str, received: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = open_db()
+    queue = db.queue(name)
+    real, attempts = type(db.database.dialect).insert_new, []
+
+    def insert_new(*arguments: object) -> object:
+        attempts.append(arguments[-1])
+        if len(attempts) == 1:
+            raise TransientStorageError("a deadlock")
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(db.database.dialect), "insert_new", insert_new)
+    assert queue.enqueue("k")
+    assert len(attempts) == 2
+    assert received() == {name}

@@ -1,5 +1,5 @@
--- enqueue: Queue.enqueue
--- Also: enqueue_unique_for_insert_jobs, complete_grouped_insert_jobs
+-- enqueue: Queue.enqueue; on PostgreSQL without a transaction, if the connection is in use
+-- Also: enqueue_notify, enqueue_unique_for_insert_jobs, complete_grouped_insert_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
 --   dialects.seam.ClaimSeam.insert_new > dialects.mysql.MySQL.bulk_load

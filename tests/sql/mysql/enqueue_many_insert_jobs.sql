@@ -1,5 +1,5 @@
 -- enqueue_many_insert_jobs: Queue.enqueue_many
--- Also: enqueue_many_delayed_insert_jobs, enqueue_many_loaded_insert_jobs
+-- Also: enqueue_shared_insert_jobs, enqueue_many_delayed_insert_jobs, enqueue_many_loaded_insert_jobs
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
 --   dialects.seam.ClaimSeam.insert_new > dialects.mysql.MySQL.bulk_load

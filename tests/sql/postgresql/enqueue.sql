@@ -1,6 +1,6 @@
--- enqueue: Queue.enqueue
+-- enqueue: Queue.enqueue; on PostgreSQL without a transaction, if the connection is in use
 -- Also: complete_grouped_insert_jobs
--- Transaction: within BEGIN … COMMIT
+-- Transaction: none has begun, the statement commits by itself; or within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
 --   dialects.postgresql.PostgreSQL.insert_new
 INSERT INTO jobs(queue, kind, payload, headers, priority, available_at, max_attempts, unique_key, created_at)

@@ -3,12 +3,13 @@
 -- Transaction: within BEGIN … COMMIT
 -- Sent by: store.enqueue.insert_jobs > store.enqueue._insert_grouped > store.enqueue._insert >
 --   dialects.postgresql.PostgreSQL.insert_new
+-- Prepared once for each connection.
 INSERT INTO jobs(queue, kind, payload, headers, priority, max_attempts, unique_key, available_at, created_at)
-SELECT :param_1 AS anon_1, :param_2 AS anon_2, given.payload, :param_3 AS anon_3, :param_4 AS anon_4,
-    given.max_attempts, :param_5 AS anon_5,
-    CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + given.after >= :param_6) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + given.after ELSE :param_6 END AS anon_6,
+SELECT :new_queue::VARCHAR AS anon_1, :new_kind::VARCHAR AS anon_2, given.payload, :new_headers::VARCHAR AS anon_3,
+    :new_priority::INTEGER AS anon_4, given.max_attempts, :new_unique_key::VARCHAR AS anon_5,
+    CASE WHEN (CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + given.after >= :new_not_before::BIGINT) THEN CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) + given.after ELSE :new_not_before::BIGINT END AS anon_6,
     CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS BIGINT) AS now_us_1
-FROM unnest(:payloads::TEXT[], :max_attemptss::INTEGER[], :afters::BIGINT[]) WITH ORDINALITY AS given(payload,
-    max_attempts, after, place)
+FROM unnest(:all_payload::TEXT[], :all_max_attempts::INTEGER[],
+    :all_after::BIGINT[]) WITH ORDINALITY AS given(payload, max_attempts, after, place)
 ORDER BY given.place
 RETURNING jobs.id;
