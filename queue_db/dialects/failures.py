@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from queue_db.errors import PermanentStorageError, StorageError, TransientStorageError
@@ -49,6 +49,15 @@ class Failures:
 
     def is_down(self, engine: Engine) -> bool:
         """Whether no server accepts connections now; called after an error without a code. Default: unknown (False)."""
+        return False
+
+    def known_alive(self, connection: Connection) -> bool:
+        """Whether this connection of the library is not broken, as far as can be known without asking the server. Then an insert may
+        be sent without a transaction. If the connection breaks meanwhile, nobody knows what happened; with a transaction, an insert
+        before the COMMIT can run again.
+
+        Default: it is not known.
+        """
         return False
 
     def is_transient(self, code: str) -> bool:

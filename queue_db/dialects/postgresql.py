@@ -214,7 +214,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
             return super().render(connection, statement, values)
         return prepared.render(connection, statement, values)
 
-    def commits_surely(self, connection: Connection) -> bool:
+    def known_alive(self, connection: Connection) -> bool:
         # psycopg2 only: the other driver reads from its socket all the time, and poolers need a transaction anyway.
         return self.bypasses_sqlalchemy(connection.dialect) and not direct.observed(connection) and direct.lively(connection)
 

@@ -101,14 +101,6 @@ class ClaimSeam:
         if transaction is not None:
             transaction.begin()
 
-    def commits_surely(self, connection: Connection) -> bool:
-        """Whether an insert may be sent without a transaction on this connection of the library: it is not broken, as far as can
-        be known. If it breaks meanwhile, nobody knows what happened; with a transaction, an insert before the COMMIT can run again.
-
-        Default: never.
-        """
-        return False
-
     def commits_each_statement(self, connection: Connection) -> bool:
         """Whether a caller's connection is in the driver's autocommit mode. Costs no round trip."""
         driver: Any = connection.connection.dbapi_connection

@@ -134,7 +134,7 @@ class Enqueue:
 
         def enqueue_(connection: Connection, store: Store) -> list[int | None]:
             # Several callers share a transaction: until its COMMIT their jobs can be inserted again. One job needs none.
-            if not (plain and len(jobs) == 1 and store.dialect.commits_surely(connection)):
+            if not (plain and len(jobs) == 1 and store.dialect.known_alive(connection)):
                 store.dialect.begin(connection)
             if due and plain:
                 # All of them are inserted, so the insert itself notifies.

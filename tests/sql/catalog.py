@@ -590,7 +590,7 @@ def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAIS
     notice = Notice("queue_db_jobs", "default")
 
     def run(connection: Connection, store: Store) -> None:
-        if not (len(jobs) == 1 and type(store.dialect).commits_surely is not Dialect.commits_surely):
+        if not (len(jobs) == 1 and type(store.dialect).known_alive is not Dialect.known_alive):
             store.dialect.begin(connection)
         told = notice if notifies and store.dialect.notifies else None
         insert_jobs(connection, store, jobs, on_duplicate, notice=told)
