@@ -52,9 +52,9 @@ class Failures:
         return False
 
     def known_alive(self, connection: Connection) -> bool:
-        """Whether this connection of the library is not broken, as far as can be known without asking the server. Then an insert may
-        be sent without a transaction. If the connection breaks meanwhile, nobody knows what happened; with a transaction, an insert
-        before the COMMIT can run again.
+        """Whether this connection of the library is not broken, as far as can be known without asking the server. Then an insert
+        may be sent without a transaction. If the connection breaks meanwhile, nobody knows what happened; with a transaction, an
+        insert before the COMMIT can run again.
 
         Default: it is not known.
         """

@@ -37,8 +37,8 @@ _AGAIN = Run()
 # The insert begins a transaction if it needs one.
 _ONE = Run(direct=True)
 
-# Inserts of single jobs into one queue at a time. With one, few callers wait for each other's commits; with four, inserts are smaller
-# and 64 threads enqueue a fifth less. A database without a server has one writer at a time anyway.
+# Inserts of single jobs into one queue at a time. With one, few callers wait for each other's commits; with four, inserts are
+# smaller and 64 threads enqueue a fifth less. A database without a server has one writer at a time anyway.
 _INSERTS = 2
 
 # Characters of payload and headers of a job that shares an insert: a larger one would make the others wait.
