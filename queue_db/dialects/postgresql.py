@@ -215,8 +215,10 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
         return prepared.render(connection, statement, values)
 
     def known_alive(self, connection: Connection) -> bool:
-        # psycopg2 only: the other driver reads from its socket all the time, and poolers need a transaction anyway.
-        return self.bypasses_sqlalchemy(connection.dialect) and not direct.observed(connection) and direct.lively(connection)
+        # A caller's connection may be of any driver, and has a transaction. Ours are of psycopg2: the other driver reads from its
+        # socket all the time, and poolers need a transaction anyway.
+        ours = transactions.own(connection) is not None and self.bypasses_sqlalchemy(connection.dialect)
+        return ours and not direct.observed(connection) and direct.lively(connection)
 
     def notify(self, connection: Connection, channel: str, text: str) -> None:
         self.fetch(connection, statements.notification(), Notice(channel, text)._asdict())

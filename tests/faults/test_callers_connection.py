@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session
 
 from queue_db import ConfigurationError, Queue, Verdict
-from tests.aio.loop import for_asyncio
+from tests.aio.loop import for_asyncio, on_the_loop
 
 
 def option_of_the_connection(engine: Engine) -> Connection:
@@ -106,6 +106,18 @@ def test_sqlalchemys_recipe_for_transactions_of_sqlite_is_taken(queue: Queue, en
         queue.enqueue("a", using=connection)
         connection.commit()
     assert queue.stats().available == 1
+
+
+def test_a_connection_of_another_driver_is_taken_again_and_again(queue: Queue, url: str) -> None:
+    async def enqueue_twice() -> None:
+        engine = create_async_engine(for_asyncio(url))
+        async with engine.begin() as connection:
+            for _ in range(2):
+                await connection.run_sync(lambda using: queue.enqueue("a", using=using))
+        await engine.dispose()
+
+    on_the_loop(enqueue_twice())
+    assert queue.stats().available == 2
 
 
 def test_what_belongs_to_asyncio_is_refused_without_a_coroutine_left_over(queue: Queue, url: str) -> None:
