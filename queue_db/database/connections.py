@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ class Connections:
     def __init__(self, engine: Engine, keep: int) -> None:
         self._engine = engine
         self._keep = keep
+        self._closed = threading.Event()
         # append and pop are atomic.
         self._idle: deque[Connection] = deque()
         self._process = os.getpid()
@@ -52,11 +54,16 @@ class Connections:
             self._process = os.getpid()
 
     def put_back(self, connection: Connection) -> None:
-        """Return a connection in any state; a broken one is closed."""
-        if len(self._idle) < self._keep and not (connection.closed or connection.invalidated or connection.in_transaction()):
+        """Return a connection in any state; a broken one is closed, and each after :meth:`close`."""
+        usable = not (connection.closed or connection.invalidated)
+        if usable and not self._closed.is_set() and len(self._idle) < self._keep and not connection.in_transaction():
             self._idle.append(connection)
+            if self._closed.is_set():  # by another thread meanwhile
+                self.close()
         else:
             broken = connection.invalidated
+            if usable and self._closed.is_set() and self._keep:
+                connection.detach()  # the engine's pool is disposed of, and would leave it open
             connection.close()
             if broken:
                 self._drop()
@@ -70,7 +77,11 @@ class Connections:
                 connection.close()
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections, and from now on each that is put back."""
+        self._closed.set()
         self.forget_parents()
-        while self._idle:
-            self._idle.pop().close()
+        with suppress(IndexError):  # another thread has taken the last one
+            while self._idle:
+                connection = self._idle.pop()
+                connection.detach()  # as in put_back
+                connection.close()

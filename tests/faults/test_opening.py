@@ -9,6 +9,7 @@ import tomllib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -253,3 +254,14 @@ def test_a_callers_engine_survives_a_refusal(url: str) -> None:
     with engine.connect() as connection:
         assert connection.execute(text("SELECT 1")).scalar_one() == 1
     engine.dispose()
+
+
+def test_a_connection_that_is_in_use_when_the_database_is_closed_is_closed_at_its_end(url: str) -> None:
+    db = QueueDB(url)
+    driver: Any = db.database.engine.dialect.loaded_dbapi
+    with db.queue("q").transaction() as connection:
+        session: Any = connection.connection.driver_connection
+        db.close()
+        session.cursor().execute("SELECT 1")
+    with pytest.raises(driver.Error):
+        session.cursor().execute("SELECT 1")
