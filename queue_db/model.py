@@ -334,6 +334,8 @@ class ClaimResult:
     unseen: tuple[int, ...] = ()
     #: False: fewer jobs than ``limit``, for lack of jobs or because candidates were lost; see ``ClaimRequest.fast_path``.
     conclusive: bool = True
+    #: False: nothing was read nor claimed; the next round does.
+    looked: bool = True
     #: The jobs won were deleted from the table.
     deleted: bool = False
     #: The candidates were locked when they were read.

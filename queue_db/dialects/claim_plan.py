@@ -73,6 +73,7 @@ def result_of(
     heads: Mapping[int, int] | None = None,
     unseen: Sequence[int] = (),
     conclusive: bool = True,
+    looked: bool = True,
 ) -> ClaimResult:
     """The result of a claim with these ``parameters``, which won ``rows`` (they begin with ``returning``) of its ``candidates``."""
     if len(rows) > 1:
@@ -86,6 +87,7 @@ def result_of(
         heads={} if heads is None else heads,
         unseen=tuple(unseen),
         conclusive=conclusive,
+        looked=looked,
     )
 
 

@@ -147,7 +147,7 @@ class PostgreSQL(PostgreSQLOpening, PostgreSQLBulk, ReturningDialect):
                 rows = ()
             return _fast_path_result(parameters, rows, one=one)
         if delete_on_claim or completes is not None:
-            return result_of(parameters, conclusive=False)
+            return result_of(parameters, conclusive=False, looked=False)
         found = self.fetch(connection, statements.full_claim(plan), parameters)
         unseen = sorted(row[PRIORITY] for row in found if row[ID] is None and row[TRIED] is None)
         # Candidates beyond a priority that was not read were not tried.

@@ -17,6 +17,7 @@ from queue_db.model import (
     ClaimResult,
     Completion,
     exhausted_in,
+    links_of,
 )
 from queue_db.verbs.claim_round import ClaimCall, ClaimRounds, Won
 from queue_db.verbs.fenced_change import Carrier, Outcome, Pairs, Work
@@ -114,9 +115,12 @@ class ClaimLoop:
                     self._core.strategy.observe(claim)
                 if not another:
                     break
-        except StorageError:
+        except StorageError as error:
             if not call.won:
                 raise
+            if call.delete and error.outcome_unknown:
+                message = "%d jobs of %r are claimed and deleted, and up to %d more may be lost: %s"
+                log.error(message, call.limit - call.open, self._queue, call.open, error)  # noqa: TRY400 - others are returned
         except BaseException:
             self._rounds.abandon(call)
             raise
@@ -153,10 +157,12 @@ class ClaimLoop:
         call.missed += claim.missed
         if not claim.conclusive:
             # It won less than wanted. If it won nothing, the next round shows whether there were jobs.
-            call.doubtful = None if claim.rows else claim
+            call.doubtful = claim if claim.looked and not claim.rows else None
             return call.open > 0
         if call.doubtful is not None:
-            call.missed += self._judge(call.doubtful, claim)
+            # A deletion on the fast path leaves jobs with a group or a callback to this round, and exhausted ones: none is lost.
+            left = call.delete and any(row.exhausted or links_of(self._queue, row) is not None for row in claim.rows)
+            call.missed += 0 if left else self._judge(call.doubtful, claim)
             call.doubtful = None
         if call.open and (claim.unseen or buried):
             return True

@@ -98,6 +98,7 @@ class ClaimRounds:
         """
         core, request = self._core, self._request(call, completion)
         began, runs, answer = time.monotonic(), 0, None
+        woken: set[str] = set()
 
         def claim(connection: Connection, store: Store) -> ClaimResult:
             nonlocal runs
@@ -109,7 +110,10 @@ class ClaimRounds:
                 store.dialect.begin(connection)
             found = core.strategy.claim(connection, store, request)
             if call.delete and not found.deleted:
-                _delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted])
+                woken.clear()
+                woken.update(_delete(connection, store, self._queue, [row for row in found.rows if not row.exhausted]))
+                for queue in sorted(woken):
+                    core.notifications.notify(connection, queue)
             return found
 
         how = _EXCHANGE if completion is not None else _CLAIM_AND_DELETE if call.delete else _CLAIM
@@ -122,6 +126,7 @@ class ClaimRounds:
         finally:
             if not call.delete and runs > (answer is not None):
                 self._unanswered.append((request.token, set() if answer is None else {row.id for row in answer.rows}))
+        core.notifications.wake(*woken)
         return Answer(request.token, answer, time.monotonic() - began)
 
     def _request(self, call: ClaimCall, completion: Completion | None) -> ClaimRequest:
@@ -158,14 +163,14 @@ class ClaimRounds:
                 raise
 
 
-def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> None:
-    """Delete claimed jobs in the transaction of the claim."""
+def _delete(connection: Connection, store: Store, queue: str, rows: Sequence[ClaimedRow]) -> set[str]:
+    """Delete claimed jobs in the transaction of the claim; return the queues with new due jobs."""
 
     def leave() -> dict[int, Departure]:
         return dict.fromkeys(settle.delete(connection, store, [(row.id, row.version) for row in rows]), Departure.COMPLETED)
 
     links: dict[int, JobLinks] = {row.id: found for row in rows if (found := links_of(queue, row)) is not None}
     if links:
-        finish(connection, store, links, leave)
-    else:
-        leave()
+        return finish(connection, store, links, leave)
+    leave()
+    return set()

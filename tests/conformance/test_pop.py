@@ -107,6 +107,12 @@ def test_pops_are_counted_as_claims(queue: Queue) -> None:
     assert (counters.candidates, counters.missed, counters.applied, counters.lost) == (5, 0, 0, 0)
 
 
+def test_jobs_of_groups_that_nobody_else_claims_are_not_counted_as_missed(queue: Queue) -> None:
+    queue.enqueue_many([("mail", number, {"group": str(number)}) for number in range(4)])
+    assert [len(queue.pop()) for _ in range(5)] == [1, 1, 1, 1, 0]
+    assert (queue.db.counters.candidates, queue.db.counters.missed) == (4, 0)
+
+
 def test_no_job_is_popped_twice_and_none_that_is_leased(queue: Queue, rival_queue: Queue) -> None:
     ids = queue.enqueue_many([("mail", number) for number in range(9)])
     leased = queue.claim(3)

@@ -252,6 +252,27 @@ def test_an_enqueue_whose_reply_is_lost_is_in_doubt_and_is_not_made_again(kind: 
     assert len(rows(db, far.name)) == 1
 
 
+def test_a_pop_whose_second_round_may_have_lost_jobs_says_so(
+    db: QueueDB, far: Queue, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    near = db.queue(far.name)
+    first = near.enqueue("k")
+    near.enqueue("k", priority=1)  # the first round shows that there is such a priority, the second claims it
+    committed: list[str] = []
+
+    def swallow_the_second(*arguments: Any) -> None:
+        if arguments[2] == "COMMIT" and not committed:
+            committed.append("the first")
+            proxy.swallow("COMMIT")
+
+    event.listen(far.db.database.engine, "after_cursor_execute", swallow_the_second)
+    assert [job.id for job in far.pop(2)] == [first]
+    assert proxy.wait_swallowed()
+    assert rows(db, far.name) == []
+    (record,) = [record for record in caplog.records if record.name == "queue_db.verbs.claim"]
+    assert f"1 jobs of {far.name!r} are claimed and deleted, and up to 1 more may be lost" in record.getMessage()
+
+
 class Together:
     """Enqueues of several threads, so that all but the first share an insert; the network breaks in it."""
 

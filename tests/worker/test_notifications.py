@@ -52,6 +52,11 @@ CHANGES: dict[str, tuple[Callable[[Queue], object], Callable[[Queue], object], b
         complete_first_of_group,
         True,
     ),
+    "pop the first of a group": (
+        lambda queue: queue.enqueue_many([("k", number, {"group": "g"}) for number in range(2)]),
+        lambda queue: queue.pop(),
+        True,
+    ),
     "complete one without successors": (lambda queue: queue.enqueue("k"), complete_first_of_group, False),
 }
 
