@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from sqlalchemy.exc import DataError, IntegrityError
+
 from queue_db.concurrency.pauses import Pause
 from queue_db.errors import StorageError
 from queue_db.model import Verdict
@@ -112,15 +114,22 @@ class Acknowledger:
                 self._report(one, None)
 
     def _settle(self, verb: Verb, ones: Sequence[Done]) -> None:
-        """Settle these jobs, with retries while the database does not answer. The fence decides whether the result still counts."""
+        """Settle these jobs, with retries while the database does not answer. The fence decides whether the result still counts.
+
+        :raises StorageError: the database refuses what one of several jobs leaves, for example a row that a removal inserts.
+        """
         retry = Pause(*self._retry)
         until = time.monotonic() + SETTLE_FOR
         while True:
             try:
                 verdicts = verb(ones)
             except StorageError as error:
+                refused = isinstance(error.__cause__, IntegrityError | DataError)
+                if refused and len(ones) > 1:
+                    raise
                 wait = retry.next()
-                if time.monotonic() + wait > until or self._closing.wait(wait):
+                # What is refused now is refused later too, and the results behind it must not wait for that.
+                if refused or time.monotonic() + wait > until or self._closing.wait(wait):
                     message = "%s could not be settled and comes back when its lease expires: %s"
                     log.error(message, _text(ones), error, extra=_about(ones))  # noqa: TRY400 - each try was a warning
                     self._outage.ended()

@@ -4,13 +4,16 @@ import logging
 import math
 
 import pytest
+from sqlalchemy import insert, select
 
 from queue_db import ArgumentError, ConfigurationError, Dead, PayloadError, QueueDB, Retry, Snooze, State
 from queue_db.backoff import constant
 from queue_db.model import DeathReason
+from queue_db.store import settle
 from queue_db.testing import SettableClock, drain, inline
 from queue_db.worker import Worker
 from queue_db.worker.acknowledger import Acknowledger
+from queue_db.worker.events import EventType
 from queue_db.worker.run import RETRY
 from queue_db.worker.settling import Done
 from tests.patience import PATIENCE
@@ -319,3 +322,39 @@ def test_the_decorator_without_its_parentheses_is_refused(queue):
     for wrong in ({"unknown": "later"}, {"unknown_grace": -1}, {"exit_when_stuck": 0}):
         with pytest.raises(ArgumentError):
             Worker(queue.db, queue.name, **wrong)
+
+
+class Archive:
+    """A removal that inserts a row which the database refuses for jobs of one kind."""
+
+    name, needs, retries, marks = "archive", frozenset(), 0, False
+
+    def __init__(self):
+        self.tries = 0
+
+    def remove(self, connection, store, pairs):
+        self.tries += 1
+        store.dialect.begin(connection)
+        jobs = store.tables.jobs
+        kinds = connection.execute(select(jobs.c.kind).where(store.dialect.match(jobs, pairs))).scalars().all()
+        if "refused" in kinds:
+            connection.execute(insert(jobs).values(queue=None, kind="note", payload="secret"))
+        return settle.delete(connection, store, pairs)
+
+
+def test_a_result_that_the_database_refuses_does_not_hold_up_the_others(open_db, name, log, monkeypatch):
+    removal = Archive()
+    queue = open_db(removal=removal).queue(name)
+    monkeypatch.setattr("queue_db.worker.acknowledger.WITHIN", 0.2)
+    monkeypatch.setattr("queue_db.worker.run.RETRY", (0.001, 0.001))
+    monkeypatch.setattr("queue_db.worker.acknowledger.SETTLE_FOR", 1.0)
+    queue.enqueue_many([("n", 1), ("refused", 2), ("n", 3)])
+    worker = serving(queue, lambda job: None)
+    lost = []
+    worker.hooks.append(lambda event: lost.append(event.job.kind) if event.type is EventType.LOST else None)
+    summary = worker.run(until_empty=True)
+    assert (summary.completed, summary.lost, lost) == (2, 1, ["refused"])
+    assert removal.tries <= 4, "together, and each alone"
+    assert log.count("could not be settled and comes back when its lease expires") == 1
+    assert not log.has("secret")
+    assert queue.stats().running == 1
