@@ -180,7 +180,7 @@ def load(connection: Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> 
 def copy(connection: Connection, text: str, file: IO[Any]) -> int:
     """Run a COPY of PostgreSQL's from or into ``file``, with psycopg2, and return the number of rows.
 
-    :raises DBAPIError: as SQLAlchemy would.
+    :raises DBAPIError: as SQLAlchemy would, without the row that the server's message shows.
     """
     cursor: Any = None
     try:
@@ -189,9 +189,17 @@ def copy(connection: Connection, text: str, file: IO[Any]) -> int:
         rows: int = cursor.rowcount
         cursor.close()
     except BaseException as error:
+        _hide_row(error)
         _failed(connection, text, cursor, error)
         raise
     return rows
+
+
+def _hide_row(error: BaseException) -> None:
+    """Payloads are the users' data: they have no place in tracebacks. The lines after the first show the row that a COPY was at."""
+    shown = getattr(getattr(error, "diag", None), "message_primary", None)
+    if shown:
+        error.args = (shown,)
 
 
 def _failed(connection: Connection, text: str, cursor: Any, error: BaseException) -> None:

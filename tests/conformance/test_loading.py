@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, make_url
 
-from queue_db import Queue, QueueDB
+from queue_db import PermanentStorageError, Queue, QueueDB
 from queue_db.dialects import direct
 from queue_db.store import enqueue
 from queue_db.testing import SettableClock
@@ -125,6 +126,20 @@ def test_a_table_whose_rows_are_secured_by_policies_is_inserted_into(fresh_url: 
             with db.database.begin() as connection:
                 connection.exec_driver_sql(f"DROP OWNED BY {role}")
                 connection.exec_driver_sql(f"DROP ROLE {role}")
+
+
+def test_an_error_shows_no_row(fresh_url: str) -> None:
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+        with db.database.engine.begin() as connection:
+            body = "BEGIN RAISE ''refused''; END"
+            connection.exec_driver_sql(f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS '{body}'")
+            connection.exec_driver_sql("CREATE TRIGGER refuse BEFORE INSERT ON jobs FOR EACH ROW EXECUTE FUNCTION refuse()")
+        with pytest.raises(PermanentStorageError, match="refused") as refused:
+            db.queue("q").enqueue_many([("k", {"their": "data"})])
+    shown = "".join(traceback.format_exception(refused.value))
+    assert "COPY" in shown
+    assert '"their":"data"' not in shown
 
 
 def test_ids_that_do_not_follow_each_other_are_those_of_the_jobs(fresh_url: str, loads: list[int]) -> None:
