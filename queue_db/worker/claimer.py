@@ -217,10 +217,14 @@ class Claimer:
     def _claim(self, queue: str, wanted: int, before: Collection[str]) -> int:
         """Claim up to ``wanted`` jobs of a queue while none is due in the queues ``before`` it; return how many came."""
         source = self._db.queue(queue)
-        if before:
-            jobs = source.claim_unless(before, wanted, self._lease, delete=self._at_most_once)
-        else:
-            jobs = source.claim(wanted, self._lease, delete=self._at_most_once)
+        try:
+            if before:
+                jobs = source.claim_unless(before, wanted, self._lease, delete=self._at_most_once)
+            else:
+                jobs = source.claim(wanted, self._lease, delete=self._at_most_once)
+        except BaseException:
+            self._allowance.refund(queue, wanted)
+            raise
         self._claimed_since += len(jobs)
         if len(jobs) < wanted:
             if self._turns.strict or not jobs:

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from queue_db import ArgumentError, Controls, Queue
+from queue_db import ArgumentError, Controls, Queue, TransientStorageError
 from queue_db.concurrency.pauses import Idle
 from queue_db.store import controls
 from queue_db.testing import counted_statements
@@ -386,6 +386,23 @@ def test_a_worker_keeps_to_the_rate(queue, running):
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_claim_that_fails_uses_nothing_of_the_rate(queue, running, monkeypatch):
+    queue.limit(rate=1, per=3600)
+    real, claims, handled = Queue.claim, [], threading.Event()
+
+    def claim(*arguments, **options):
+        claims.append(arguments)
+        if len(claims) == 1:
+            raise TransientStorageError("a deadlock")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(Queue, "claim", claim)
+    queue.enqueue("n")
+    with running(serving(queue, lambda job: handled.set())):
+        assert handled.wait(PATIENCE)
+    assert len(claims) >= 2
+
+
 def test_unlimited_queues_cost_one_look_a_second(queue: Queue, db):
     allowance = Allowance(db, [queue.name], 60.0, most=lambda queue: 10, in_hand=lambda queue: 0)
     allowance.refresh()
