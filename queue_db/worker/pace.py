@@ -32,6 +32,7 @@ class Pace:
         self._until = 0.0
         # When at most this many jobs are in hand, those of the last claim have ended. -1: no claim waits for that.
         self._before = 0
+        self._several = False  # whether the last claim brought more than one job
         self._wake_at = -1
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
@@ -39,6 +40,7 @@ class Pace:
         """A claim has taken so long and filled all slots; ``before`` it so many jobs were in hand."""
         self._longest = min(2 * seconds, LONGEST)
         self._before = before
+        self._several = self._in_hand() > before + 1
         self._until = time.monotonic() + self._longest if self._short > _MOSTLY else 0.0
 
     def ended(self, seconds: float | None) -> None:
@@ -51,8 +53,9 @@ class Pace:
         if self._wake_at >= 0 and self._in_hand() <= self._wake_at:
             self._wake_at = -1
             self._wakes.put(None)
-            # Lets the claimer run at once: the claim goes out while this thread still ends its job, and its answer comes sooner.
-            time.sleep(0)
+            if self._several:
+                # Lets the claimer run at once: the claim goes out while this thread still ends its job. For one job it costs more.
+                time.sleep(0)
 
     def wait(self) -> None:
         """Wait for the jobs of the last claim, if they are expected in a moment."""
