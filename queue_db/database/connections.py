@@ -76,6 +76,13 @@ class Connections:
                 connection.invalidate()
                 connection.close()
 
+    def release(self) -> None:
+        """Return the idle connections to the engine's pool."""
+        self.forget_parents()
+        with suppress(IndexError):  # another thread has taken the last one
+            while self._idle:
+                self._idle.pop().close()
+
     def close(self) -> None:
         """Close the idle connections, and from now on each that is put back."""
         self._closed.set()

@@ -86,7 +86,7 @@ def test_without_a_statement_it_is_the_function_that_was_to_run(tmp_path: Path) 
             raise ProgrammingError("BEGIN", {}, Exception("refused"))
 
         event.listen(db.database.engine, "engine_connect", refuse)
-        db.database.connections.close()
+        db.database.connections.release()
         named = {}
         for verb in ("claim", "enqueue", "peek", "pause"):
             with pytest.raises(StorageError) as refused:

@@ -24,6 +24,7 @@ from sqlalchemy import event
 from queue_db import ClaimError, CursorHeldError, LeaseLostError, QueueDB, TransientStorageError
 from queue_db.feeds import Feed
 from tests.feeds import wrong
+from tests.prepared_text import text_of
 
 #: The feeds of a storm, after its name: two that are published to, and what becomes of their messages.
 FEEDS = ("", "claims", "copy", "spans", "claimed", "routed", "inline")
@@ -250,8 +251,9 @@ def _arm(life: Life) -> None:
     point = life.order.point
     reached = 0
 
-    def arrive(when: str, statement: str) -> None:
+    def arrive(when: str, cursor: Any, statement: str) -> None:
         nonlocal reached
+        statement = text_of(cursor, statement)
         life.arrived += 1
         here = life.arrived == life.order.events
         if point is not None:
@@ -264,8 +266,8 @@ def _arm(life: Life) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     engine = life.db.database.engine
-    event.listen(engine, "before_cursor_execute", lambda _connection, _cursor, statement, *_: arrive("before", statement))
-    event.listen(engine, "after_cursor_execute", lambda _connection, _cursor, statement, *_: arrive(AFTER, statement))
+    event.listen(engine, "before_cursor_execute", lambda _, cursor, statement, *__: arrive("before", cursor, statement))
+    event.listen(engine, "after_cursor_execute", lambda _, cursor, statement, *__: arrive(AFTER, cursor, statement))
 
 
 def begin(order: Order) -> int:

@@ -38,7 +38,7 @@ class Touched:
 @contextmanager
 def the_connection(db: QueueDB) -> Iterator[Connection]:
     """The only connection that there is, taken out of the library's hands."""
-    db.database.connections.close()
+    db.database.connections.release()
     with db.database.engine.connect() as connection:
         yield connection
 
@@ -76,7 +76,7 @@ def watch(db: QueueDB, act: Callable[[], object], *tables: Table) -> Touched:
 
 def _postgresql(db: QueueDB, act: Callable[[], object], tables: set[str]) -> Touched:
     table = db.store.tables.name
-    db.database.connections.close()
+    db.database.connections.release()
     with captured(db.database.engine, table) as statements:
         act()
     touched = Touched()

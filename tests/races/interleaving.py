@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, event, text
 
 from queue_db import LeasedJob, Queue, QueueDB
 from tests.patience import PATIENCE
+from tests.prepared_text import text_of
 
 _T = TypeVar("_T")
 
@@ -41,7 +42,7 @@ def between(engine: Engine, start: str, action: Callable[[], object]) -> Iterato
     done: list[object] = []
 
     def before(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        if not done and statement.lstrip().upper().startswith(start):
+        if not done and text_of(cursor, statement).lstrip().upper().startswith(start):
             done.append(None)
             done[0] = action()
 
