@@ -69,7 +69,8 @@ def die(nursery: Nursery, url: str, name: str, tmp_path: Path, db: QueueDB, orde
 
     def live(role: str, point: Point | None = None, steps: int = 6, wrong: str = "") -> None:
         # A claim is not good for anything after its lease, and a cursor is: the next process opens it.
-        lease = 60.0 if role == "claim" else 0.001
+        # What is wrong must have had its effect: without a lease nothing is acknowledged.
+        lease = 60.0 if role == "claim" or wrong else 0.001
         limit = time.monotonic() + PATIENCE
         while True:
             order = Order(url, name, role, "0", str(tmp_path), next(seeds), point, lease=lease, steps=steps, wrong=wrong)
