@@ -90,7 +90,7 @@ def moment(what: str, value: object) -> int | None:
         raise ArgumentError(f"{what}={shown(value)}: must be a datetime with a time zone")
     try:
         aware = value.utcoffset() is not None
-    except (NotImplementedError, TypeError, ValueError):  # a tzinfo that is not finished; Python's base class is not
+    except (NotImplementedError, TypeError, ValueError):  # raised by the caller's tzinfo; Python's base class does
         aware = False
     if not aware:
         raise ArgumentError(f"{what}={shown(value)} has no time zone: use datetime.now(UTC) or .astimezone()")

@@ -46,8 +46,6 @@ class AsyncDatabase(Database):
 class Tasks:
     """Tasks call a batcher (:mod:`queue_db.concurrency.batching`)."""
 
-    detaches = True
-
     def __init__(self) -> None:
         self._working: set[asyncio.Task[None]] = set()
 

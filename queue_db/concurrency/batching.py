@@ -34,11 +34,11 @@ class Signal(Protocol):
         ...
 
 
+Detach = Callable[[Callable[[], None], Callable[[], None]], None]
+
+
 class Callers(Protocol):
     """What calls a batcher: threads, or the tasks of an event loop."""
-
-    #: Whether there is :meth:`detach`.
-    detaches: bool
 
     def signal(self) -> Signal:
         """A new signal for the current caller."""
@@ -48,15 +48,19 @@ class Callers(Protocol):
         """The current caller."""
         ...
 
-    def detach(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Run ``work``, which goes on if this caller is cancelled; call ``ended`` at its end, or if it never begins."""
+    @property
+    def detach(self) -> Detach | None:
+        """Runs a work, which goes on if this caller is cancelled, and calls the second function at its end, or if it never begins.
+        None: a caller cannot be cancelled so.
+        """
         ...
 
 
 class Threads:
     """Threads call."""
 
-    detaches = False
+    #: KeyboardInterrupt is raised within the work itself.
+    detach = None
 
     def signal(self) -> Signal:
         """A new signal for the current thread."""
@@ -65,10 +69,6 @@ class Threads:
     def current(self) -> Hashable:
         """The current thread."""
         return threading.get_ident()
-
-    def detach(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Threads cannot: KeyboardInterrupt is raised within ``work``."""
-        raise NotImplementedError
 
 
 class _ThreadSignal:
@@ -194,9 +194,10 @@ class Batcher(Generic[Item, Result]):
 
     def _lead(self, entry: _Entry[Item, Result]) -> None:
         entry.led = True
-        entry.detached = self._callers.detaches and bool(self._queue)
-        if entry.detached:
-            self._callers.detach(partial(self._work_detached, entry), partial(self._end, entry))
+        detach = self._callers.detach
+        if detach is not None and self._queue:
+            entry.detached = True
+            detach(partial(self._work_detached, entry), partial(self._end, entry))
             return
         try:
             try:
