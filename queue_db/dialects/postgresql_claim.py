@@ -154,7 +154,7 @@ def _held(jobs: Table, window: CTE, *more: ColumnElement[bool]) -> ColumnElement
 def _still(jobs: Table, window: CTE) -> ColumnElement[bool]:
     """The candidates that still have their version."""
     return and_(
-        # The array drives the primary key, also with the statistics of a table that was empty a moment ago.
+        # The array drives an index, also with the statistics of a table that was empty a moment ago.
         jobs.c.id == any_(_array_of(window.c.id)),
         _among(jobs, select(window.c.id, window.c.version)),
     )
@@ -286,8 +286,8 @@ def matching(jobs: Table, ids: ColumnElement[Any], versions: ColumnElement[Any])
         .table_valued(column("id", BigInteger), column("version", BigInteger), name="wanted")
         .render_derived(name="wanted")
     )
-    # The array of ids drives the primary key in id order, so that two settles never wait for each other in a circle, and no plan
-    # made while the table was empty can turn this into a scan.
+    # The array of ids drives an index, also with the statistics of a table that was empty a moment ago: in the order of ids the
+    # primary key, or while the table is small the index of the claims or a bitmap of pages in orders of their own.
     return and_(jobs.c.id == any_(ids), _among(jobs, select(wanted.c.id, wanted.c.version)))
 
 

@@ -1,7 +1,8 @@
 """Statements that PostgreSQL parses and plans once for a connection: planning is the largest part of claiming one job.
 
 psycopg2 cannot prepare, but SQL can: ``PREPARE name AS …`` once, then ``EXECUTE name (…)``. The plan is generic, for any values,
-and is renewed every minute: a plan made while the table was empty may not suit it when it is full.
+and is renewed every minute, sooner where it is used a lot: one that was made while the table was small may read all of a large one.
+PostgreSQL 17 and later then find a few jobs by reading the whole index of the claims.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from sqlalchemy.types import TypeEngine
 
 from queue_db.dialects import direct
 
-#: Seconds after which a plan is renewed.
+#: Seconds after which a plan is renewed; and those after which it is, if it was used :data:`OFTEN` times.
 PLAN_AGE = 60.0
+BUSY_PLAN_AGE = 2.0
+OFTEN = 100
 
 #: An execution option of kept statements that are not prepared: there is little to plan, and a program may run them once.
 NEVER = "queue_db_never_prepared"
@@ -60,6 +63,18 @@ class Prepared:
         return tuple([values[name] for name in self.parameters])
 
 
+@dataclass(slots=True)
+class _Plan:
+    """The plan of a statement on one connection."""
+
+    made: float  #: on the monotonic clock
+    uses: int = 0
+
+    def is_old(self, now: float) -> bool:
+        age = now - self.made
+        return age > BUSY_PLAN_AGE and (self.uses >= OFTEN or age > PLAN_AGE)
+
+
 @lru_cache(maxsize=512)
 def prepared(statement: Executable) -> Prepared:
     """The parts of the kept ``statement``, compiled once for each."""
@@ -81,15 +96,16 @@ def prepared(statement: Executable) -> Prepared:
 
 def render(connection: Connection, statement: Executable, values: direct.Values) -> tuple[str, tuple[Any, ...]]:
     """Prepare ``statement`` on this connection, unless that has been done, and return what executes it."""
-    known: dict[str, float] = connection.info.setdefault(_KEY, {})
+    known: dict[str, _Plan] = connection.info.setdefault(_KEY, {})
     parts = prepared(statement)
     now = time.monotonic()
-    made = known.get(parts.name)
-    if made is None or now - made > PLAN_AGE:
-        deallocate = "" if made is None else f"DEALLOCATE {parts.name}; "
+    plan = known.get(parts.name)
+    if plan is None or plan.is_old(now):
+        deallocate = "" if plan is None else f"DEALLOCATE {parts.name}; "
         known.pop(parts.name, None)
         direct.change(connection, deallocate + parts.prepare, ())
-        known[parts.name] = now
+        plan = known[parts.name] = _Plan(now)
+    plan.uses += 1
     return parts.execute, parts.arguments(values)
 
 

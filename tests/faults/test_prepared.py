@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import create_engine, event, text
 
 from queue_db import Queue, QueueDB
+from tests.patience import HOURS
 
 pytestmark = pytest.mark.parametrize("kind", ["postgresql"], scope="session")
 
@@ -22,6 +23,20 @@ def test_on_our_own_connections_claim_and_complete_are_prepared(queue: Queue) ->
     for job in queue.claim(2):
         assert job.complete()
     assert seen == ["PREPARE", "EXECUTE", "PREPARE", "EXECUTE", "EXECUTE"]
+
+
+@pytest.mark.parametrize(("seconds", "prepared"), [(0.0, 3), (HOURS, 1)])
+def test_a_plan_that_is_used_a_lot_is_renewed_soon(
+    queue: Queue, seconds: float, prepared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table may have grown since: it can become the plan that reads all of it."""
+    monkeypatch.setattr("queue_db.dialects.prepared.BUSY_PLAN_AGE", seconds)
+    monkeypatch.setattr("queue_db.dialects.prepared.OFTEN", 2)
+    queue.enqueue_many([("mail", number) for number in range(5)])
+    jobs = queue.claim(5)
+    seen = heard(queue.db.database.engine)
+    assert all(job.complete() for job in jobs)
+    assert (seen.count("PREPARE"), seen.count("DEALLOCATE"), seen.count("EXECUTE")) == (1, prepared - 1, 5)
 
 
 def test_a_callers_connection_is_sent_nothing_to_prepare(url: str, queue: Queue) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -97,18 +97,25 @@ def claims_first(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
 
 
 @pytest.fixture
-def two(open_db: Callable[..., QueueDB], clock: SettableClock, name: str, monkeypatch: pytest.MonkeyPatch) -> TwoQueues:
-    """One queue in two processes' hands, whose next exchanges are one statement each, with a strategy of this name."""
+def two(fresh_url: str, clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoQueues]:
+    """A queue in two processes' hands, whose next exchanges are one statement each, with a strategy of this name.
 
-    def opened(strategy: str) -> list[Queue]:
+    In a database of its own: in a small table, the server may lock the rows in any order of theirs, which is here always the same,
+    that of their claims. In the tables that other tests have used it depends on what is free, and on when they were analysed.
+    """
+    opened: list[QueueDB] = []
+
+    def open_them(strategy: str) -> list[Queue]:
         monkeypatch.setattr(LowWaterMarks, "rescan_due", lambda self: False)
-        queues = [open_db(strategy=STRATEGIES[strategy](), clock=clock, worker=worker).queue(name) for worker in ("ours", "theirs")]
-        for queue in queues:
-            monkeypatch.setattr(queue.db.database.dialect, "_full_until", 0.0)  # the storms' locked rows
-            expecting(queue)
-        return queues
+        for worker in ("ours", "theirs"):
+            opened.append(QueueDB(fresh_url, strategy=STRATEGIES[strategy](), clock=clock, worker=worker))
+            opened[-1].migrate()
+            expecting(opened[-1].queue("mail"))
+        return [db.queue("mail") for db in opened]
 
-    return opened
+    yield open_them
+    for db in opened:
+        db.close()
 
 
 def deadlocks_of(kind: str, locked: Sequence[int], *exchanges: tuple[Queue, list[LeasedJob], int]) -> int:
@@ -137,8 +144,8 @@ def test_an_exchange_that_waits_for_a_job_to_complete_has_claimed_nothing(
         monkeypatch.setattr(postgresql_claim, "exchange", lru_cache(claims_first))
     ours, theirs = two("skip_locked")
     ours.enqueue_many([("k", number) for number in range(4)])
-    (our_locked,), (their_locked,) = ours.claim(lease=60), theirs.claim(lease=60)
-    (their_late,), (our_late,) = theirs.claim(lease=1), ours.claim(lease=1)
+    (our_locked,), (their_locked,) = ours.claim(lease=1), theirs.claim(lease=1)
+    (their_late,), (our_late,) = theirs.claim(lease=1.5), ours.claim(lease=1.5)
     clock.advance(2)
     exchanges = (ours, [our_locked, our_late], 1), (theirs, [their_locked, their_late], 1)
     deadlocks = deadlocks_of(kind, [our_locked.id, their_locked.id], *exchanges)
