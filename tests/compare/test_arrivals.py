@@ -13,9 +13,9 @@ from queue_db.compare.arrivals import arriving_rows, offered_rate
 from queue_db.compare.engines import autocommitting
 from queue_db.compare.laboratory import compare, contestants
 from queue_db.compare.plan import NoProgress, Plan
-from queue_db.compare.report.arrival_figures import waiting
+from queue_db.compare.report.arrival_figures import finding, waiting
 from queue_db.compare.scratch import scratch_target
-from tests.compare.hand_made import arriving, row
+from tests.compare.hand_made import arriving, bench, row
 
 #: Few jobs, threads: these tests are not about figures.
 QUICK: dict[str, Any] = {"jobs": 8, "kind": "threads", "limit": 60.0, "batches": (1,)}
@@ -87,3 +87,10 @@ def test_workers_that_end_long_after_the_last_arrival_have_not_kept_up(seconds: 
     late = replace(one, turns=[*one.turns, replace(one.turns[0], seconds=seconds, left=left)])
     assert late.kept_up is kept
     assert ("did not keep up" in waiting(late)) is not kept
+
+
+def test_the_row_that_may_lose_jobs_is_not_named_first() -> None:
+    rows = [arriving("at_most_once", p99=0.002), arriving("skip_locked", p99=0.004)]
+    assert finding(bench(row("adaptive"), arrivals=rows)) == (
+        "When 500 jobs/s arrive and 9 workers claim, 99 % of the jobs wait at most 4 ms with skip_locked (at_most_once 2)."
+    )

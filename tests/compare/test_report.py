@@ -78,7 +78,7 @@ def test_a_large_difference_within_the_interval_is_a_tie():
     sentence = advised(row("skip_locked", (600.0, 1000.0, 1400.0)), row("adaptive", (1000.0, 1400.0, 1800.0)))
     assert sentence.startswith("Use skip_locked: ")
     assert "It ties with adaptive" in sentence
-    assert "adaptive, the default, is no slower beyond the noise: you may keep it." in sentence
+    assert "You may keep adaptive, the default: it is no slower beyond the noise." in sentence
 
 
 def test_of_a_tie_the_one_without_errors_is_recommended():
@@ -140,7 +140,7 @@ def test_one_run_has_no_spread_and_wins_nothing_beyond_the_noise():
     )
     advice = Advice.of(once)
     assert advice.sentence.startswith(
-        "Indicative: skip_locked, batches of 100 was the fastest of queue_db's at-least-once strategies in a single run: "
+        "Indicative: skip_locked, batches of 100, was the fastest of queue_db's at-least-once strategies in a single run: "
         "28,333 jobs/s"
     )
     assert "batches bring 14 × that throughput" in advice.sentence  # no digits that were not measured
@@ -202,7 +202,7 @@ def test_the_report_states_where_and_by_what_the_default_is_beaten():
     )
     assert second == "The default, adaptive, is beaten by no other strategy beyond the noise at 10 per claim."
     assert findings(bench(row("adaptive", (1000.0,)), row("skip_locked", (1770.0,))))[0] == (
-        "The default, adaptive, is beaten in a single run at 1 per claim by skip_locked (1.77 × its jobs/s)."
+        "Indicative: in a single run the default, adaptive, was slower than skip_locked (1.77 × its jobs/s) at 1 per claim."
     )
     wrong = bench(row("adaptive", SLOW), row("skip_locked", FAST, twice=1), row("at_most_once", FASTER))
     assert not any("The default" in one for one in findings(wrong)), "no row to be compared with"
@@ -229,6 +229,9 @@ def test_a_server_that_no_longer_deadlocks():
     found = findings(bench(row("DBP-mysql-0-1-1", SLOW, family="article"), title="MySQL"))
     assert "had no deadlock and executed no job twice" in found[0]
     assert found[0].endswith("This server no longer deadlocks.")
+    quick = findings(bench(replace(row("DBP-mysql-0-1-1", SLOW, family="article"), quick=True), title="MySQL"))
+    assert "had no deadlock" in quick[0]
+    assert "no longer" not in quick[0], "a short run shows too little"
 
 
 def test_a_repair_that_does_not_hold_is_named():
@@ -301,7 +304,14 @@ def test_quick_and_fewer_than_three_runs_win_nothing():
     output = " ".join([Advice.of(quick).sentence, *findings(quick), *(choice.reason for choice in Advice.of(quick).choices)])
     assert "Indicative: skip_locked was the fastest" in output
     assert "in 3 short runs" in output
-    assert not re.search(r"\bwins\b|\bUse\b|beyond the noise", output)
+    assert "Indicative: in 3 short runs the default, adaptive, was slower than skip_locked" in output
+    assert not re.search(r"\bwins\b|\bUse\b|\bbeaten\b|beyond the noise", output)
+    level = bench(*(replace(row(name, slow), quick=True) for name in ("adaptive", "skip_locked")))
+    assert findings(level)[0] == (
+        "Indicative: in 3 short runs no other strategy was clearly faster than the default, adaptive, at 1 per claim."
+    )
+    assert '<span class="tag">named above, indicative</span>' in page_of(quick)
+    assert "recommended</span>" not in page_of(quick)
     assert any("--quick" in caveat for caveat in Advice.of(quick).caveats)
 
 
@@ -601,6 +611,10 @@ WINDOWS = (
     "With 10 per claim, adaptive took windows for 97.0 % of its claims: with SKIP LOCKED a job cost 2 × as much; in windows "
     "1.0 % of the candidates were missed."
 )
+SELDOM = (
+    "With 1000 per claim, adaptive took SKIP LOCKED for 96.0 % of its claims: it begins so on this database, and there were too "
+    "few claims to compare the two ways."
+)
 UNTRIED = (
     "With 100 per claim, adaptive took SKIP LOCKED for 100.0 % of its claims: it begins so on this database, and there were too "
     "few claims to try the other way."
@@ -612,14 +626,16 @@ def test_the_report_says_which_way_adaptive_chose_and_why(tmp_path):
     locks = Ways(skip_locked=940, window=60, candidates=600, missed=48, costs=[1.1, 1.25, 1.3], ended=locking)
     windows = Ways(skip_locked=30, window=970, candidates=97_000, missed=970, costs=[0.5], ended=choosing)
     untried = Ways(skip_locked=20, window=0, candidates=0, missed=0, costs=[], ended=locking)
+    seldom = Ways(skip_locked=96, window=4, candidates=4, missed=1, costs=[], ended=locking)
     rows = [
         row("adaptive", (1000.0, 1010.0), ways=locks),
         row("adaptive", batch=10, ways=windows),
         row("adaptive", batch=100, ways=untried),
+        row("adaptive", batch=1000, ways=seldom),
         row("skip_locked"),
     ]
     said = [text for text in findings(bench(*rows)) if "of its claims" in text]
-    assert said == [LOCKS, WINDOWS, UNTRIED]
+    assert said == [LOCKS, WINDOWS, UNTRIED, SELDOM]
     assert said[0] in page_of(bench(*rows))
     assert said[0] in " ".join(printed(bench(*rows)).split())
     path = tmp_path / "comparison.json"
@@ -700,6 +716,19 @@ def test_an_ordering_that_is_not_supported_or_fails_says_why():
     assert "not supported: needs PostgreSQL" in texts
     assert "failed: the server is away" in texts
     assert "compare-and-set;" not in texts
+
+
+def test_few_turns_of_feeds_are_indicative():
+    few = bench(row("adaptive"), feeds=[ordering("counter", (3000.0,)), ordering("compare_and_set", (500.0,))])
+    many = bench(row("adaptive"), feeds=feeds())
+    assert "Indicative, feeds: counter publishes" in page_of(few)
+    assert "Indicative, feeds" not in page_of(many)
+
+
+def test_a_ratio_of_a_row_that_did_not_run_says_nothing_of_errors():
+    page = page_of(bench(row("DBO-mariadb-1", SLOW, family="article"), title="MariaDB"))
+    line = next(part for part in page.split("<tr") if "DBO-1 / DBO-0" in part)
+    assert "no errors" not in line
 
 
 def test_without_feeds_there_is_no_section():

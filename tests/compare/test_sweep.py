@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import combinations
 from xml.etree import ElementTree as ET
 
 import pytest
+from matplotlib.text import Text
 
 from queue_db.compare.report import bars, drawing, sweep
 from queue_db.compare.report.arrival_plot import arrivals
 from queue_db.compare.report.card import Origin, card, description
 from queue_db.compare.report.curves import workers
+from queue_db.compare.report.findings import findings
+from queue_db.compare.report.plots import PLOTS
 from queue_db.compare.results import Bench
-from tests.compare.hand_made import arriving, article, bench, peer, row, swept
+from tests.compare.hand_made import arriving, article, bench, feeds, peer, row, swept
 
 NUMBERS = (1, 2, 4, 8)
 
@@ -31,16 +35,26 @@ def test_a_crossing_lies_between_the_numbers_of_workers_where_the_other_one_is_f
     assert crossing.workers == pytest.approx(2 * 2**0.5), "halfway between 2 and 4 on a logarithmic axis"
     (text,) = sweep.findings(one)
     assert text == (
-        "With 1 per claim, adaptive is faster at 4 and 8, skip_locked is faster at 1 and 2 workers; "
+        "With 1 per claim, adaptive is faster at 4 and 8 workers; skip_locked is faster at 1 and 2; "
         "the curves cross at about 2.8 workers."
     )
+
+
+def test_one_worker_is_no_workers():
+    rows = swept("adaptive", {1: 1000.0, 2: 1000.0}) + swept("skip_locked", {1: 1050.0, 2: 1300.0})
+    one = bench(*rows[1::2], sweep=rows[::2])
+    assert sweep.findings(one) == ["With 1 per claim, skip_locked is faster at 2 workers; adaptive and skip_locked tie at 1."]
+    lone = bench(row("adaptive", workers=1), arrivals=[arriving("adaptive", consumers=1)])
+    assert "1 worker ·" in drawing.subtitle(lone)
+    (waits,) = [text for text in findings(lone) if "arrive" in text]
+    assert "1 worker claims," in waits
 
 
 def test_a_tie_in_between_is_no_crossing_and_two_are_two():
     level = crossed((1000.0, 2000.0, 2010.0, 3000.0), (1000.0, 2010.0, 2000.0, 2000.0))
     assert sweep.crossings(level, 1) == []
     assert sweep.findings(level) == [
-        "With 1 per claim, adaptive is faster at 8, adaptive and skip_locked tie at 1, 2 and 4 workers."
+        "With 1 per claim, adaptive is faster at 8 workers; adaptive and skip_locked tie at 1, 2 and 4."
     ]
     through = crossed((1000.0, 2000.0, 2000.0, 3000.0), (2000.0, 2010.0, 2000.0, 2000.0))
     assert [2 <= found.workers <= 4 or found.workers < 8 for found in sweep.crossings(through, 1)] == [True]
@@ -83,7 +97,7 @@ def test_the_bars_are_sorted_in_a_panel_for_each_batch_size():
     assert [panel.title for panel in found] == [
         "1 job per claim",
         "10 jobs per claim",
-        "The article's rows: its own table, 1 job per claim",
+        "The article's rows: own table, 1 per claim",
     ]
     assert [each.name for each in found[0].rows] == ["skip_locked", "theirs", "adaptive"]
     figure = bars.throughput(one)
@@ -117,6 +131,71 @@ def test_every_text_of_the_card_and_of_the_bars_lies_inside_the_picture(width, s
             box = words.get_window_extent()
             assert 0 <= box.x0 <= box.x1 <= right, words.get_text()
             assert 0 <= box.y0 <= box.y1 <= top, words.get_text()
+
+
+@pytest.mark.parametrize("width", [drawing.WIDE, drawing.NARROW])
+def test_no_text_of_a_plot_is_cut_by_wider_letters_or_lies_on_another(width):
+    """All rows of a sweep, two crossings, and each legend. A browser's letters are about 3 % wider."""
+    twice = crossed((2000.0, 1000.0, 1000.0, 2000.0), (1000.0, 2000.0, 2000.0, 1000.0))
+    largest = [*article(), *(row(f"DBO-mariadb-{number}", family="article") for number in range(11, 20))]
+    others = [one for each in largest for one in swept(each.name, dict.fromkeys(NUMBERS[:-1], 500.0), family="article")]
+    one = replace(
+        twice,
+        rows=[*twice.rows, *(replace(each, workers=NUMBERS[-1]) for each in largest)],
+        sweep=[*twice.sweep, *others],
+        arrivals=[arriving("adaptive"), arriving("skip_locked")],
+        feeds=feeds(),
+    )
+    drawn = [draw(one, width) for draw, _ in PLOTS.values()] + [card(one, ORIGIN, width)]
+    assert None not in drawn
+    for figure in filter(None, drawn):
+        figure.draw_without_rendering()
+        texts = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
+        texts += [text for legend in figure.legends for text in legend.get_texts()]
+        # Without the line from an annotation to its point.
+        boxes = [(text.get_text(), Text.get_window_extent(text), text.get_ha()) for text in texts if text.get_text()]
+        for words, box, side in boxes:
+            assert 0 <= box.y0 <= box.y1 <= figure.bbox.y1, words
+            assert box.x0 - (0.03 * box.width if side == "right" else 0) >= 0, words
+            assert box.x1 + (0.03 * box.width if side == "left" else 0) <= figure.bbox.x1, words
+        for (words, box, _), (beside, other, _) in combinations(boxes, 2):
+            across = min(box.x1, other.x1) - max(box.x0, other.x0)
+            down = min(box.y1, other.y1) - max(box.y0, other.y0)
+            assert across < 1 or down < 0.3 * min(box.height, other.height), (words, beside)
+
+
+def test_the_articles_rows_have_curves_of_their_own_each_of_another_kind():
+    rows = [one for name in ("DBO-1", "DBO-2", "DBP-0-1-1") for one in swept(name, dict.fromkeys(NUMBERS, 500.0), family="article")]
+    one = crossed((1000.0,) * 4, (2000.0,) * 4)
+    one = replace(one, rows=[*one.rows, rows[3], rows[7], rows[11]], sweep=[*one.sweep, *rows[:3], *rows[4:7], *rows[8:11]])
+    figure = workers(one)
+    assert figure is not None
+    ours, theirs = figure.axes
+    assert [text.get_text().split()[0] for text in ours.texts] == ["adaptive", "skip_locked"]
+    assert [text.get_text().split()[0] for text in theirs.texts] == ["DBO-1", "DBO-2", "DBP-0-1-1"]
+    assert len({line.get_color() for line in theirs.lines}) == 3
+
+
+def test_a_card_of_the_articles_rows_shows_them_and_says_why_nothing_is_recommended():
+    figure = card(bench(*article()), ORIGIN)
+    assert figure is not None
+    (axes,) = figure.axes
+    assert {"DBO-mariadb-9", "DBP-mariadb-0-1-1"} <= {text.get_text() for text in axes.texts}
+    texts = " ".join(" ".join(text.get_text() for text in figure.texts).split())
+    assert "none of the product's strategies ran here" in texts
+
+
+def test_curves_of_few_runs_are_indicative_and_have_no_interval():
+    one = crossed((1000.0,) * 4, (2000.0,) * 4)
+    once = replace(
+        one,
+        rows=[replace(each, runs=each.runs[:1], quick=True) for each in one.rows],
+        sweep=[replace(each, runs=each.runs[:1], quick=True) for each in one.sweep],
+    )
+    for drawn, weak in ((workers(once), True), (workers(one), False)):
+        assert drawn is not None
+        texts = " ".join(" ".join(text.get_text() for text in drawn.texts).split())
+        assert ("indicative" in texts, "bootstrap" in texts) == (weak, not weak)
 
 
 def test_a_browser_with_wider_letters_cuts_no_figure_beside_a_row():

@@ -61,7 +61,7 @@ class Choice:
         return any(one.name == DEFAULT and not faults(one) for one in self.tied) and not indicative(self.row)
 
     def _keep(self) -> str:
-        return f" {DEFAULT}, the default, is no slower beyond the noise: you may keep it." if self.ties_with_default else ""
+        return f" You may keep {DEFAULT}, the default: it is no slower beyond the noise." if self.ties_with_default else ""
 
     def _preferred(self) -> str:
         if (failed := [one for one in self.tied if faults(one)]) and not faults(self.row):
@@ -108,7 +108,8 @@ def _named(row: Row, sound: list[Row]) -> str:
     if not indicative(row):
         return f"Use {label(row)}"
     rank = "the fastest" if median(row) == max(map(median, sound)) else "among the fastest"
-    return f"Indicative: {label(row)} was {rank} {OURS} {occasion([row])}"
+    what = label(row) if row.batch == 1 else f"{label(row)},"
+    return f"Indicative: {what} was {rank} {OURS} {occasion([row])}"
 
 
 def exactly_once(row: Row) -> bool:

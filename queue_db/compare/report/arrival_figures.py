@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from queue_db.compare.measures import Spread
+from queue_db.compare.measures import ENOUGH, Spread
+from queue_db.compare.report.advice import AT_MOST_ONCE
 from queue_db.compare.report.wording import NOTHING, milliseconds, several
 from queue_db.compare.results import ArrivalRow, Bench
 
@@ -48,16 +49,24 @@ def finding(bench: Bench) -> str | None:
     rows = [row for row in bench.arrivals if problem(row) is None and row.kept_up]
     if not rows:
         return None
-    first = min(rows, key=_p99)
-    some = f"{first.arrivals:,.0f} jobs/s arrive and {several(first.consumers, 'worker')} claim"
-    indication = "Indicative: w" if first.quick or len(first.turns) < _FEW else "W"
+    # The one that may lose jobs is not named first, however short its waits.
+    first = min(rows, key=lambda row: (row.name == AT_MOST_ONCE, _p99(row)))
+    some = f"{first.arrivals:,.0f} jobs/s arrive and {claimers(first)}"
+    indication = "Indicative: w" if weak(first) else "W"
     others = ", ".join(f"{row.name} {_ms(row, 'p99')}" for row in sorted(rows, key=_p99) if row is not first)
     return f"{indication}hen {some}, 99 % of the jobs wait at most {_ms(first, 'p99')} ms with {first.name}" + (
         f" ({others})." if others else "."
     )
 
 
-_FEW = 3
+def weak(row: ArrivalRow) -> bool:
+    """Return whether the row's figures are only indicative."""
+    return row.quick or len(row.turns) < ENOUGH
+
+
+def claimers(row: ArrivalRow) -> str:
+    """Return ``1 worker claims`` or ``9 workers claim``."""
+    return f"{several(row.consumers, 'worker')} {'claims' if row.consumers == 1 else 'claim'}"
 
 
 def _p99(row: ArrivalRow) -> float:

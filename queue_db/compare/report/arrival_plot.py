@@ -5,9 +5,8 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from queue_db.compare.report import drawing
-from queue_db.compare.report.arrival_figures import problem, waiting
+from queue_db.compare.report.arrival_figures import claimers, problem, waiting, weak
 from queue_db.compare.report.drawing import BLUE, GRID, ORANGE, VERMILION
-from queue_db.compare.report.wording import several
 from queue_db.compare.results import ArrivalRow, Bench
 
 _MARKS = (("p50", BLUE, "o", 26), ("p99", ORANGE, "D", 24), ("max", VERMILION, "|", 60))
@@ -35,10 +34,11 @@ def arrivals(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
     drawing.legend(figure, handles)
     first = rows[0]
     below = (
-        f"{bench.server} · {first.arrivals:,.0f} jobs/s arrive · {several(first.consumers, 'worker')} claim {first.batch} · "
+        f"{bench.server} · {first.arrivals:,.0f} jobs/s arrive · {claimers(first)} {first.batch} · "
         f"turns: {max(len(row.turns) for row in rows)}"
     )
-    drawing.title(figure, "Wait of a job at a fixed arrival rate, until a worker has it", below)
+    note = ": indicative" if any(weak(row) for row in rows) else ""
+    drawing.title(figure, f"Wait of a job at a fixed arrival rate, until a worker has it{note}", below)
     return figure
 
 

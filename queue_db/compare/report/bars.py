@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from queue_db.compare.report import drawing
 from queue_db.compare.report.advice import AT_MOST_ONCE, DEFAULT, median
 from queue_db.compare.report.drawing import BLUE, INK, ORANGE, PALE, SOFT, VERMILION
-from queue_db.compare.report.wording import errors, number, repeats, several, unfinished
+from queue_db.compare.report.wording import errors, headline, key, number, repeats, several, unfinished
 from queue_db.compare.results import Bench, Row
 
 #: Inches: a line of names, of a bar, of problems, between rows; a panel's title and its axis; the edge of the figure.
@@ -60,7 +60,7 @@ def panels(bench: Bench) -> list[Panel]:
         for batch in sorted({row.batch for row in ours})
     ]
     article = tuple(row for row in rows if row.family == "article")
-    return [*found, Panel("The article's rows: its own table, 1 job per claim", article)] if article else found
+    return [*found, Panel("The article's rows: own table, 1 per claim", article)] if article else found
 
 
 def throughput(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
@@ -73,7 +73,8 @@ def throughput(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
     bands = [small[first : first + columns] for first in range(0, len(small), columns)]
     bands += [[panel] for panel in every if panel not in small]
     figure = Figure(figsize=(width, 0.58), facecolor="white")
-    drawing.title(figure, _title(bench), f"{drawing.subtitle(bench)}. {_key(bench)}", layout=False)
+    below = f"{drawing.subtitle(bench)}. {key('Bar', bench.rows)}"
+    drawing.title(figure, headline("Jobs per second", bench.rows), below, layout=False)
     top = figure.get_figheight() + 0.08
     places: list[tuple[Panel, float, float, float]] = []
     for band in bands:
@@ -166,13 +167,3 @@ def _limit(rows: Sequence[Row], width: float) -> float:
         _end(row) / max(0.25, 1 - (drawing.measured(_figure(row), _SIZE) + 0.12) / width) for row in rows if row.rate is not None
     ]
     return max(found, default=1.0) or 1.0
-
-
-def _title(bench: Bench) -> str:
-    return "Jobs per second" + (": indicative" if any(row.quick for row in bench.rows) else "")
-
-
-def _key(bench: Bench) -> str:
-    if any(row.rate and row.rate.interval for row in bench.rows):
-        return "Bar: median of the runs; line and brackets: bootstrap interval"
-    return "Bar: median of the runs, too few for an interval"

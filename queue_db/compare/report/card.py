@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from queue_db import __version__
-from queue_db.compare.report import bars, curves, drawing, sweep
+from queue_db.compare.report import bars, curves, drawing
 from queue_db.compare.report.advice import DEFAULT, Advice, Choice, median
 from queue_db.compare.report.arrival_figures import finding as arrival_finding
 from queue_db.compare.report.drawing import BLUE, GRID, INK, SOFT, VERMILION
@@ -23,6 +23,9 @@ CARD = 7.5
 _COLUMN = 2.3
 
 _EDGE = 0.18
+
+#: Least height of the axes of curves, inches.
+_AXES = 1.8
 
 #: Rows of the picture; the slowest are left out, with a line that says so.
 _MOST = 7
@@ -72,9 +75,8 @@ def card(bench: Bench, origin: Origin, width: float = CARD) -> Figure | None:
     left, top, across = (
         (0.09, head + _height(words), width - 0.09) if phone else (_COLUMN + _EDGE, head, width - _COLUMN - 2 * _EDGE)
     )
-    panel = _panel(bench, row)
-    sweeps = row.batch in sweep.batches(bench)
-    picture = 2.75 if sweeps else panel.height(across - 2 * _EDGE) + 0.62
+    swept, panel = curves.panel(bench, row.batch, article=row.family == "article"), _panel(bench, row)
+    picture = swept.height(_AXES) if swept else panel.height(across - 2 * _EDGE) + 0.62
     height = max(top + picture, head + _height(words)) + 0.13 * len(foot) + 0.28
     figure.set_figheight(height)
     _frame(figure)
@@ -87,8 +89,8 @@ def card(bench: Bench, origin: Origin, width: float = CARD) -> Figure | None:
         y += _step(size)
     if indicative(row):
         _text(figure, width - _EDGE, 0.2, "indicative", 10, colour=VERMILION, bold=True, right=True)
-    if sweeps:
-        curves.draw(figure, bench, row.batch, left, top, across, picture)
+    if swept:
+        curves.draw(figure, swept, left, top, across, _AXES)
     else:
         bars.draw(figure, panel, left + _EDGE, top, across - 2 * _EDGE)
     for at, line in enumerate(foot):
@@ -97,7 +99,10 @@ def card(bench: Bench, origin: Origin, width: float = CARD) -> Figure | None:
 
 
 def _panel(bench: Bench, row: Row) -> bars.Panel:
-    rows = sorted((one for one in bench.rows if one.batch == row.batch and one.rate and one.family != "article"), key=median)[::-1]
+    """Return the rows beside the chosen one; the article's are compared with each other only."""
+    article = row.family == "article"
+    beside = [one for one in bench.rows if one.batch == row.batch and one.rate and (one.family == "article") is article]
+    rows = sorted(beside, key=median, reverse=True)
     rest = len(rows) - _MOST
     title = f"{several(row.batch, 'job')} per claim: jobs/s" + (f", without {several(rest, 'slower row')}" if rest > 0 else "")
     return bars.Panel(title, tuple(rows[:_MOST]))
@@ -108,7 +113,7 @@ def _words(bench: Bench, row: Row, choice: Choice | None, width: float) -> list[
     assert row.rate is not None  # noqa: S101 - callers check
     found = [(number(round(row.rate.median)), _NUMBER, BLUE)]
     if choice is None:
-        texts = [(f"jobs/s with {row.name}, the fastest row. No recommendation: none of queue_db's is sound.", VERMILION)]
+        texts = [(f"jobs/s with {row.name}, the fastest row. {Advice.of(bench).sentence}", VERMILION)]
     else:
         texts = [(f"jobs/s with {row.name}, {row.batch} per claim and {several(row.workers, 'worker')}", INK)]
     texts.append((_interval(row), INK))

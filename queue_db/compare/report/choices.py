@@ -24,7 +24,9 @@ def why(ways: Ways) -> str:
     """Why most claims took the way that they took."""
     cost = ways.cost
     if cost is None:
-        return "it begins so on this database, and there were too few claims to try the other way"
+        rest = ways.window if ways.most is Way.SKIP_LOCKED else ways.skip_locked
+        what = "compare the two ways" if rest else "try the other way"
+        return f"it begins so on this database, and there were too few claims to {what}"
     locks = ways.most is Way.SKIP_LOCKED
     relative = cost if locks else 1 / cost
     missed = ways.miss_ratio

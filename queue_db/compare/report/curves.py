@@ -1,9 +1,13 @@
-"""The plot of jobs/s over the number of workers: a panel for each batch size, with the crossing of the default and its rival."""
+"""The plot of jobs/s over the number of workers: a panel for each batch size, with the crossing of the default and its rival.
+
+The article's rows have a panel of their own: they differ from the others in more than the claim.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,47 +15,81 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from queue_db.compare.report import drawing, sweep
 from queue_db.compare.report.advice import AT_MOST_ONCE, DEFAULT
-from queue_db.compare.report.drawing import BLUE, GREEN, INK, MARKERS, ORANGE, PURPLE, SKY, SOFT, VERMILION
+from queue_db.compare.report.drawing import BLUE, GREEN, INK, MARKERS, ORANGE, PALETTE, PURPLE, SKY, SOFT, VERMILION
 from queue_db.compare.report.sweep import Crossing, Curve
-from queue_db.compare.report.wording import number, several
+from queue_db.compare.report.wording import headline, key, number, several
 from queue_db.compare.results import Bench
 
-#: Inches: a panel's title, its axes, the numbers and the words below it, left of it and at its right edge.
-_HEAD, _AXES, _BELOW, _LEFT, _RIGHT = 0.45, 2.3, 0.5, 0.62, 0.12
+#: Least height of a panel's axes, inches.
+AXES = 2.3
+
+#: Inches: a panel's title, the numbers and the words below it, left of it and at its right edge; a line of names.
+_HEAD, _BELOW, _LEFT, _RIGHT, _LINE = 0.45, 0.5, 0.62, 0.12, 0.155
 
 _SIZE = 8.0  #: of names
 
 _COLOURS = {DEFAULT: BLUE, "skip_locked": VERMILION, "pessimistic": PURPLE, "optimistic": GREEN, AT_MOST_ONCE: SKY}
-_OTHERS = (ORANGE, SOFT)
+_OTHERS = (ORANGE, SOFT, *PALETTE[2:], BLUE)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves on a common scale."""
+
+    title: str
+    curves: tuple[Curve, ...]
+    crossings: tuple[Crossing, ...] = ()
+
+    @property
+    def head(self) -> float:
+        """Inches above the axes: each crossing has a line of its own."""
+        return _HEAD + _LINE * max(0, len(self.crossings) - 1)
+
+    def axes(self, least: float) -> float:
+        """Return the height of the axes, inches: each name has a line of its own."""
+        return max(least, _LINE * len(self.curves))
+
+    def height(self, least: float = AXES) -> float:
+        """Return the height of the panel, with its title and the words below. ``least``: of the axes."""
+        return self.head + self.axes(least) + _BELOW
+
+
+def panel(bench: Bench, batch: int, *, article: bool = False) -> Panel | None:
+    """Return the curves of a batch size, of the article's rows or of all others; None without any."""
+    found = tuple(curve for curve in sweep.curves(bench, batch) if (curve.family == "article") is article) if bench.sweep else ()
+    if not found:
+        return None
+    if article:
+        return Panel("The article's rows, 1 job per claim: jobs/s", found)
+    return Panel(f"{several(batch, 'job')} per claim: jobs/s", found, tuple(sweep.crossings(bench, batch)))
 
 
 def workers(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
     """Plot the median jobs/s over the number of workers; None if there is only one number."""
-    sizes = sweep.batches(bench)
-    if not sizes:
+    every = [panel(bench, batch, article=article) for article in (False, True) for batch in sweep.batches(bench)]
+    found = [one for one in every if one is not None]
+    if not found:
         return None
     figure = Figure(figsize=(width, 0.58), facecolor="white")
-    counts = sorted({row.workers for row in [*bench.rows, *bench.sweep]})
+    rows = [*bench.rows, *bench.sweep]
     runs = max(len(row.runs) for row in bench.rows)
-    below = (
-        f"{bench.server} · {', '.join(map(str, counts))} workers · runs per point: {runs}. Point: median; line: bootstrap interval"
-    )
-    drawing.title(figure, "Jobs per second over the number of workers", below, layout=False)
+    below = f"{bench.server} · {drawing.workers(rows)} · runs per point: {runs}. {key('Point', rows)}"
+    drawing.title(figure, headline("Jobs per second over the number of workers", rows), below, layout=False)
     top = figure.get_figheight() + 0.08
-    drawing.grow(figure, top + len(sizes) * (_HEAD + _AXES + _BELOW))
-    for batch in sizes:
-        draw(figure, bench, batch, 0.0, top, width, _HEAD + _AXES + _BELOW)
-        top += _HEAD + _AXES + _BELOW
+    drawing.grow(figure, top + sum(one.height() for one in found))
+    for one in found:
+        draw(figure, one, 0.0, top, width)
+        top += one.height()
     return figure
 
 
-def draw(figure: Figure, bench: Bench, batch: int, left: float, top: float, width: float, height: float) -> Axes:
-    """Draw the curves of a batch size into a rectangle of the figure, inches from its upper left corner."""
+def draw(figure: Figure, panel: Panel, left: float, top: float, width: float, least: float = AXES) -> Axes:
+    """Draw a panel at a place of the figure, inches from its upper left corner, with axes at least so high."""
     whole, high = figure.get_figwidth(), figure.get_figheight()
-    found = sweep.curves(bench, batch)
+    found = panel.curves
     label = max(drawing.measured(_label(curve), _SIZE) for curve in found) + 0.25
-    across, down = width - _LEFT - label - _RIGHT, height - _HEAD - _BELOW
-    axes = figure.add_axes(((left + _LEFT) / whole, 1 - (top + _HEAD + down) / high, across / whole, down / high))
+    across, down = width - _LEFT - label - _RIGHT, panel.axes(least)
+    axes = figure.add_axes(((left + _LEFT) / whole, 1 - (top + panel.head + down) / high, across / whole, down / high))
     drawing.dress(axes)
     most = max(max(row.rate.max for row in curve.rows if row.rate) for curve in found) * 1.06
     axes.set_ylim(0, most)
@@ -63,25 +101,24 @@ def draw(figure: Figure, bench: Bench, batch: int, left: float, top: float, widt
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axes.tick_params(labelsize=8)
-    title = f"{several(batch, 'job')} per claim: jobs/s"
-    figure.text((left + 0.09) / whole, 1 - (top + 0.06) / high, title, fontsize=9.5, fontweight="bold", color=INK, va="top")
+    figure.text((left + 0.09) / whole, 1 - (top + 0.06) / high, panel.title, fontsize=9.5, fontweight="bold", color=INK, va="top")
     axes.set_xlabel("workers", fontsize=8.5, color=SOFT, labelpad=1)
     for at, curve in enumerate(found):
         _curve(axes, curve, _colour(found, curve), MARKERS[at % len(MARKERS)])
-    _name(axes, found, most * 0.155 / down, most)
-    for crossing in sweep.crossings(bench, batch):
-        _note(axes, crossing, across, label)
+    _name(axes, found, most * _LINE / down, most)
+    for at, crossing in enumerate(panel.crossings):
+        _note(axes, crossing, across, label, 1 + (0.05 + _LINE * at) / down)
     return axes
 
 
-def _note(axes: Axes, crossing: Crossing, across: float, room: float) -> None:
+def _note(axes: Axes, crossing: Crossing, across: float, room: float, height: float) -> None:
     """Draw a crossing and write above the axes who overtakes; there are ``room`` inches right of the axes."""
     axes.axvline(crossing.workers, color=SOFT, linewidth=1, linestyle="--", zorder=1)
     words = f"{crossing.after} overtakes at ≈ {crossing.workers:.1f}"
     low, high = map(math.log2, axes.get_xlim())
     place = across * (math.log2(crossing.workers) - low) / (high - low) + 0.03
     begin = max(0.1 - _LEFT, min(place, across + room - drawing.measured(words, 8)))
-    axes.text(begin / across, 1.02, drawing.shown(words), transform=axes.transAxes, fontsize=8, color=SOFT, va="bottom")
+    axes.text(begin / across, height, drawing.shown(words), transform=axes.transAxes, fontsize=8, color=SOFT, va="bottom")
 
 
 def _curve(axes: Axes, curve: Curve, colour: str, marker: str) -> None:
@@ -120,5 +157,9 @@ def _label(curve: Curve) -> str:
 
 
 def _colour(found: Sequence[Curve], curve: Curve) -> str:
-    others = [one.name for one in found if one.name not in _COLOURS]
-    return _COLOURS[curve.name] if curve.name in _COLOURS else _OTHERS[others.index(curve.name) % len(_OTHERS)]
+    if curve.name in _COLOURS:
+        return _COLOURS[curve.name]
+    names = [one.name for one in found]
+    taken = {_COLOURS[name] for name in names if name in _COLOURS}
+    free = [colour for colour in _OTHERS if colour not in taken]
+    return free[[name for name in names if name not in _COLOURS].index(curve.name) % len(free)]

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from queue_db.compare.report.wording import number
-from queue_db.compare.results import Bench
+from queue_db.compare.report.wording import number, several
+from queue_db.compare.results import Bench, Row
 
 #: Okabe and Ito's palette for colour-blind readers, without black and yellow, which are used for the grid and the background.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
@@ -146,6 +146,7 @@ def name_rows(axes: Axes, names: Sequence[str], values: Sequence[str], width: fl
             axes.text(1.01, y, shown(value), transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=INK)
         return
     axes.set_yticks([])
+    axes.spines["left"].set_visible(False)  # the names begin there
     axes.set_ylim(len(names) - 0.5, -0.9)
     for y, (name, value) in enumerate(zip(names, values, strict=True)):
         axes.text(0, y - 0.28, shown(name), transform=axes.get_yaxis_transform(), va="bottom", fontsize=8, color=INK)
@@ -167,9 +168,14 @@ def spread_apart(places: Sequence[float], gap: float, low: float, high: float) -
 
 def subtitle(bench: Bench) -> str:
     """Return server, number of workers and number of runs."""
-    workers = sorted({row.workers for row in bench.rows})
     runs = max((len(row.runs) for row in bench.rows), default=0)
-    return f"{bench.server} · {', '.join(map(str, workers))} workers · runs per row: {runs}"
+    return f"{bench.server} · {workers(bench.rows)} · runs per row: {runs}"
+
+
+def workers(rows: Iterable[Row]) -> str:
+    """Return ``1 worker`` or ``1, 2, 4 workers``."""
+    counts = sorted({row.workers for row in rows})
+    return several(counts[0], "worker") if len(counts) == 1 else f"{', '.join(map(str, counts))} workers"
 
 
 def plain(axes: Axes, which: Literal["x", "y"] = "x") -> None:
@@ -184,7 +190,10 @@ def plain(axes: Axes, which: Literal["x", "y"] = "x") -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Add a legend below all axes, in as many columns as fit; a long text is wrapped."""
+    """Add a legend below all axes, in as many columns as fit; a long text is wrapped.
+
+    It begins at the left, so that the wider letters of a browser have room at the right.
+    """
     across = figure.get_figwidth()
     for one in handles:
         one.set_label("\n".join(wrapped(str(one.get_label()), across - 0.7, 8.5)))
@@ -193,7 +202,7 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     lines = [str(one.get_label()).count("\n") + 1 for one in handles]
     rows = sum(max(lines[first : first + columns]) for first in range(0, len(lines), columns))
     figure.set_figheight(figure.get_figheight() + 0.19 * (rows - 1))
-    figure.legend(handles=handles, loc="outside lower right", ncols=columns, fontsize=8.5, frameon=False, labelcolor=INK)
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=8.5, frameon=False, labelcolor=INK)
 
 
 def logarithmic(values: Sequence[float]) -> bool:

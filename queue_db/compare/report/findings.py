@@ -20,7 +20,18 @@ from queue_db.compare.report.choices import findings as choice_findings
 from queue_db.compare.report.published import HOSTS, kind_of, published, published_ratio
 from queue_db.compare.report.ratios import Ratio, between, find
 from queue_db.compare.report.sweep import findings as sweep_findings
-from queue_db.compare.report.wording import errors, label, number, occasion, percent, repeats, several, short_name, unfinished
+from queue_db.compare.report.wording import (
+    errors,
+    indicative,
+    label,
+    number,
+    occasion,
+    percent,
+    repeats,
+    several,
+    short_name,
+    unfinished,
+)
 from queue_db.compare.results import Bench, Row
 
 ORIGINAL = "DBP-0-1-1"
@@ -71,14 +82,20 @@ def _default(bench: Bench) -> Iterator[str]:
         faster = [f"{name} ({ratio} its jobs/s)" for name, ratio in ratios.items() if ratio.faster]
         weak += [row, *rivals] if any(ratio.indicative for ratio in ratios.values()) else []
         if faster:
-            beaten.append(f"at {row.batch} per claim by {join(faster)}")
+            beaten.append((row.batch, join(faster)))
         elif rivals:
             best.append(f"{row.batch}")
-    how = occasion(weak) if weak else "beyond the noise"
-    if beaten:
-        yield f"The default, {DEFAULT}, is beaten {how} {join(beaten)}."
-    if best:
-        yield f"The default, {DEFAULT}, is beaten by no other strategy {how} at {join(best)} per claim."
+    if beaten and weak:
+        slower = join([f"than {names} at {batch} per claim" for batch, names in beaten])
+        yield f"Indicative: {occasion(weak)} the default, {DEFAULT}, was slower {slower}."
+    elif beaten:
+        by = join([f"at {batch} per claim by {names}" for batch, names in beaten])
+        yield f"The default, {DEFAULT}, is beaten beyond the noise {by}."
+    if best and weak:
+        default = f"the default, {DEFAULT}, at {join(best)} per claim"
+        yield f"Indicative: {occasion(weak)} no other strategy was clearly faster than {default}."
+    elif best:
+        yield f"The default, {DEFAULT}, is beaten by no other strategy beyond the noise at {join(best)} per claim."
 
 
 def _original(bench: Bench) -> Iterator[str]:
@@ -100,7 +117,7 @@ def _original(bench: Bench) -> Iterator[str]:
         )
     else:
         yield f"The original ({row.name}) had no deadlock and executed no job twice: {executions}{beside}." + (
-            " This server no longer deadlocks." if kind_of(bench.title) == "mysql" else ""
+            " This server no longer deadlocks." if kind_of(bench.title) == "mysql" and not indicative(row) else ""
         )
 
 

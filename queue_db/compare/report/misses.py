@@ -12,7 +12,7 @@ from queue_db.compare import theory
 from queue_db.compare.report import drawing
 from queue_db.compare.report.drawing import BLUE, FAINT, GREEN, GRID, INK, ORANGE, VERMILION
 from queue_db.compare.report.findings import predicted_miss
-from queue_db.compare.report.wording import number, short_name
+from queue_db.compare.report.wording import number, several, short_name
 from queue_db.compare.results import Bench, Row
 
 
@@ -27,7 +27,7 @@ def misses(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
     top = max(2.0 * workers, *widths) * 1.5
     curve = [2 ** (step / 20 * math.log2(top)) for step in range(21)]
     line = [theory.lock_step_miss(width, workers) for width in curve]
-    axes.plot(curve, line, color=FAINT, linestyle="--", label=f"model: {workers} workers in lock-step")
+    axes.plot(curve, line, color=FAINT, linestyle="--", label=f"model: {several(workers, 'worker')} in lock-step")
     if (racing := fitted(rows)) is not None:
         words = f"model: 1 − e^(−m/W), m = {number(racing)} fitted to uniform picks"
         axes.plot(curve, [theory.miss(racing, width) for width in curve], color=BLUE, label=words)

@@ -10,7 +10,7 @@ import jinja2
 from queue_db.compare.report import published
 from queue_db.compare.report.advice import Advice, recommendable
 from queue_db.compare.report.arrival_figures import COLUMNS as ARRIVAL_COLUMNS
-from queue_db.compare.report.arrival_figures import ArrivalLine
+from queue_db.compare.report.arrival_figures import ArrivalLine, claimers
 from queue_db.compare.report.arrival_figures import lines as arrival_lines
 from queue_db.compare.report.feed_figures import ARTICLE, FeedLine, columns, finding
 from queue_db.compare.report.feed_figures import lines as feed_lines
@@ -18,7 +18,7 @@ from queue_db.compare.report.findings import findings
 from queue_db.compare.report.pictures import CARD, Picture
 from queue_db.compare.report.ratios import PRODUCT_PAIRS, Ratio, between, find
 from queue_db.compare.report.table import GROUPS, cells, headings
-from queue_db.compare.report.wording import NOTHING, errors, repeats, unfinished
+from queue_db.compare.report.wording import NOTHING, errors, indicative, repeats, unfinished
 from queue_db.compare.results import Bench, Comparison, Row
 
 
@@ -29,7 +29,7 @@ class Line:
     row: Row
     cells: list[str]
     unfinished: str | None
-    chosen: bool
+    chosen: str | None  #: the mark of the row that the advice names
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Section:
     feeds: list[FeedLine]
     feed_finding: str | None
     arrivals: list[ArrivalLine]
+    claimers: str  #: how many workers claim what arrives; empty if that was not measured
 
 
 def section(bench: Bench, slug: str, drawn: Sequence[Picture], machine: Mapping[str, str]) -> Section:
@@ -72,7 +73,7 @@ def section(bench: Bench, slug: str, drawn: Sequence[Picture], machine: Mapping[
         advice=advice,
         findings=findings(bench),
         lines=[
-            Line(row, cells(row), unfinished(row), chosen=advice.choice is not None and row is advice.choice.row)
+            Line(row, cells(row), unfinished(row), _mark(row) if advice.choice is not None and row is advice.choice.row else None)
             for row in bench.rows
         ],
         ratios=[*_article(bench), *_product(bench)],
@@ -82,7 +83,12 @@ def section(bench: Bench, slug: str, drawn: Sequence[Picture], machine: Mapping[
         feeds=feed_lines(bench),
         feed_finding=finding(bench),
         arrivals=arrival_lines(bench),
+        claimers=claimers(bench.arrivals[0]) if bench.arrivals else "",
     )
+
+
+def _mark(row: Row) -> str:
+    return "named above, indicative" if indicative(row) else "recommended"
 
 
 def page(comparison: Comparison, sections: list[Section]) -> str:
@@ -135,7 +141,8 @@ def _product(bench: Bench) -> list[RatioLine]:
 def _line(
     over: str, under: str, meaning: str, figures: list[str], ours: Ratio | None, rows: tuple[Row | None, Row | None]
 ) -> RatioLine:
-    problems = {f"{name}: {errors(row)}, {repeats(row)}" for name, row in zip((over, under), rows, strict=True) if row and row.runs}
+    both = all(row is not None and row.runs for row in rows)
+    problems = {f"{name}: {errors(row)}, {repeats(row)}" for name, row in zip((over, under), rows, strict=True) if row and both}
     clean = all(row is None or not (row.faults or row.repeats) for row in rows)
     return RatioLine(
         over=over,

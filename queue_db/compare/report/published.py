@@ -128,7 +128,7 @@ NOTES: tuple[str, ...] = (
     ),
     "beanstalkd's “biggest offset 6” is 33 in one run; the Redis run that should have shown its order recorded nothing.",
     "PostgreSQL on C4.large varies by 15 to 50 % from run to run: only its large ratios are significant.",
-    "DBO-9 and DBO-10 (W = 2N) never ran: a bug took them for DBO-5 and DBO-6. They run here.",
+    "DBO-9 and DBO-10 (W = 2N) never ran: a bug took them for DBO-5 and DBO-6. queue-db compare runs them.",
 )
 
 

@@ -93,16 +93,15 @@ def _finding(bench: Bench, batch: int) -> str | None:
     ours, theirs = both
     ahead = _ahead(both)
     words = {1: f"{ours.name} is faster", -1: f"{theirs.name} is faster", 0: f"{ours.name} and {theirs.name} tie"}
-    parts = [
-        f"{words[wanted]} at {join([f'{row.workers}' for row, sign in zip(ours.rows, ahead, strict=True) if sign == wanted])}"
-        for wanted in words
-        if wanted in ahead
-    ]
+    counts = {wanted: [row.workers for row, sign in zip(ours.rows, ahead, strict=True) if sign == wanted] for wanted in words}
+    parts = [f"{words[wanted]} at {join([f'{count}' for count in some])}" for wanted, some in counts.items() if some]
+    # The first part names the unit.
+    parts[0] += " worker" if next(some for some in counts.values() if some) == [1] else " workers"
     crossed = crossings(bench, batch)
     where = " and ".join(f"about {one.workers:.1f} workers" for one in crossed)
     rest = f"; the curves cross at {where}" if crossed else ""
     weak = any((ratio := between(*rows)) is None or ratio.indicative for rows in zip(ours.rows, theirs.rows, strict=True))
-    return f"{'Indicative: with' if weak else 'With'} {batch} per claim, {', '.join(parts)} workers{rest}."
+    return f"{'Indicative: with' if weak else 'With'} {batch} per claim, {'; '.join(parts)}{rest}."
 
 
 def _ahead(both: tuple[Curve, Curve]) -> list[int]:

@@ -78,6 +78,19 @@ def indicative(row: Row) -> bool:
     return row.quick or len(row.rates) < ENOUGH
 
 
+def headline(text: str, rows: Sequence[Row]) -> str:
+    """Return the title of a picture of throughputs, with a note if they are only indicative."""
+    weak = any(row.quick or 0 < len(row.runs) < ENOUGH for row in rows)
+    return f"{text}: indicative" if weak else text
+
+
+def key(point: str, rows: Sequence[Row]) -> str:
+    """Return what a ``point`` of a picture of throughputs stands for."""
+    if any(row.rate and row.rate.interval for row in rows):
+        return f"{point}: median of the runs; line: bootstrap interval"
+    return f"{point}: median of the runs, too few for an interval"
+
+
 def occasion(rows: Sequence[Row]) -> str:
     """Return where an indicative figure of these rows comes from."""
     fewest = min((len(row.rates) for row in rows), default=0)
