@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from itertools import combinations
@@ -162,6 +163,12 @@ def test_no_text_of_a_plot_is_cut_by_wider_letters_or_lies_on_another(width):
             across = min(box.x1, other.x1) - max(box.x0, other.x0)
             down = min(box.y1, other.y1) - max(box.y0, other.y0)
             assert across < 1 or down < 0.3 * min(box.height, other.height), (words, beside)
+
+
+def test_colours_differ_on_a_dark_background_too():
+    for colours in (drawing.PALETTE, [drawing.DARK.get(one.lower(), ("", one))[1] for one in drawing.PALETTE]):
+        values = [tuple(int(one[at : at + 2], 16) for at in (1, 3, 5)) for one in colours]
+        assert all(math.dist(*both) > 60 for both in combinations(values, 2)), colours
 
 
 def test_the_articles_rows_have_curves_of_their_own_each_of_another_kind():

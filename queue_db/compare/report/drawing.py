@@ -47,7 +47,7 @@ _COMMENT, _SPACE = re.compile(r"<!--.*?-->", re.DOTALL), re.compile(r">\s+<")
 _COLOUR = re.compile(r"\b(fill|stroke): (#[0-9a-f]{6})")
 
 #: Colours on a dark background, for viewers that prefer one: light colour → name of the variable, dark colour.
-_DARK = {
+DARK = {
     "#ffffff": ("paper", "#202126"),
     INK: ("ink", "#ececee"),
     SOFT: ("soft", "#b4b5bc"),
@@ -57,10 +57,11 @@ _DARK = {
     BLUE.lower(): ("blue", "#4fa8de"),
     VERMILION.lower(): ("vermilion", "#ff8a4d"),
     GREEN.lower(): ("green", "#35c99b"),
+    SKY.lower(): ("sky", "#f0e442"),  # a lighter blue is taken
 }
 _STYLE = (
     "<style>@media (prefers-color-scheme: dark) { svg { "
-    + " ".join(f"--q-{name}: {dark};" for name, dark in _DARK.values())
+    + " ".join(f"--q-{name}: {dark};" for name, dark in DARK.values())
     + " } }</style>"
 )
 
@@ -265,4 +266,4 @@ def _lay_out(figure: Figure) -> None:
 def _themed(found: re.Match[str]) -> str:
     """Return the colour, and the same as a variable: a program that knows no variables uses the first."""
     what, colour = found.groups()
-    return f"{what}: {colour}; {what}: var(--q-{_DARK[colour][0]}, {colour})" if colour in _DARK else found.group()
+    return f"{what}: {colour}; {what}: var(--q-{DARK[colour][0]}, {colour})" if colour in DARK else found.group()
