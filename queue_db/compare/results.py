@@ -245,7 +245,7 @@ class FeedTurn:
     messages: int  #: published, as far as their publishers know
     seconds: float
     post: Post | None
-    visible: Post | None  #: from the begin of a publish until a reader had the message; None if it cannot be read
+    visible: Post | None  #: from the beginning of a publish until a reader had the message; None if it cannot be read
     errors: dict[str, int]  #: driver errors by kind; they were retried
     gaps: int | None  #: messages that no reader got
     duplicates: int | None  #: messages that a reader got once more
