@@ -17,7 +17,7 @@ from benchmarks.bars import BARS, Bar, bars
 from benchmarks.figures import Line
 from benchmarks.lab import Lab, Pools, lab_at
 from benchmarks.report import WIDTH, Sheet, show
-from benchmarks.running import addresses, ended, exit_on_sigterm, say
+from benchmarks.running import addresses, ended, exit_on_sigterm, say, sql_of
 from queue_db.compare.machine import machine
 from queue_db.errors import QueueDBError
 
@@ -79,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Also after an error: print what has been measured.
         _print([sheet for sheet in sheets if sheet.lines], facts, asked)
     lines = [line for sheet in sheets for _, line in sheet.lines]
+    if not lines:
+        say(f"nothing was measured: no database here has a bar of {', '.join(bar.name for bar in asked.only)} (see --help)")
+        return 2
     return 1 if any(line.met is False for line in lines) else 0
 
 
@@ -144,9 +147,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--scale", type=_positive, default=1.0, metavar="X", help="factor for all sizes (default 1; 0.01 for a trial)"
     )
     parser.add_argument("--workers", type=_positive_whole, default=10, metavar="N", help="number of worker processes (default 10)")
-    parser.add_argument("--pgmq", type=Path, metavar="FILE", help="the SQL of pgmq, to take part (benchmarks spans --help)")
+    parser.add_argument(
+        "--pgmq", type=sql_of("pgmq"), metavar="FILE", help="the SQL of pgmq, to take part (benchmarks spans --help)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file too")
     asked = parser.parse_args(arguments)
+    if asked.json is not None and not asked.json.parent.is_dir():
+        parser.error(f"--json {asked.json}: there is no folder {asked.json.parent}")
     try:
         asked.only = bars(asked.only)
     except ValueError as error:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 from queue_db import QueueDB
@@ -21,6 +22,24 @@ TITLES = ("PostgreSQL", "MariaDB", "SQLite")
 def say(words: str) -> None:
     """Print a line with the time to standard error."""
     print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def sql_of(schema: str) -> Callable[[str], Path]:
+    """A type of argparse: a readable file with the SQL of the functions in ``schema``."""
+
+    def file(name: str) -> Path:
+        path = Path(name)
+        try:
+            content = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise argparse.ArgumentTypeError(
+                f"cannot read {name}: {getattr(error, 'strerror', None) or 'it is not text'}"
+            ) from None
+        if f"{schema}." not in content:
+            raise argparse.ArgumentTypeError(f"{name} is not the SQL of {schema}: see python -m benchmarks spans --help")
+        return path
+
+    return file
 
 
 def exit_on_sigterm() -> None:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -19,7 +18,7 @@ from benchmarks import drains
 from benchmarks.depth import old_snapshot
 from benchmarks.drains import CURSOR, FEED, Contestant, Drained, Jobs, Rival, Spans, WorkerOfJobs, WorkerOfSpans, drain
 from benchmarks.peers.sql_files import Pgmq, Pgque, SqlQueue
-from benchmarks.running import add_options, own_tables, parsed, run, say
+from benchmarks.running import add_options, own_tables, parsed, run, say, sql_of
 from queue_db import QueueDB
 from queue_db.feeds import SharedCursor
 
@@ -98,8 +97,6 @@ def _rivals(url: str, asked: argparse.Namespace, stack: ExitStack) -> list[SqlQu
     for kind, file in ((Pgmq, asked.pgmq), (Pgque, asked.pgque)):
         if file is None:
             say(f"{kind.title} does not take part: its SQL is given with --{kind.schema} FILE (see --help)")
-        elif not file.is_file():
-            say(f"{kind.title} does not take part: there is no file {file}")
         elif make_url(url).get_backend_name() not in {"postgresql", "postgres"}:
             say(f"{kind.title} does not take part: it needs PostgreSQL")
         else:
@@ -187,8 +184,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=10, metavar="N", help="consumers of a drain (default 10)")
     parser.add_argument("--deep", type=int, default=10_000_000, metavar="N", help="messages that wait (default 10,000,000)")
     parser.add_argument("--trimmed", type=int, default=1_000_000, metavar="N", help="messages trimmed (default 1,000,000)")
-    parser.add_argument("--pgmq", type=Path, metavar="FILE", help="the SQL of pgmq, to take part")
-    parser.add_argument("--pgque", type=Path, metavar="FILE", help="the SQL of PgQue, to take part")
+    parser.add_argument("--pgmq", type=sql_of("pgmq"), metavar="FILE", help="the SQL of pgmq, to take part")
+    parser.add_argument("--pgque", type=sql_of("pgque"), metavar="FILE", help="the SQL of PgQue, to take part")
     asked = parsed(parser, arguments, _SECTIONS)
     if min(asked.processes, asked.trimmed) < 1 or asked.deep < 5 * _FEW:
         parser.error(f"--processes and --trimmed must be 1 or more, --deep {5 * _FEW} or more")

@@ -71,8 +71,11 @@ class DuplicateJobError(EnqueueError):
     """A live job of the queue has this unique key, or one has taken it for a time that is not over."""
 
     def __init__(self, *, unique_key: str, existing_id: int | None) -> None:
+        holder = f"a job in the queue, or one whose unique_for is not over (id {existing_id})"
+        if existing_id is None:
+            holder = "another job of the same call, or one that has left meanwhile"
         super().__init__(
-            f"unique_key {unique_key!r} is taken by a job in the queue, or one whose unique_for is not over (id {existing_id}); "
+            f"unique_key {unique_key!r} is taken by {holder}; "
             'pass on_duplicate="skip" to keep it, or on_duplicate="replace" to put the new one in its place'
         )
         self.unique_key = unique_key

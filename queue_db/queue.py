@@ -525,7 +525,12 @@ class Queue:
 
 
 def _queues(what: str, names: Iterable[str]) -> list[str]:
-    return arguments.members(what, names, "queue names")
+    found = arguments.members(what, names, "queue names")
+    for name in found:
+        if not isinstance(name, str):
+            # Refused here: a driver would refuse it only in the claim, after a completion.
+            raise ArgumentError(f"{what}: {arguments.shown(name)} is not one of the queue names: pass queue.name")
+    return found
 
 
 def _notify(connection: Connection, store: Store, notifications: Notifications, queue: str) -> None:

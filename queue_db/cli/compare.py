@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -170,6 +171,7 @@ def compare(
     from queue_db.compare import report as reporting
     from queue_db.compare.results import Comparison
 
+    _require_places(report, json)
     comparison = Comparison.load(load) if load is not None else _measure(url, options, with_ or ())
     if json is not None:
         comparison.save(json)
@@ -199,6 +201,19 @@ def _require_packages() -> None:
     for package in ("jinja2", "matplotlib", "msgspec", "psutil"):
         if importlib.util.find_spec(package) is None:
             raise ConfigurationError(f'{package} is not installed: pip install "queue-db[compare]"')
+
+
+def _require_places(report: Path, json: Path | None) -> None:
+    """Refuse places that cannot be written to, before anything is measured: the results would be lost at the end."""
+    place = next(one for one in (report, *report.absolute().parents) if one.exists())
+    if not _is_writable_folder(place):
+        raise ArgumentError(f"--report {report}: {place} is not a folder that can be written to")
+    if json is not None and (json.is_dir() or not _is_writable_folder(json.parent)):
+        raise ArgumentError(f"--json {json}: must be a file in a folder that exists and can be written to")
+
+
+def _is_writable_folder(path: Path) -> bool:
+    return path.is_dir() and os.access(path, os.W_OK)
 
 
 def _names(option: str, text: str) -> list[str]:

@@ -67,10 +67,13 @@ def _usage(argument: Any) -> str:
 
 
 def _option(option: Any) -> str:
-    names = ", ".join(f"`{name}`" for name in option.opts)
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     if not option.is_flag:
         names += f" {_cell(option.metavar)}"
-    default = "" if option.is_flag else _default(option)
+    default = _default(option)
+    if option.is_flag:  # one that has no opposite is off by default
+        chosen = option.opts if option.default else option.secondary_opts
+        default = f"`{chosen[0]}`" if option.secondary_opts else ""
     help_text = _cell(option.help)
     if option.envvar:
         help_text += f" {_ENVIRONMENT}`{option.envvar}`."

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import stamina
 from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.exc import ArgumentError as SQLAlchemyArgumentError
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    DBAPIError,
+    InvalidRequestError,
+    OperationalError,
+    PendingRollbackError,
+    ResourceClosedError,
+    SQLAlchemyError,
+    UnboundExecutionError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
@@ -60,6 +68,16 @@ COUNTED = {
     Fault.SERIALIZATION: "serialization_failures",
     Fault.LOCK_TIMEOUT: "lock_timeouts",
     Fault.OTHER: "other_errors",
+}
+
+
+#: What to do about mistakes with a connection that SQLAlchemy itself refuses; its own texts may show the caller's data. The first
+#: class that fits counts.
+_REMEDIES: dict[type[SQLAlchemyError], str] = {
+    ResourceClosedError: "the connection is closed: use it within its with block",
+    UnboundExecutionError: "the session has no engine: Session(engine)",
+    PendingRollbackError: "an earlier statement of this transaction failed: roll it back first",
+    InvalidRequestError: "the transaction has ended: begin another after its with block",
 }
 
 
@@ -404,7 +422,8 @@ class Database:
             return translated
         if isinstance(error, PoolTimeoutError):
             return TransientStorageError(f"{name}: no free connection in the pool", statement_name=name)
-        return PermanentStorageError(f"{name}: {type(error).__name__}", statement_name=name)
+        remedy = next((f": {words}" for kind, words in _REMEDIES.items() if isinstance(error, kind)), "")
+        return PermanentStorageError(f"{name}: {type(error).__name__}{remedy}", statement_name=name)
 
     def close(self) -> None:
         """Close the connections of an engine that we made; a caller's engine stays open. Nothing runs here afterwards."""
@@ -435,7 +454,8 @@ def _again(error: Exception) -> bool:
 def _connection_of(using: Any) -> Connection:
     if hasattr(using, "sync_session") or hasattr(using, "sync_connection"):
         raise ConfigurationError(wrong_sort(f"using={type(using).__name__}", "a Connection or Session", asynchronous=False))
-    connection = getattr(using, "connection", None)
+    # Only sessions have both; a raw connection of SQLite has a ``connection`` that can be called, too.
+    connection = getattr(using, "connection", None) if hasattr(using, "get_bind") else None
     if callable(connection):
         found = connection()
         if isinstance(found, Connection):

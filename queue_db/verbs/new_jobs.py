@@ -217,7 +217,9 @@ class JobBuilder:
         try:
             encoded = codec.encode(value)
         except Exception as error:
-            raise self._refused(kind, part, f"cannot be encoded: {described(error)}") from error
+            # A TypeError of ours: a date, a Decimal, a set … that JSON does not have.
+            remedy = "; make it text or numbers first" if isinstance(error, TypeError) and type(codec) is JSONCodec else ""
+            raise self._refused(kind, part, f"cannot be encoded: {described(error)}{remedy}") from error
         encoder = type(codec).__name__
         if not isinstance(encoded, str):
             raise self._refused(kind, part, f"cannot be encoded: {encoder}.encode returned {type(encoded).__name__}, not str")

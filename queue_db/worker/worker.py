@@ -52,12 +52,12 @@ class Worker:
     :param poll: longest pause between two polls of empty queues, seconds.
     :param grace: how long a stop waits for running handlers, seconds; then their jobs are released.
     :param keep: seconds for which completed jobs are kept, with payloads and results, unless their handlers set it; default: not at
-        all.
+        all. With ``at_most_once`` they are never kept.
     :param dead_for: delete jobs of these queues this many seconds after they died; default: never.
     :param dead_at_most: delete the oldest dead jobs of each of these queues above this number.
     :param unknown: what to do with a job of a kind without a handler here. ``wait``: it comes back, without counting an attempt,
         after a second at first and a minute at last, since another worker may have a handler, as in a rolling deployment; ``dead``:
-        it goes to the dead table at once, with ``at_most_once`` it is lost.
+        it goes to the dead table at once. With ``at_most_once`` it is lost at once, whatever is given here.
     :param unknown_grace: seconds for which it waits, from when the first worker claimed it; then it is dead.
     :param exit_when_stuck: end the run when this many handlers have not returned after their timeouts or lost leases: they keep
         their slots. ``queue-db work`` then ends with status 75, for its supervisor to start it again; default: never; at most the

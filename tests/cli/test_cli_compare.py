@@ -1,5 +1,6 @@
-"""``queue-db compare`` that is ended before its end."""
+"""``queue-db compare`` that is ended before its end, or does not begin."""
 
+import re
 import signal
 
 import pytest
@@ -27,3 +28,24 @@ def test_a_comparison_that_is_terminated_drops_its_schema(ask_at, tmp_path, monk
     ask_at(None, "compare", "--url", f"sqlite:///{tmp_path / 'queue.db'}", "--quick", "--report", tmp_path / "report", status=130)
     assert any(name.startswith("queue_db_compare_") for name in seen)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "place", "says"),
+    [
+        ("--report", "file", "--report .*file: .*file is not a folder"),
+        ("--report", "file/deeper", "--report .*file/deeper: .*file is not a folder"),
+        ("--json", "nowhere/results.json", "--json .*nowhere/results.json: must be a file in a folder that exists"),
+        ("--json", ".", "--json .*: must be a file in a folder that exists"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_measured(
+    ask_at, tmp_path, monkeypatch, option, place, says
+):
+    (tmp_path / "file").touch()
+    measured = []
+    monkeypatch.setattr(_Runner, "run_bench", lambda *_: measured.append(1))
+    url = f"sqlite:///{tmp_path / 'queue.db'}"
+    told = ask_at(None, "compare", "--url", url, "--quick", option, tmp_path / place, status=2)
+    assert re.search(says, " ".join(told.err.split()))
+    assert not measured

@@ -229,6 +229,37 @@ def test_the_program_prints_a_table_and_writes_json(tmp_path: Path, capsys: pyte
     assert places("sqlite", url) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--pgmq", "missing.sql"], "--pgmq: cannot read missing.sql: No such file"),
+        (["--pgmq", "."], "--pgmq: cannot read .: Is a directory"),
+        (["--pgmq", "binary.sql"], "--pgmq: cannot read binary.sql: it is not text"),
+        (["--pgmq", "other.sql"], "--pgmq: other.sql is not the SQL of pgmq"),
+        (["spans", "--pgque", "other.sql"], "--pgque: other.sql is not the SQL of pgque"),
+        (["--json", "nowhere/out.json"], "--json nowhere/out.json: there is no folder nowhere"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_at_the_start(
+    given: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("binary.sql").write_bytes(b"\xff\x00")
+    Path("other.sql").write_text("SELECT 1")
+    with pytest.raises(SystemExit) as left:
+        program.main(given)
+    assert left.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_bars_of_other_databases_measure_nothing_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(program, "exit_on_sigterm", lambda: None)
+    assert program.main(["--url", f"sqlite:///{tmp_path}/queue.db", "--only", "single,steady"]) == 2
+    assert "nothing was measured: no database here has a bar of single, steady" in capsys.readouterr().err
+
+
 def test_a_bar_that_fails_is_reported_and_not_met(pools: Pools, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def broken(lab: Lab) -> Iterator[Line]:
         raise RuntimeError("no such thing\nat all")

@@ -11,12 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
 from queue_db import (
     Adaptive,
     ArgumentError,
     ConfigurationError,
+    DuplicateJobError,
     LeasedJob,
     Optimistic,
+    PayloadError,
+    PermanentStorageError,
     Pessimistic,
     Queue,
     QueueDB,
@@ -87,6 +93,21 @@ class Codes:
 
     def decode(self, text: str) -> Any:
         return json.loads(text)
+
+
+def _closed(world: World) -> Connection:
+    with world.db.database.engine.connect() as connection:
+        return connection
+
+
+def _enqueue_after_a_rollback(world: World) -> None:
+    with Session(world.db.database.engine) as session, session.begin():
+        session.rollback()
+        world.queue.enqueue("k", using=session)
+
+
+def _enqueue_a_key_twice(world: World) -> None:
+    world.queue.enqueue_many([("k", None, {"unique_key": "same"})] * 2)
 
 
 Values = Mapping[str, tuple[Any, str]]
@@ -482,6 +503,10 @@ _SETTINGS: dict[str, tuple[Act, str]] = {
     "URL with a port in words": (lambda world: world.open(url_or_engine="mysql://u@host:port/d"), "not a database URL"),
     "URL with an @ in its password": (lambda world: world.open(url_or_engine="mysql://u:p@ss@host/d"), "write it as %40"),
     "URL with an unknown driver": (lambda world: world.open(url_or_engine="sqlite+nosuch:///x"), "unknown driver"),
+    "URL with another driver, which is not installed": (
+        lambda world: world.open(url_or_engine="mysql+mysqldb://u@host/d"),
+        r"the driver of 'mysql\+mysqldb' is not installed: install it, or use mysql\+pymysql://",
+    ),
     "URL for asyncio": (lambda world: world.open(url_or_engine="sqlite+aiosqlite:///x"), "is for asyncio: use sqlite://"),
     "URL with an unknown option": (lambda world: world.open(url_or_engine=f"{world.url}?nosuch=1"), "nosuch"),
     "URL with two slashes": (lambda world: world.open(url_or_engine="sqlite://queue.db"), "Valid SQLite URL forms"),
@@ -499,10 +524,27 @@ _SETTINGS: dict[str, tuple[Act, str]] = {
         lambda world: world.queue.enqueue("k", using=world.db.database.engine),  # type: ignore[arg-type]
         "using= takes a SQLAlchemy Connection or Session, not Engine",
     ),
+    "connection of SQLite's from a pool": (
+        lambda world: world.queue.enqueue("k", using=world.db.database.engine.raw_connection()),  # type: ignore[arg-type]
+        "using= takes a SQLAlchemy Connection or Session, not ",
+    ),
     "number for a connection": (lambda world: world.leased.complete(using=5), "using= takes a SQLAlchemy Connection"),  # type: ignore[arg-type]
     "migration unknown": (lambda world: world.db.migrate(revision="nosuch"), "there is no revision 'nosuch'"),
     "migration a number": (lambda world: world.db.migrate(revision=5), "there is no revision 5: give head, base"),  # type: ignore[arg-type]
     "migration printed to nowhere": (lambda world: world.db.migration_sql("nosuch"), "there is no revision 'nosuch'"),
+}
+
+
+_REFUSED_BY_SQLALCHEMY: dict[str, tuple[Act, str]] = {
+    "closed connection": (
+        lambda world: world.queue.enqueue("k", using=_closed(world)),
+        "the connection is closed: use it within its with block",
+    ),
+    "session without an engine": (lambda world: world.queue.enqueue("k", using=Session()), r"no engine: Session\(engine\)"),
+    "session whose transaction has ended": (
+        _enqueue_after_a_rollback,
+        "the transaction has ended: begin another after its with block",
+    ),
 }
 
 
@@ -511,4 +553,9 @@ def cases() -> list[Case]:
     found = [*_names(), *_spans(), *_counts(), *_times(), *_lists()]
     found += [Case(name, act, says) for name, (act, says) in _SINGLE.items()]
     found += [Case(name, act, says, ConfigurationError) for name, (act, says) in _SETTINGS.items()]
+    found += [Case(name, act, says, PermanentStorageError) for name, (act, says) in _REFUSED_BY_SQLALCHEMY.items()]
+    found += [
+        Case("payload with a date", lambda world: world.queue.enqueue("k", datetime.now(UTC)), "make it text", PayloadError),
+        Case("key twice", _enqueue_a_key_twice, "is taken by another job of the same call", DuplicateJobError),
+    ]
     return found

@@ -113,6 +113,13 @@ class TestExchange:
                 queue.exchange([], unless_due=mistake)
             with pytest.raises(ArgumentError, match=r"due=.*queue names"):
                 queue.claim_unless(mistake, 1, 60)
+        jobs = queue.claim()
+        for mistake in ([queue], [None], [7]):
+            with pytest.raises(ArgumentError, match=r"unless_due: .* is not one of the queue names"):
+                queue.exchange(jobs, unless_due=mistake)
+            with pytest.raises(ArgumentError, match=r"due: .* is not one of the queue names"):
+                queue.claim_unless(mistake, 1, 60)
+        assert queue.release_many(jobs) == [APPLIED]  # it was not completed before the refusal
         assert queue.stats().running == 0
 
     def test_groups_and_batches_go_on(self, queue: Queue) -> None:
