@@ -71,13 +71,13 @@ COUNTED = {
 }
 
 
-#: What to do about mistakes with a connection that SQLAlchemy itself refuses; its own texts may show the caller's data. The first
-#: class that fits counts.
+#: What to do about mistakes with a connection that SQLAlchemy itself refuses, by the exact class; its own texts may show the caller's
+#: data.
 _REMEDIES: dict[type[SQLAlchemyError], str] = {
     ResourceClosedError: "the connection is closed: use it within its with block",
     UnboundExecutionError: "the session has no engine: Session(engine)",
     PendingRollbackError: "an earlier statement of this transaction failed: roll it back first",
-    InvalidRequestError: "the transaction has ended: begin another after its with block",
+    InvalidRequestError: "no transaction is open: begin one, and use it within its with block",
 }
 
 
@@ -422,8 +422,9 @@ class Database:
             return translated
         if isinstance(error, PoolTimeoutError):
             return TransientStorageError(f"{name}: no free connection in the pool", statement_name=name)
-        remedy = next((f": {words}" for kind, words in _REMEDIES.items() if isinstance(error, kind)), "")
-        return PermanentStorageError(f"{name}: {type(error).__name__}{remedy}", statement_name=name)
+        remedy = _REMEDIES.get(type(error))
+        words = f"{type(error).__name__}: {remedy}" if remedy else type(error).__name__
+        return PermanentStorageError(f"{name}: {words}", statement_name=name)
 
     def close(self) -> None:
         """Close the connections of an engine that we made; a caller's engine stays open. Nothing runs here afterwards."""

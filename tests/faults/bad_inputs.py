@@ -543,7 +543,7 @@ _REFUSED_BY_SQLALCHEMY: dict[str, tuple[Act, str]] = {
     "session without an engine": (lambda world: world.queue.enqueue("k", using=Session()), r"no engine: Session\(engine\)"),
     "session whose transaction has ended": (
         _enqueue_after_a_rollback,
-        "the transaction has ended: begin another after its with block",
+        "no transaction is open: begin one, and use it within its with block",
     ),
 }
 

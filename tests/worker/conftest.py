@@ -7,8 +7,16 @@ from contextlib import contextmanager
 
 import pytest
 
+from queue_db import QueueDB
+from queue_db.backoff import constant
 from queue_db.worker import Worker
-from tests.patience import PATIENCE
+from tests.patience import HOURS, PATIENCE
+
+
+@pytest.fixture
+def open_db(open_db: Callable[..., QueueDB]) -> Callable[..., QueueDB]:
+    """As everywhere, but a failed job waits for hours: a busy machine may take longer than the default backoff to look at it."""
+    return lambda **options: open_db(**({"retry_after": constant(HOURS)} | options))
 
 
 class Log(logging.Handler):

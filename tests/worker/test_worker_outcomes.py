@@ -43,8 +43,8 @@ def raises(attempt):
 
 
 @pytest.mark.parametrize("wait", [raises, lambda _: math.nan, lambda _: -1, lambda _: 1e12, lambda _: None, lambda _: 10**400])
-def test_a_backoff_that_fails_counts_for_its_own_job_only(open_db, name, wait, caplog):
-    queue = open_db(retry_after=wait).queue(name)
+def test_a_backoff_that_fails_counts_for_its_own_job_only(open_db, clock, name, wait, caplog):
+    queue = open_db(retry_after=wait, clock=clock).queue(name)
     queue.enqueue_many([("n", number) for number in range(4)])
     jobs = queue.claim(4)
     outcomes = [None, ValueError("bad"), Snooze(1000), Dead("no")]
