@@ -71,8 +71,7 @@ COUNTED = {
 }
 
 
-#: What to do about mistakes with a connection that SQLAlchemy itself refuses, by the exact class; its own texts may show the caller's
-#: data.
+#: What to do about mistakes with a caller's connection that SQLAlchemy refuses, by the exact class. Its own texts may show data.
 _REMEDIES: dict[type[SQLAlchemyError], str] = {
     ResourceClosedError: "the connection is closed: use it within its with block",
     UnboundExecutionError: "the session has no engine: Session(engine)",
