@@ -63,7 +63,8 @@ def name(what: str, value: object, longest: int) -> str:
         raise ArgumentError(f"{what}={shown(value)} begins or ends with a blank")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
         raise ArgumentError(f"{what}={shown(value)} contains a control character")
-    return value
+    # A member of an enumeration is written as its value: some formats would show its name.
+    return value if type(value) is str else str.__str__(value)
 
 
 def seconds(what: str, value: object, *, zero: bool = True) -> int:
@@ -103,7 +104,7 @@ def whole(what: str, value: object, lowest: int, highest: int = _INT32 - 1) -> i
         raise ArgumentError(f"{what}={shown(value)}: must be a whole number")
     if not lowest <= value <= highest:
         raise ArgumentError(f"{what}={shown(value)}: must be {lowest:,} to {highest:,}")
-    return value
+    return value if type(value) is int else int(value)  # as in :func:`name`
 
 
 def fraction(what: str, value: object) -> float:

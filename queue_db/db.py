@@ -222,13 +222,11 @@ class QueueDB:
 
     def queue(self, name: str) -> Queue:
         """The queue with this name; it need not be created first. The same object for the same name."""
-        arguments.name("queue", name, QUEUE_LENGTH)
-        return self._queues[name]
+        return self._queues[arguments.name("queue", name, QUEUE_LENGTH)]
 
     def feed(self, name: str) -> Feed:
         """The feed with this name; it need not be created first. The same object for the same name."""
-        arguments.name("feed", name, FEED_LENGTH)
-        return self._feeds[name]
+        return self._feeds[arguments.name("feed", name, FEED_LENGTH)]
 
     def topic(self, name: str) -> Topic:
         """The topic with this name, to publish to; :attr:`routes` decides where its messages go."""

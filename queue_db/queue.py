@@ -33,7 +33,7 @@ from queue_db.model import (
 )
 from queue_db.notifications.wakeups import Notifications
 from queue_db.store import Store, controls, insights, windows
-from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, WORKER_LENGTH
+from queue_db.store.schema import DEFAULT_MAX_ATTEMPTS, KEY_LENGTH, QUEUE_LENGTH, WORKER_LENGTH
 from queue_db.verbs import new_jobs, progress
 from queue_db.verbs.claim import MAX_CLAIM, ClaimLoop
 from queue_db.verbs.claim_round import Won
@@ -525,12 +525,8 @@ class Queue:
 
 
 def _queues(what: str, names: Iterable[str]) -> list[str]:
-    found = arguments.members(what, names, "queue names")
-    for name in found:
-        if not isinstance(name, str):
-            # Refused here: a driver would refuse it only in the claim, after a completion.
-            raise ArgumentError(f"{what}: {arguments.shown(name)} is not one of the queue names: pass queue.name")
-    return found
+    # Refused here: a driver would refuse a name only in the claim, after a completion.
+    return [arguments.name(what, name, QUEUE_LENGTH) for name in arguments.members(what, names, "queue names")]
 
 
 def _notify(connection: Connection, store: Store, notifications: Notifications, queue: str) -> None:

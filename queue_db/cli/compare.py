@@ -205,15 +205,19 @@ def _require_packages() -> None:
 
 def _require_places(report: Path, json: Path | None) -> None:
     """Refuse places that cannot be written to, before anything is measured: the results would be lost at the end."""
-    place = next(one for one in (report, *report.absolute().parents) if one.exists())
-    if not _is_writable_folder(place):
+    place = next(one for one in (report, *report.absolute().parents) if _exists(one))
+    if not place.is_dir() or not os.access(place, os.W_OK):
         raise ArgumentError(f"--report {report}: {place} is not a folder that can be written to")
-    if json is not None and (json.is_dir() or not _is_writable_folder(json.parent)):
-        raise ArgumentError(f"--json {json}: must be a file in a folder that exists and can be written to")
+    if json is None:
+        return
+    place = json if _exists(json) else json.parent
+    if place.is_dir() is (place is json) or not os.access(place, os.W_OK):
+        raise ArgumentError(f"--json {json}: must be a file that can be written to, in a folder that exists")
 
 
-def _is_writable_folder(path: Path) -> bool:
-    return path.is_dir() and os.access(path, os.W_OK)
+def _exists(path: Path) -> bool:
+    # Path.exists raises an error for what is in a folder that may not be read.
+    return os.access(path, os.F_OK)
 
 
 def _names(option: str, text: str) -> list[str]:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -71,11 +71,15 @@ COUNTED = {
 }
 
 
-#: What to do about mistakes with a caller's connection that SQLAlchemy refuses, by the exact class. Its own texts may show data.
+#: What to do about mistakes that SQLAlchemy refuses, by the exact class. SQLAlchemy's own messages may show data.
 _REMEDIES: dict[type[SQLAlchemyError], str] = {
-    ResourceClosedError: "the connection is closed: use it within its with block",
     UnboundExecutionError: "the session has no engine: Session(engine)",
     PendingRollbackError: "an earlier statement of this transaction failed: roll it back first",
+}
+
+#: The same for classes that say this only of a caller's connection at the start of a verb; elsewhere they have many causes.
+_REMEDIES_AT_START: dict[type[SQLAlchemyError], str] = _REMEDIES | {
+    ResourceClosedError: "the connection is closed: use it within its with block",
     InvalidRequestError: "no transaction is open: begin one, and use it within its with block",
 }
 
@@ -385,7 +389,13 @@ class Database:
         :raises ConfigurationError: it is not a connection, leads to another kind of database, or has no transaction.
         """
         self.check_open()
+        connection = self._callers(using, name)
         with self._errors(name):
+            yield connection
+
+    def _callers(self, using: Connection | Session, name: str) -> Connection:
+        """The caller's connection, checked, in a transaction."""
+        with self._errors(name, _REMEDIES_AT_START):
             connection = using if isinstance(using, Connection) else _connection_of(using)
             if connection.dialect.name not in type(self.dialect).names:
                 raise ConfigurationError(
@@ -399,18 +409,20 @@ class Database:
                     "with engine.begin() as connection"
                 )
             self.dialect.begin(connection)
-            yield connection
+            return connection
 
     @contextmanager
-    def _errors(self, name: str) -> Iterator[None]:
+    def _errors(self, name: str, remedies: Mapping[type[SQLAlchemyError], str] = _REMEDIES) -> Iterator[None]:
         try:
             yield
         except QueueDBError:
             raise
         except SQLAlchemyError as error:
-            raise self._translated(error, name) from error
+            raise self._translated(error, name, remedies) from error
 
-    def _translated(self, error: SQLAlchemyError, name: str) -> StorageError:
+    def _translated(
+        self, error: SQLAlchemyError, name: str, remedies: Mapping[type[SQLAlchemyError], str] = _REMEDIES
+    ) -> StorageError:
         """Our exception for SQLAlchemy's; counts it."""
         counter = COUNTED[self.dialect.fault(error)]
         with self.counting as counters:
@@ -421,7 +433,7 @@ class Database:
             return translated
         if isinstance(error, PoolTimeoutError):
             return TransientStorageError(f"{name}: no free connection in the pool", statement_name=name)
-        remedy = _REMEDIES.get(type(error))
+        remedy = remedies.get(type(error))
         words = f"{type(error).__name__}: {remedy}" if remedy else type(error).__name__
         return PermanentStorageError(f"{name}: {words}", statement_name=name)
 

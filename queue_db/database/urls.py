@@ -54,9 +54,13 @@ def parse_url(url: str | URL, *, asynchronous: bool = False) -> URL:
         raise ConfigurationError(f"unknown driver in {parsed.drivername!r}; use {ours}") from None
     except ImportError:
         extra = kind.async_extra if asynchronous else kind.extra
-        wish = f'pip install "queue-db[{extra}]"' if extra and parsed.drivername == ours else f"install it, or use {ours}://…"
+        wish = _remedy(extra) if parsed.drivername == ours else f"install it, or use {ours}://…"
         raise ConfigurationError(f"the driver of {parsed.drivername!r} is not installed: {wish}") from None
     return parsed
+
+
+def _remedy(extra: str | None) -> str:
+    return f'pip install "queue-db[{extra}]"' if extra else "install it"
 
 
 def wrong_sort(given: str, instead: str, *, asynchronous: bool) -> str:

@@ -1,7 +1,7 @@
 """Statements that PostgreSQL parses and plans once for a connection: planning is the largest part of claiming one job.
 
 psycopg2 cannot prepare, but SQL can: ``PREPARE name AS …`` once, then ``EXECUTE name (…)``. The plan is generic, for any values,
-and is renewed every minute, sooner where it is used a lot: one that was made while the table was small may read all of a large one.
+and is renewed every minute, sooner where it is used often: one that was made while the table was small may read all of a large one.
 PostgreSQL 17 and later then find a few jobs by reading the whole index of the claims.
 """
 
@@ -103,8 +103,9 @@ def render(connection: Connection, statement: Executable, values: direct.Values)
     if plan is None or plan.is_old(now):
         deallocate = "" if plan is None else f"DEALLOCATE {parts.name}; "
         known.pop(parts.name, None)
+        plan = _Plan(now)  # before the statement: an interrupt between it and the note would make the next one fail
         direct.change(connection, deallocate + parts.prepare, ())
-        plan = known[parts.name] = _Plan(now)
+        known[parts.name] = plan
     plan.uses += 1
     return parts.execute, parts.arguments(values)
 

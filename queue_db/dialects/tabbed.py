@@ -13,7 +13,7 @@ _NULL = r"\N"
 
 def written(columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value]) -> str:
     """One line for each row of ``columns``, which are all of the same length; before them stands what is the ``same`` in all."""
-    before = "".join(f"{_text(value)}\t" for value in same.values())
+    before = "".join([_text(value) + "\t" for value in same.values()])
     texts = list(map(_texts, columns.values()))
     lines = texts[0] if len(texts) == 1 else map("\t".join, zip(*texts, strict=True))
     return before + f"\n{before}".join(lines) + "\n"

@@ -97,7 +97,7 @@ def claim(connection: Connection, store: Store, request: ClaimRequest, window: C
     fast_path = request.fast_path and plan.fast_path is not None
     completes = request.completes if request.completes is not None and request.completes.done is None else None
     if completes is not None and not fast_path:
-        return ClaimResult(request.queue, request.limit, conclusive=False, looked=False)
+        return ClaimResult(request.queue, request.limit, conclusive=False, looked=False, locked=plan.locks)
     delete_on_claim = request.delete_on_claim and fast_path
     if request.delete_on_claim and not fast_path:
         store.dialect.begin(connection)  # the caller deletes them by statements of its own

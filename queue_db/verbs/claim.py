@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from queue_db import arguments
 from queue_db.core import Core
-from queue_db.errors import QueueDBError, StorageError
+from queue_db.errors import StorageError
 from queue_db.model import (
     ClaimResult,
     Completion,
@@ -79,7 +79,7 @@ class ClaimLoop:
             raise
         try:
             return completed, self._run(call)
-        except QueueDBError:
+        except Exception:  # also of a strategy of the user's: the verdicts must not be lost
             log.warning("the jobs of %r are completed, but the claim of the next ones failed", self._queue, exc_info=True)
             return completed, []
 
@@ -148,6 +148,7 @@ class ClaimLoop:
                 counters.retried += 1
             return None
         if completion.done is None and not answer.claim.rows:
+            call.locked = answer.claim.locked  # the call goes on the way that the strategy has chosen for it
             return None
         call.answered = answer
         return None if completion.done is None else Outcome(completion.done)

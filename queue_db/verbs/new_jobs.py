@@ -102,7 +102,7 @@ class JobBuilder:
 
         :raises ArgumentError, PayloadError: the message names the wrong argument.
         """
-        arguments.name("kind", kind, KIND_LENGTH)
+        kind = arguments.name("kind", kind, KIND_LENGTH)
         key, group = options.get("unique_key"), options.get("group")
         headers = arguments.headers(options.get("headers"))
         return NewJob(

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from queue_db import ConfigurationError, Queue, Verdict
+from queue_db import ConfigurationError, PermanentStorageError, Queue, QueueDB, Verdict
 from tests.aio.loop import for_asyncio, on_the_loop
 
 
@@ -128,3 +128,13 @@ def test_what_belongs_to_asyncio_is_refused_without_a_coroutine_left_over(queue:
             with pytest.raises(ConfigurationError, match=r"is for asyncio.*AsyncQueueDB"):
                 queue.enqueue("a", using=using)  # type: ignore[arg-type]
             del using
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], scope="session")
+def test_a_mistake_of_the_application_in_our_transaction_gets_no_advice_about_connections(db: QueueDB, name: str) -> None:
+    """SQLAlchemy's classes have many causes; only at the start of a verb do they say something of the connection."""
+    with pytest.raises(PermanentStorageError, match="ResourceClosedError$"), db.queue(name).transaction() as connection:
+        connection.execute(text("UPDATE jobs SET priority = priority")).fetchall()
+    with pytest.raises(PermanentStorageError, match="InvalidRequestError$"), db.queue(name).transaction() as connection:
+        connection.begin()
+        connection.begin()

@@ -144,7 +144,7 @@ class Failing(Adaptive):
             raise self.error
         return super().claim(connection, store, request)
 
-    error: StorageError = PermanentStorageError("the claim is broken", statement_name="claim")
+    error: Exception = PermanentStorageError("the claim is broken", statement_name="claim")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +169,40 @@ def test_a_claim_that_fails_takes_no_verdict_away(
     strategy.left = 1_000_000
     (job,) = queue.claim()
     assert (job.id, job.attempts) == (waiting, 1)
+
+
+@SERVERS
+def test_a_mistake_of_a_strategy_after_the_completion_takes_no_verdict_away(
+    kind: str, open_db: Callable[..., QueueDB], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = Failing()
+    strategy.error = ValueError("a mistake")
+    queue = open_db(strategy=strategy).queue(name)
+    queue.enqueue_many([("k", number, {"priority": number}) for number in range(2)])
+    jobs = queue.claim()
+    # Of two priorities PostgreSQL does not claim in the statement that completes, although the strategy is asked.
+    strategy.left = 1 if kind == "postgresql" else 0
+    with caplog.at_level(logging.WARNING, "queue_db.verbs.claim"):
+        assert queue.exchange(jobs) == ([Verdict.APPLIED], [])
+    assert "the claim of the next ones failed" in caplog.text
+    assert queue.stats().available == 1
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], scope="session")
+def test_an_exchange_that_becomes_two_transactions_counts_once(open_db: Callable[..., QueueDB], name: str) -> None:
+    """The strategy chooses a way for the call and not for each try."""
+    strategy = Adaptive()
+    queue = open_db(strategy=strategy).queue(name)
+    queue.enqueue_many([("k", number, {"priority": number % 2}) for number in range(20)])
+    jobs = queue.claim(2)
+    exchanges = 0
+    while jobs:
+        verdicts, jobs = queue.exchange(jobs, 2)
+        assert all(verdicts)
+        exchanges += 1
+    usage = strategy.usage(name)
+    assert usage is not None
+    assert usage.skip_locked + usage.window == 1 + exchanges
 
 
 class Interrupted(BaseException):

@@ -100,8 +100,8 @@ def claims_first(plan: ClaimPlan, *, one: bool, completes_one: bool) -> Any:
 def two(fresh_url: str, clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoQueues]:
     """A queue in two processes' hands, whose next exchanges are one statement each, with a strategy of this name.
 
-    In a database of its own: in a small table, the server may lock the rows in any order of theirs, which is here always the same,
-    that of their claims. In the tables that other tests have used it depends on what is free, and on when they were analysed.
+    In a database of its own: in a small table the server may lock the rows in the order in which they lie there. Here that is
+    always the order of their claims; in a table that other tests have used it depends on free space and on the last ANALYZE.
     """
     opened: list[QueueDB] = []
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from enum import Enum, IntEnum
 from typing import Any
 
 import pytest
@@ -211,6 +213,23 @@ class TestEnqueueMany:
         assert (late.kind, late.available_at) == ("late", clock.now() + timedelta(seconds=30))
         assert (last.kind, last.available_at) == ("later", later)
         assert (listed.priority, listed.unique_key, listed.max_attempts, listed.headers) == (5, "k", 2, {"a": "b"})
+
+    @pytest.mark.parametrize("number", [1, 2, 200])
+    def test_members_of_enumerations_are_their_values(self, db: QueueDB, name: str, number: int) -> None:
+        made: Any = Enum
+        of_integers: Any = IntEnum
+        text = made("text", {"QUEUE": f"{name}-text", "KIND": "mail"}, type=str)
+        for numbers in (made("numbers", {"LOW": 20, "HIGH": 30}, type=int), of_integers("numbers", {"LOW": 20, "HIGH": 30})):
+            options: list[dict[str, Any]] = [{"priority": one, "max_attempts": one} for one in numbers]
+            queue = db.queue(text.QUEUE)
+            queue.enqueue_many([(text.KIND, None, options[place % 2]) for place in range(number)])
+            for one in options:
+                queue.enqueue(text.KIND, **one)
+            wanted = Counter([(20, 20), (30, 30)] + [((20, 20), (30, 30))[place % 2] for place in range(number)])
+            jobs = db.queue(f"{name}-text").claim(number + 2)
+            assert Counter((job.priority, job.max_attempts) for job in jobs) == wanted
+            assert {job.kind for job in jobs} == {"mail"}
+            queue.complete_many(jobs)
 
     def test_without_ids_it_returns_how_many_were_added(self, queue: Queue) -> None:
         jobs = [("mail", number) for number in range(1200)]

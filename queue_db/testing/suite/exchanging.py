@@ -114,10 +114,10 @@ class TestExchange:
             with pytest.raises(ArgumentError, match=r"due=.*queue names"):
                 queue.claim_unless(mistake, 1, 60)
         jobs = queue.claim()
-        for mistake in ([queue], [None], [7]):
-            with pytest.raises(ArgumentError, match=r"unless_due: .* is not one of the queue names"):
+        for mistake in ([queue], [None], [7], [""], ["a\0b"], ["\ud800"], ["x" * 500]):
+            with pytest.raises(ArgumentError, match=r"unless_due"):
                 queue.exchange(jobs, unless_due=mistake)
-            with pytest.raises(ArgumentError, match=r"due: .* is not one of the queue names"):
+            with pytest.raises(ArgumentError, match=r"^due"):
                 queue.claim_unless(mistake, 1, 60)
         assert queue.release_many(jobs) == [APPLIED]  # it was not completed before the refusal
         assert queue.stats().running == 0
