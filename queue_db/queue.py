@@ -178,7 +178,9 @@ class Queue:
             takes less time.
         """
         policy = new_jobs.policy(on_duplicate)
-        added = self._enqueue.many(self._chunks(jobs), policy, using, ids=ids)
+        # Reading a list waits for nothing, so a database may load it meanwhile.
+        number = len(jobs) if isinstance(jobs, list | tuple) else None
+        added = self._enqueue.many(partial(self._chunks, jobs), policy, using, ids=ids, number=number)
         return list(added.ids) if ids else added.number
 
     def enqueue_batch(

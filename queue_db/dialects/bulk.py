@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,6 +52,8 @@ class Bulk(ClaimSeam, Opening):
 
     #: Most jobs of one :meth:`load_new`, which waits for the database once or twice.
     loaded_at_once: ClassVar[int] = 1000
+    #: The same if all jobs are in memory, so that it can read them while the database loads; 0: it does not work so.
+    loaded_from_memory: ClassVar[int] = 0
 
     def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         """:meth:`engine_options` for a short task, which may go through a pooler in transaction mode.
@@ -121,13 +123,19 @@ class Bulk(ClaimSeam, Opening):
         self.execute(connection, numbering.copy(move), {"of_ids": ids, "first": first})
         self.execute(connection, numbering.removal(move), {"of_ids": ids})
 
-    def load_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None, *, ids: bool) -> Sequence[int] | None:
-        """Insert many new jobs without keys, groups and callbacks by a way of its own, and return their ids by position.
+    def load_new(
+        self, connection: Connection, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+    ) -> tuple[int, Sequence[int]] | None:
+        """Insert many new jobs without keys, groups and callbacks by a way of its own, in a transaction that has begun; return
+        their number and, by position, their ids.
 
-        Default: there is none that is faster than ``insert_new`` (None).
+        Default: there is none that is faster than ``insert_new``: None, and nothing of ``chunks`` was read.
 
+        :param chunks: read while the database loads those before.
+        :param number: at most so many jobs are in ``chunks``.
         :param now: microseconds; None: the database's clock.
         :param ids: False: they are not needed, return none.
+        :raises Exception: reading ``chunks`` raised it.
         """
         return None
 

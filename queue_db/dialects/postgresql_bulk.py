@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -32,17 +32,18 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import JSONB, REGCLASS
+from sqlalchemy.exc import DBAPIError
 
 from queue_db.dialects import direct, jdbc, numbering
 from queue_db.dialects.bulk import Bulk, Move
 from queue_db.dialects.chunks import FIELDS, Unpacked
 from queue_db.dialects.clock import now_us
+from queue_db.dialects.loading import COLUMNS, Lines
 from queue_db.dialects.numbering import NumberedMove
 from queue_db.dialects.seam import Rows
-from queue_db.dialects.statements import copied, stays
+from queue_db.dialects.statements import stays
 from queue_db.dialects.tabbed import Value, written
 from queue_db.errors import PermanentStorageError
-from queue_db.model import NewJob
 
 # What libpq's options are called in JDBC; the driver speaks UTF-8, and keeps connections alive as the system does.
 _JDBC_NAMES: dict[str, str | None] = {
@@ -71,6 +72,7 @@ class PostgreSQLBulk(Bulk):
     """COPY in and out, and one statement that moves jobs."""
 
     loaded_at_once: ClassVar[int] = 10_000
+    loaded_from_memory: ClassVar[int] = 100_000
 
     def short_lived_options(self, url: URL, *, local_infile: bool = False) -> dict[str, Any]:
         # Poolers refuse settings at the start of a session, or hand them on to the wrong client.
@@ -122,31 +124,30 @@ class PostgreSQLBulk(Bulk):
         ((moved,),) = self.fetch(connection, numbering.in_one_statement(move), values)
         return int(moved)
 
-    def load_new(self, connection: Connection, jobs: Table, rows: Rows, now: int | None, *, ids: bool) -> Sequence[int] | None:
+    def load_new(
+        self, connection: Connection, jobs: Table, chunks: Iterable[Rows], number: int, now: int | None, *, ids: bool
+    ) -> tuple[int, Sequence[int]] | None:
         # COPY returns no ids, so they are taken from the sequence first. On an engine whose statements are observed, INSERT is.
         if connection.dialect.driver != "psycopg2" or direct.observed(connection):
             return None
         name = connection.dialect.identifier_preparer.format_table(jobs)
-        values = {"name": name, "rows": len(rows) if ids else 0}
+        values = {"name": name, "rows": number if ids else 0}
         ((first, last, scattered, clock, secured),) = self.fetch(connection, _ids_and_clock(jobs), values)
         if secured or (ids and first is None):
             return None  # the table has policies for its rows, with which COPY is refused, or another sequence
         reserved = () if not ids else range(first, last + 1) if scattered is None else sorted(scattered)
-        if now is not None:
-            clock = now
-        fields: dict[str, Sequence[Any]] = dict(zip(NewJob._fields, zip(*rows, strict=True), strict=False))
-        columns: dict[str, Sequence[Any]] = {"id": reserved} if ids else {}
-        columns |= {name: fields[name] for name in copied(rows)}
-        after, not_before = fields["after"], fields["not_before"]
-        delayed = any(after) or any(not_before)
-        dues = (
-            [max(clock + wait, moment) for wait, moment in zip(after, not_before, strict=True)] if delayed else [clock] * len(rows)
-        )
-        columns["available_at"] = dues
-        same = {name: values[0] for name, values in columns.items() if name != "payload" and values.count(values[0]) == len(rows)}
-        given = {name: values for name, values in columns.items() if name not in same}
-        self.append(connection, jobs, given, same | {"created_at": clock})
-        return reserved
+        lines = Lines(chunks, reserved, clock if now is None else now)
+        columns = (*COLUMNS, "id") if ids else COLUMNS
+        while not lines.ended:
+            before = lines.jobs
+            try:
+                loaded = _copy_in(connection, jobs, columns, lines)
+            except DBAPIError:
+                if lines.error is not None:
+                    raise lines.error from None
+                raise
+            _check_loaded(loaded, lines.jobs - before, jobs)
+        return lines.jobs, reserved[: lines.jobs]
 
     def append(
         self, connection: Connection, table: Table, columns: Mapping[str, Sequence[Value]], same: Mapping[str, Value] | None = None
@@ -154,13 +155,8 @@ class PostgreSQLBulk(Bulk):
         if connection.dialect.driver != "psycopg2":
             super().append(connection, table, columns, same)
             return
-        preparer = connection.dialect.identifier_preparer
-        names = ", ".join(map(preparer.quote, (*(same or {}), *columns)))
-        statement = f"COPY {preparer.format_table(table)} ({names}) FROM STDIN"
-        expected = len(next(iter(columns.values())))
-        loaded = direct.copy(connection, statement, io.StringIO(written(columns, same or {})))
-        if loaded != expected:
-            raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="COPY")
+        loaded = _copy_in(connection, table, (*(same or {}), *columns), io.StringIO(written(columns, same or {})))
+        _check_loaded(loaded, len(next(iter(columns.values()))), table)
 
     def as_csv(self, connection: Connection, query: Select[Any]) -> bytes | None:
         if connection.dialect.driver != "psycopg2":
@@ -177,6 +173,17 @@ class PostgreSQLBulk(Bulk):
         rows = func.jsonb_array_elements(cast(chunk, JSONB)).table_valued(column("job", JSONB), name="given").render_derived()
         texts = {name: rows.c.job.op("->>")(literal_column(str(place))) for place, name in enumerate(fields)}
         return Unpacked(rows, {name: cast(value, FIELDS[name]) for name, value in texts.items()})
+
+
+def _copy_in(connection: Connection, table: Table, columns: Iterable[str], file: Any) -> int:
+    preparer = connection.dialect.identifier_preparer
+    names = ", ".join(map(preparer.quote, columns))
+    return direct.copy(connection, f"COPY {preparer.format_table(table)} ({names}) FROM STDIN", file)
+
+
+def _check_loaded(loaded: int, expected: int, table: Table) -> None:
+    if loaded != expected:
+        raise PermanentStorageError(f"{loaded} of {expected} rows were loaded into {table.name}", statement_name="COPY")
 
 
 def _limit_waits(connection: Connection) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import groupby
 from typing import NamedTuple
 
 from sqlalchemy import Connection, case, or_, select, update
@@ -42,9 +43,6 @@ class Added(NamedTuple):
 # Fewer jobs are inserted: a load takes one round trip more.
 _LOADED = 100
 
-# New jobs in one insert.
-_INSERTED = 1000
-
 # Most lost races for one key in a row.
 _RACES = 8
 
@@ -76,19 +74,55 @@ def insert_jobs(
 
 
 def load_jobs(
-    connection: Connection, store: Store, jobs: Sequence[NewJob], on_duplicate: OnDuplicate, *, ids: bool = True, more: bool = False
+    connection: Connection,
+    store: Store,
+    chunks: Iterable[Sequence[NewJob]],
+    number: int,
+    on_duplicate: OnDuplicate,
+    *,
+    ids: bool = True,
+    more: bool = False,
 ) -> Added:
-    """:func:`insert_jobs`, by the database's way to load many rows where it has one and they are plain.
+    """:func:`insert_jobs` of chunks of jobs, by the database's way to load many rows where it has one and they are plain.
 
+    :param chunks: may be read while the database is at work.
+    :param number: how many jobs are in ``chunks``.
     :param ids: whether the caller asks for them.
+    :param more: the transaction inserts others later, or ``chunks`` are several.
     """
-    if len(jobs) >= _LOADED and not any(job.unique_key is not None or job.group_key is not None for job in jobs):
-        loaded = store.dialect.load_new(connection, store.tables.jobs, jobs, store.time().get("now"), ids=ids)
-        if loaded is not None:
-            return Added(len(jobs), loaded)
-    found: list[int | None] = []
-    for start in range(0, len(jobs), _INSERTED):
-        found += insert_jobs(connection, store, jobs[start : start + _INSERTED], on_duplicate, more=more or len(jobs) > _INSERTED)
+    parts: list[Added] = []
+    for plain, alike in groupby(chunks, _plain):
+        left = number - sum(part.number for part in parts)
+        if plain and left >= _LOADED:
+            parts.append(_load_plain(connection, store, alike, left, on_duplicate, ids=ids, more=more))
+        else:
+            parts.append(insert_chunks(connection, store, alike, on_duplicate, ids=ids, more=more))
+    return Added(sum(part.number for part in parts), [job_id for part in parts for job_id in part.ids])
+
+
+def _plain(jobs: Sequence[NewJob]) -> bool:
+    return not any(job.unique_key is not None or job.group_key is not None for job in jobs)
+
+
+def _load_plain(
+    connection: Connection,
+    store: Store,
+    chunks: Iterable[Sequence[NewJob]],
+    most: int,
+    on_duplicate: OnDuplicate,
+    *,
+    ids: bool,
+    more: bool,
+) -> Added:
+    loaded = store.dialect.load_new(connection, store.tables.jobs, chunks, most, store.time().get("now"), ids=ids)
+    return insert_chunks(connection, store, chunks, on_duplicate, ids=ids, more=more) if loaded is None else Added(*loaded)
+
+
+def insert_chunks(
+    connection: Connection, store: Store, chunks: Iterable[Sequence[NewJob]], on_duplicate: OnDuplicate, *, ids: bool, more: bool
+) -> Added:
+    """:func:`insert_jobs` of chunks of jobs, one after the other."""
+    found = [job_id for chunk in chunks for job_id in insert_jobs(connection, store, chunk, on_duplicate, more=more)]
     return Added(len(found) - found.count(None), found if ids else ())
 
 

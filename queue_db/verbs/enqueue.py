@@ -22,15 +22,13 @@ from queue_db.errors import QueueDBError, StorageError
 from queue_db.model import NewJob
 from queue_db.store import Store, callbacks, enqueue
 from queue_db.store.enqueue import Added, OnDuplicate
-from queue_db.verbs.new_jobs import due_at_once
+from queue_db.verbs.blocks import Block, Blocks, Chunks, from_iterator, from_memory
+from queue_db.verbs.new_jobs import CHUNK, due_at_once
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-Chunks = Iterator[list[NewJob]]
-
 _Answer = TypeVar("_Answer")
-_Add = Callable[[Connection, list[NewJob]], Added]
 
 _AGAIN = Run()
 
@@ -43,9 +41,6 @@ _INSERTS = 2
 
 # Characters of payload and headers of a job that shares an insert: a larger one would make the others wait.
 _SHARED = 1 << 16
-
-# Characters of payload after which no more chunks go together: they are in memory, and those of the next.
-_BLOCK = 1 << 22
 
 
 class _Alone(Enum):
@@ -151,39 +146,59 @@ class Enqueue:
 
         return enqueue_
 
-    def many(self, chunks: Chunks, on_duplicate: OnDuplicate, using: Connection | Session | None, *, ids: bool) -> Added:
+    def many(
+        self,
+        read: Callable[[], Chunks],
+        on_duplicate: OnDuplicate,
+        using: Connection | Session | None,
+        *,
+        ids: bool,
+        number: int | None = None,
+    ) -> Added:
         """Add jobs, all or none.
 
+        :param read: returns the chunks of jobs, from their beginning.
         :param ids: whether the caller asks for them.
+        :param number: how many jobs there are, if they are in memory, so that reading waits for nothing and can be repeated.
         """
         self.core.ready()  # before the iterable is read: it may be readable only once
-        database = self.core.database
-        if using is None and not database.asynchronous:
-            chunks = _blocks(chunks, self.core.store.dialect.loaded_at_once)
-        first = next(chunks, [])
-        if not first:
+        due = False
+
+        def watched() -> Chunks:
+            nonlocal due
+            for chunk in read():
+                due = due or any(map(due_at_once, chunk))
+                yield chunk
+
+        database, dialect = self.core.database, self.core.store.dialect
+        blocks: Blocks | None
+        if number is not None and number > CHUNK and dialect.loaded_from_memory:
+            blocks = from_memory(watched, number, dialect.loaded_from_memory)
+        else:
+            blocks = from_iterator(watched(), dialect.loaded_at_once)
+        if blocks is None:
             return Added(0, [])
-        second = next(chunks, None)
-        several = second is not None
-        due = any(map(due_at_once, first))
 
         def enqueue_many(connection: Connection, store: Store) -> Added:
-            def add(connection: Connection, chunk: list[NewJob]) -> Added:
+            def add(block: Block) -> Added:
+                more = blocks.several or block.number > CHUNK
                 # The caller's own connection may be observed, or its table be anything.
                 if using is None:
-                    return enqueue.load_jobs(connection, store, chunk, on_duplicate, ids=ids, more=several)
-                found = enqueue.insert_jobs(connection, store, chunk, on_duplicate, more=several)
-                return Added(len(found) - found.count(None), found if ids else [])
+                    return enqueue.load_jobs(connection, store, *block, on_duplicate, ids=ids, more=more)
+                return enqueue.insert_chunks(connection, store, block.chunks, on_duplicate, ids=ids, more=more)
 
-            every = chain([first], () if second is None else chain([second], chunks))
             # Not in the caller's transaction: its connection may be in use by another thread. Nor where listeners want this one.
-            aside = several and using is None and store.dialect.served and database.made_here and not database.asynchronous
-            added = list(_overlapped(connection, every, add) if aside else (add(connection, chunk) for chunk in every))
+            own = using is None and database.made_here and not database.asynchronous
+            aside = own and store.dialect.served and blocks.several and not blocks.lazy
+            added = list(_overlapped(blocks.read(), add) if aside else map(add, blocks.read()))
             if due:
                 self.core.notifications.notify(connection, self.queue)
             return Added(sum(part.number for part in added), [job_id for part in added for job_id in part.ids])
 
-        return self._run(enqueue_many, using, how=ONCE if several else _AGAIN, due=due)
+        added = self._run(enqueue_many, using, how=_AGAIN if blocks.repeatable else ONCE, due=False)
+        if due and using is None:
+            self.core.notifications.wake(self.queue)
+        return added
 
     def batch(
         self, chunks: Chunks, then: NewJob, on_duplicate: OnDuplicate, using: Connection | Session | None
@@ -247,27 +262,13 @@ def _size(job: NewJob) -> tuple[int, int]:
     return 1, len(job.payload) + len(job.headers or "")
 
 
-def _blocks(chunks: Chunks, most: int) -> Chunks:
-    """Chunks put together, up to ``most`` jobs."""
-    block: list[NewJob] = []
-    characters = 0
-    for chunk in chunks:
-        block += chunk
-        characters += sum([len(job.payload) for job in chunk])
-        if len(block) >= most or characters > _BLOCK:
-            yield block
-            block, characters = [], 0
-    if block:
-        yield block
-
-
-def _overlapped(connection: Connection, chunks: Iterable[list[NewJob]], add: _Add) -> Iterator[Added]:
-    """While the server inserts one chunk, the next is checked and encoded here."""
+def _overlapped(blocks: Iterable[Block], add: Callable[[Block], Added]) -> Iterator[Added]:
+    """While the server inserts one block, the next is checked and encoded here."""
     with ThreadPoolExecutor(1) as thread:
         running = None
-        for chunk in chunks:
+        for block in blocks:
             if running is not None:
                 yield running.result()
-            running = thread.submit(add, connection, chunk)
+            running = thread.submit(add, block)
         if running is not None:
             yield running.result()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event, make_url
 
-from queue_db import PermanentStorageError, Queue, QueueDB
-from queue_db.dialects import direct
+from queue_db import PayloadError, PermanentStorageError, Queue, QueueDB
+from queue_db.codecs import JSONCodec
+from queue_db.dialects import direct, loading
+from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
 from queue_db.store import enqueue
 from queue_db.testing import SettableClock
 from queue_db.testing.suite import TestBatches, TestEnqueueMany, clock, db, name, queue, rival, rival_queue  # noqa: F401
@@ -74,7 +77,8 @@ def test_loads_at_the_same_time_have_ids_of_their_own_in_their_order(open_db: Ca
 
     def load(thread: int) -> list[int | None]:
         begin.wait(PATIENCE)
-        return queue.enqueue_many([("mail", [thread, number]) for number in range(2500)])
+        jobs = [("mail", [thread, number]) for number in range(2500)]
+        return queue.enqueue_many(jobs if thread % 2 else iter(jobs))
 
     with ThreadPoolExecutor(threads) as pool:
         got = [future.result(PATIENCE) for future in [pool.submit(load, thread) for thread in range(threads)]]
@@ -163,14 +167,80 @@ def test_without_ids_no_sequence_is_needed(fresh_url: str, loads: list[int]) -> 
     assert loads == [2]
 
 
-def test_a_load_has_ten_thousand_jobs_or_fewer_if_they_are_large(
+def test_a_load_of_an_iterator_has_ten_thousand_jobs_or_fewer_if_they_are_large(
     open_db: Callable[..., QueueDB], name: str, loads: list[int]
 ) -> None:
     queue = open_db().queue(name)
     assert len(queue.enqueue_many(("mail", number) for number in range(10_001))) == 10_001
     assert loads == [10_000, 1]
-    queue.enqueue_many([("mail", "x" * 4000) for _ in range(2500)], ids=False)
+    queue.enqueue_many((("mail", "x" * 4000) for _ in range(2500)), ids=False)
     assert loads[2:] == [2000, 500]
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_list_is_one_load_or_several_if_it_is_large(
+    queue: Queue, loads: list[int], monkeypatch: pytest.MonkeyPatch, ids: bool
+) -> None:
+    jobs = [("mail", number) for number in range(2500)]
+    queue.enqueue_many(jobs, ids=ids)
+    assert loads == [2500]
+    monkeypatch.setattr(loading, "_AT_ONCE", 1)
+    queue.enqueue_many(jobs, ids=ids)
+    assert [rows for rows in loads[1:] if rows] == [1000, 1000, 500]
+    monkeypatch.setattr(PostgreSQLBulk, "loaded_from_memory", 2000)
+    queue.enqueue_many(jobs, ids=ids)
+    assert [rows for rows in loads[1:] if rows] == [1000, 1000, 500] * 2
+    assert Counter(job.payload for job in queue.pop(10_000)) == Counter(range(2500)) + Counter(range(2500)) + Counter(range(2500))
+
+
+def test_jobs_with_keys_in_a_long_list_are_inserted_in_their_places(queue: Queue, loads: list[int]) -> None:
+    keyed = {"unique_key": "k"}
+    jobs = [("mail", number, keyed if number in (1500, 3500) else {}) for number in range(5000)]
+    ids = queue.enqueue_many(jobs, on_duplicate="skip")
+    assert loads == [1000, 1000, 1000]
+    assert [place for place, job_id in enumerate(ids) if job_id is None] == [3500]
+    found = {job.id: job.payload for job in queue.pop(10_000)}
+    assert found == {job_id: place for place, job_id in enumerate(ids) if job_id is not None}
+
+
+class Failing(JSONCodec):
+    """Fails, or is interrupted, at one payload."""
+
+    def __init__(self, at: object, error: BaseException) -> None:
+        super().__init__()
+        self.at = at
+        self.error = error
+
+    def encode(self, value: Any) -> str:
+        if value == self.at:
+            raise self.error
+        return super().encode(value)
+
+
+@pytest.mark.parametrize("error", [ValueError("no text"), KeyboardInterrupt()], ids=["mistake", "Ctrl-C"])
+def test_an_error_of_a_job_in_a_long_list_is_that_error_and_nothing_is_loaded(
+    open_db: Callable[..., QueueDB], name: str, loads: list[int], error: BaseException
+) -> None:
+    queue = open_db(codec=Failing(2345, error)).queue(name)
+    expected: Any = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else PayloadError
+    with pytest.raises(expected) as raised:
+        queue.enqueue_many([("mail", number) for number in range(3000)])
+    assert "COPY" not in "".join(traceback.format_exception(raised.value))
+    if expected is PayloadError:
+        assert str(raised.value).startswith("job 2345: ")
+    assert queue.stats().available == 0
+    assert len(queue.enqueue_many([("mail", number) for number in range(2000)])) == 2000
+    assert loads == [2000]
+
+
+def test_a_job_that_is_due_anywhere_in_a_long_list_wakes_workers(queue: Queue) -> None:
+    woken: list[str | None] = []
+    queue.db.notifications.add(woken.append)
+    late = [("mail", number, {"delay": 60}) for number in range(1500)]
+    queue.enqueue_many(late)
+    assert woken == []
+    queue.enqueue_many([*late, ("mail", "now")])
+    assert woken == [queue.name]
 
 
 def test_a_table_whose_ids_come_from_elsewhere_is_inserted_into(fresh_url: str, loads: list[int]) -> None:

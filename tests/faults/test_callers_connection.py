@@ -135,6 +135,6 @@ def test_a_mistake_of_the_application_in_our_transaction_gets_no_advice_about_co
     """SQLAlchemy's classes have many causes; only at the start of a verb do they say something of the connection."""
     with pytest.raises(PermanentStorageError, match="ResourceClosedError$"), db.queue(name).transaction() as connection:
         connection.execute(text("UPDATE jobs SET priority = priority")).fetchall()
-    with pytest.raises(PermanentStorageError, match="InvalidRequestError$"), db.queue(name).transaction() as connection:
-        connection.begin()
+    begun = db.queue(name).transaction()
+    with pytest.raises(PermanentStorageError, match="InvalidRequestError$"), begun as connection, connection.begin():
         connection.begin()

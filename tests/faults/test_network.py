@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from queue_db import LeasedJob, Queue, QueueDB, State, StorageError, TransientStorageError, Verdict
-from queue_db.dialects import direct
+from queue_db.dialects import direct, loading
 from tests.faults.once import Once
 from tests.patience import PATIENCE
 from tests.servers.proxy import Proxy
@@ -339,6 +339,25 @@ def test_a_load_that_is_cut_is_made_again_once(
     monkeypatch.setattr(direct, "copy", copy)
     ids = far.enqueue_many([("k", number) for number in range(600)])
     assert len(loaded) == (2 if kind == "postgresql" else 0)  # the others insert
+    assert [(row.id, row.payload) for row in rows(db, far.name)] == [(job_id, str(at)) for at, job_id in enumerate(ids)]
+
+
+def test_a_load_of_a_long_list_that_is_cut_in_the_middle_is_made_again(
+    kind: str, db: QueueDB, far: Queue, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind != "postgresql":
+        return  # the others insert
+    real, read = loading.Lines._next, []
+
+    def cut_once(lines: loading.Lines) -> str:
+        read.append(lines.jobs)
+        if read == [0, 1000]:
+            proxy.cut()
+        return real(lines)
+
+    monkeypatch.setattr(loading.Lines, "_next", cut_once)
+    ids = far.enqueue_many([("k", number) for number in range(2500)])
+    assert read.count(0) == 2
     assert [(row.id, row.payload) for row in rows(db, far.name)] == [(job_id, str(at)) for at, job_id in enumerate(ids)]
 
 

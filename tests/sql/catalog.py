@@ -599,7 +599,9 @@ def _insert(jobs: Sequence[NewJob], on_duplicate: OnDuplicate = OnDuplicate.RAIS
 
 
 def _load(jobs: int) -> Run:
-    return lambda connection, store: load_jobs(connection, store, [_job(number) for number in range(jobs)], OnDuplicate.RAISE)
+    return lambda connection, store: load_jobs(
+        connection, store, [[_job(number) for number in range(jobs)]], jobs, OnDuplicate.RAISE
+    )
 
 
 def _insert_in_vain(jobs: Sequence[NewJob], on_duplicate: OnDuplicate) -> Run:

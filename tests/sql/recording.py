@@ -233,9 +233,11 @@ class _Cursor:
         self.execute(text)
         self.rowcount = len(values)
 
-    def copy_expert(self, text: str, file: Any, _size: int) -> None:
+    def copy_expert(self, text: str, file: Any, size: int) -> None:
         self.execute(text)
-        self.rowcount = file.read().count("\n")
+        self.rowcount = 0
+        while piece := file.read(size):
+            self.rowcount += piece.count("\n")
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         rows, self._rows = self._rows, []

@@ -1,0 +1,81 @@
+"""New jobs on their way into the database: chunks, as they are checked and encoded, and blocks of chunks that go there together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import NamedTuple
+
+from queue_db.model import NewJob
+from queue_db.verbs.new_jobs import CHUNK
+
+Chunks = Iterator[list[NewJob]]
+
+# Characters of payload after which no more chunks of an iterator go together: they are in memory, and those of the next block.
+_CHARACTERS = 1 << 22
+
+
+class Block(NamedTuple):
+    """Chunks that go to the database together."""
+
+    chunks: Iterable[list[NewJob]]
+    number: int  #: of jobs
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All jobs of one call.
+
+    :param read: returns the blocks. Each is read in full before the next.
+    :param several: whether there is more than one.
+    :param repeatable: whether ``read`` may be called again.
+    :param lazy: whether chunks are made when they are read.
+    """
+
+    read: Callable[[], Iterator[Block]]
+    several: bool
+    repeatable: bool
+    lazy: bool
+
+
+def from_memory(chunks: Callable[[], Chunks], number: int, most: int) -> Blocks:
+    """Blocks of ``most`` of ``number`` jobs that are in memory: reading them waits for nothing, and can be repeated.
+
+    :param chunks: returns the chunks, from their beginning.
+    """
+    return Blocks(lambda: _parts(chunks(), number, most), several=number > most, repeatable=True, lazy=True)
+
+
+def from_iterator(chunks: Chunks, most: int) -> Blocks | None:
+    """Blocks of up to ``most`` jobs, each complete before it is given on: reading a chunk may take its time. None: no jobs."""
+    blocks = _gathered(chunks, most)
+    first = next(blocks, None)
+    if first is None:
+        return None
+    second = next(blocks, None)
+    if second is None:
+        return Blocks(lambda: iter([first]), several=False, repeatable=True, lazy=False)
+    return Blocks(lambda: chain([first, second], blocks), several=True, repeatable=False, lazy=False)
+
+
+def _parts(chunks: Chunks, number: int, most: int) -> Iterator[Block]:
+    for start in range(0, number, most):
+        if number - start <= most:
+            yield Block(chunks, number - start)
+        else:
+            yield Block(islice(chunks, most // CHUNK), most)
+
+
+def _gathered(chunks: Chunks, most: int) -> Iterator[Block]:
+    block: list[list[NewJob]] = []
+    number = characters = 0
+    for chunk in chunks:
+        block.append(chunk)
+        number += len(chunk)
+        characters += sum([len(job.payload) for job in chunk])
+        if number >= most or characters > _CHARACTERS:
+            yield Block(block, number)
+            block, number, characters = [], 0, 0
+    if block:
+        yield Block(block, number)
