@@ -7,6 +7,7 @@ not part of a run. The end of a run is known from counters in shared memory, not
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import resource
 import signal
@@ -251,6 +252,9 @@ def _execute(
     assignment: Assignment, number: int, pipe: Connection, tally: _SharedTally, start_signal: Any, began: Any, kind: Kind
 ) -> Notes:
     def start() -> float:
+        # A full collection looks at all that was imported and compiled: 50 ms, or a second where many workers share a core.
+        gc.collect()
+        gc.freeze()
         pipe.send(("ready", None))
         start_signal.wait()
         when: float = began.value
@@ -266,7 +270,10 @@ def _execute(
             protocol=write,
             cpu_clock=time.process_time if kind == "processes" else time.thread_time,
         )
-        assignment.contestant.work(assignment.target, context)
+        try:
+            assignment.contestant.work(assignment.target, context)
+        finally:
+            gc.unfreeze()
         notes = context.finish()
     notes.peak_memory = _peak_memory()
     return notes
