@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from queue_db.dialects.tabbed import Value, written
 from queue_db.model import NewJob
@@ -21,6 +21,8 @@ class UnreadableError(Exception):
 class Lines:
     """A file to read for one COPY after the other, until :attr:`ended`: the lines of jobs, a chunk at a time.
 
+    ``read(size)`` returns the lines of the next chunk, however many characters these are; none at the end of a COPY.
+
     :param ids: at least as many as there are jobs, for the column ``id`` after :data:`COLUMNS`; empty: there is no such column.
     :param now: microseconds.
     """
@@ -29,25 +31,31 @@ class Lines:
         self._chunks = iter(chunks)
         self._ids = ids
         self._now = now
-        self._characters = 0
         #: How many jobs have been read.
         self.jobs = 0
         self.ended = False
         #: What ``chunks`` raised: the COPY fails with an error that does not say it.
         self.error: BaseException | None = None
+        # A generator and not a method: it goes on within its try, so Ctrl-C cannot come before that.
+        pieces = self._pieces()
+        next(pieces)
+        self.read = pieces.send
 
-    def read(self, _size: int) -> str:
-        """The lines of the next chunk, however many characters these are; none at the end of a COPY."""
-        if self._characters >= _AT_ONCE:
-            self._characters = 0
-            return ""
+    def _pieces(self) -> Generator[str, int, None]:
         try:
-            text = self._next()
+            text, characters = "", 0
+            while True:
+                yield text
+                if characters >= _AT_ONCE:
+                    text, characters = "", 0
+                else:
+                    text = self._next()
+                    characters += len(text)
+        except GeneratorExit:
+            raise
         except BaseException as error:  # noqa: BLE001 - raised again by who runs the COPY
             self.error = error
             raise UnreadableError("the program could not give the next jobs") from None
-        self._characters += len(text)
-        return text
 
     def _next(self) -> str:
         chunk = next(self._chunks, None)

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import _thread
+import operator
 import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from queue_db import PayloadError, PermanentStorageError, Queue, QueueDB
 from queue_db.codecs import JSONCodec
 from queue_db.dialects import direct, loading
 from queue_db.dialects.postgresql_bulk import PostgreSQLBulk
+from queue_db.model import NewJob
 from queue_db.store import enqueue
 from queue_db.testing import SettableClock
 from queue_db.testing.suite import TestBatches, TestEnqueueMany, clock, db, name, queue, rival, rival_queue  # noqa: F401
@@ -231,6 +235,16 @@ def test_an_error_of_a_job_in_a_long_list_is_that_error_and_nothing_is_loaded(
     assert queue.stats().available == 0
     assert len(queue.enqueue_many([("mail", number) for number in range(2000)])) == 2000
     assert loads == [2000]
+
+
+@pytest.mark.usefixtures("kind")
+def test_ctrl_c_before_the_first_step_of_a_read_is_not_lost() -> None:
+    """The driver shows no more of an error of ``read`` than its text."""
+    lines = loading.Lines([[NewJob("q", "mail", "1", None, 0, 25)]], (), 0)
+    with pytest.raises((loading.UnreadableError, KeyboardInterrupt)):
+        # Both calls in C: the interrupt arrives with the first step in Python, which is one of the read.
+        list(map(operator.call, [_thread.interrupt_main, partial(lines.read, 1)]))
+    assert isinstance(lines.error, KeyboardInterrupt)
 
 
 def test_a_job_that_is_due_anywhere_in_a_long_list_wakes_workers(queue: Queue) -> None:
