@@ -71,7 +71,7 @@ def test_of_a_tie_the_simpler_and_better_ordered_is_recommended():
     assert sentence.startswith("Use skip_locked: ")
     assert "It ties with optimistic (0.95 × (0.93–0.97) its jobs/s)" in sentence
     assert "differences under 10 % or within the interval count as ties" in sentence
-    assert "keeps the order best (mean displacement 0.03 against 40 with optimistic)" in sentence
+    assert "keeps jobs closest to their order (mean displacement 0.03 against 40 with optimistic)" in sentence
 
 
 def test_a_large_difference_within_the_interval_is_a_tie():

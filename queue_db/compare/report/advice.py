@@ -37,6 +37,11 @@ class Choice:
     next: Row | None  #: the fastest row that does not tie
 
     @property
+    def title(self) -> str:
+        """The batch size and the row's name."""
+        return f"{self.row.batch} per claim: {self.row.name}" + (", indicative" if indicative(self.row) else "")
+
+    @property
     def reason(self) -> str:
         """The reason, with the figures."""
         return f"{measured(self.row)}. {self._against()}"
@@ -68,7 +73,8 @@ class Choice:
             return f"it had no errors ({join([f'{one.name}: {errors(one)}' for one in failed])})"
         if all(self.row.diff.mean < one.diff.mean for one in self.tied):
             farther = join([f"{number(one.diff.mean)} with {one.name}" for one in self.tied])
-            return f"it keeps the order best (mean displacement {number(self.row.diff.mean)} against {farther}) and is simpler"
+            mean = number(self.row.diff.mean)
+            return f"it keeps jobs closest to their order (mean displacement {mean} against {farther}) and is simpler"
         return "it is the simplest of them"
 
 

@@ -108,7 +108,8 @@ def draw(figure: Figure, panel: Panel, left: float, top: float, width: float, *,
     for row in panel.rows:
         y = _row(axes, row, y, panel.problems(row, width), limit / width)
     axes.xaxis.set_major_locator(MaxNLocator(4 if width > 2 else 3, prune="upper"))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    # The last figure would touch the first one of the next panel.
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value) if value < 0.92 * limit else ""))
     axes.tick_params(axis="x", labelsize=7.5, colors=SOFT, length=0)
     return axes
 

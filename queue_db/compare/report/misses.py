@@ -69,12 +69,16 @@ def misses(bench: Bench, width: float = drawing.WIDE) -> Figure | None:
 
 
 def _name_points(axes: Axes, rows: Sequence[Row]) -> None:
-    """Write the name of each point at the right edge, with a line to the point."""
+    """Write the name of each point at the right edge, with a line to the point; one for all batch sizes of a row at one place."""
     gap = 0.046
-    places = drawing.spread_apart([row.miss_ratio for row in rows], gap, 0.0, 1.0)
-    for row, place in zip(rows, places, strict=True):
+    named: dict[tuple[str, float, float], list[Row]] = {}
+    for row in rows:
+        named.setdefault((short_name(row), round(slots(row) or 1.0, 1), round(row.miss_ratio, 2)), []).append(row)
+    places = drawing.spread_apart([ratio for _, _, ratio in named], gap, 0.0, 1.0)
+    for ((name, _, _), alike), place in zip(named.items(), places, strict=True):
+        row = alike[0]
         axes.annotate(
-            drawing.shown(f"{short_name(row)} ×{row.batch}" if row.batch > 1 else short_name(row)),
+            drawing.shown(_label(name, [one.batch for one in alike], [one.batch for one in rows if short_name(one) == name])),
             (slots(row) or 1.0, row.miss_ratio),
             (1.02, place),
             textcoords=axes.get_yaxis_transform(),
@@ -85,6 +89,13 @@ def _name_points(axes: Axes, rows: Sequence[Row]) -> None:
             annotation_clip=False,
             zorder=2.5,
         )
+
+
+def _label(name: str, batches: Sequence[int], every: Sequence[int]) -> str:
+    if len(batches) > 1 and len(batches) == len(every):
+        return f"{name} (all)"
+    sizes = ", ".join(f"×{batch}" for batch in batches if batch > 1 or len(batches) > 1)
+    return f"{name} {sizes}".rstrip()
 
 
 def slots(row: Row) -> float | None:
