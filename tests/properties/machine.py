@@ -257,8 +257,8 @@ class QueueMachine(RuleBasedStateMachine):
         for job_id in exhausted:
             # A claim that was filled before it came to them leaves some; one that was not has met them all.
             if self.queues[worker].get(job_id).state is State.DEAD:
+                # The claim that finds it is no attempt.
                 self.jobs[job_id].version += 1
-                self.jobs[job_id].attempts += 1
                 self.bury(self.jobs[job_id])
             else:
                 assert len(won) == limit, "a job whose attempts are used up was left"
