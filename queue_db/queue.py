@@ -178,9 +178,13 @@ class Queue:
             takes less time.
         """
         policy = new_jobs.policy(on_duplicate)
-        # Reading a list waits for nothing, so a database may load it meanwhile.
-        number = len(jobs) if isinstance(jobs, list | tuple) else None
-        added = self._enqueue.many(partial(self._chunks, jobs), policy, using, ids=ids, number=number)
+        number = None
+        if type(jobs) in (list, tuple):
+            # Reading it waits for nothing, so a database may load it meanwhile; as it is now.
+            jobs = tuple(jobs)
+            number = len(jobs)
+        read = partial(self._builder.chunks, jobs, self.core.headers())
+        added = self._enqueue.many(read, policy, using, ids=ids, number=number)
         return list(added.ids) if ids else added.number
 
     def enqueue_batch(

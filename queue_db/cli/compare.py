@@ -211,7 +211,7 @@ def _require_places(report: Path, json: Path | None) -> None:
     if json is None:
         return
     place = json if _exists(json) else json.parent
-    if place.is_dir() is (place is json) or not os.access(place, os.W_OK):
+    if not os.access(place, os.W_OK) or place.is_dir() is (place is json):
         raise ArgumentError(f"--json {json}: must be a file that can be written to, in a folder that exists")
 
 

@@ -252,9 +252,10 @@ def _execute(
     assignment: Assignment, number: int, pipe: Connection, tally: _SharedTally, start_signal: Any, began: Any, kind: Kind
 ) -> Notes:
     def start() -> float:
-        # A full collection looks at all that was imported and compiled: 50 ms, or a second where many workers share a core.
-        gc.collect()
-        gc.freeze()
+        if kind == "processes":
+            # A full collection looks at all that was imported and compiled: 50 ms, or a second where many workers share a core.
+            gc.collect()
+            gc.freeze()
         pipe.send(("ready", None))
         start_signal.wait()
         when: float = began.value
@@ -273,7 +274,8 @@ def _execute(
         try:
             assignment.contestant.work(assignment.target, context)
         finally:
-            gc.unfreeze()
+            if kind == "processes":
+                gc.unfreeze()
         notes = context.finish()
     notes.peak_memory = _peak_memory()
     return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from time import monotonic
 
 from queue_db.dialects.tabbed import Value, written
 from queue_db.model import NewJob
@@ -10,8 +11,10 @@ from queue_db.model import NewJob
 #: The columns. Those that are mostly the same in all rows come first: they are written once for a chunk.
 COLUMNS = ("queue", "created_at", "headers", "max_attempts", "priority", "available_at", "kind", "payload")
 
-# Characters of one COPY: a limit for the duration of a statement, as statement_timeout, then does not count for all jobs together.
+# A COPY ends after about so many characters or seconds: a limit for the duration of a statement, as statement_timeout, then does
+# not count for all jobs together, even if it takes long to encode them.
 _AT_ONCE = 1 << 24
+_SECONDS = 1.0
 
 
 class UnreadableError(Exception):
@@ -21,7 +24,7 @@ class UnreadableError(Exception):
 class Lines:
     """A file to read for one COPY after the other, until :attr:`ended`: the lines of jobs, a chunk at a time.
 
-    ``read(size)`` returns the lines of the next chunk, however many characters these are; none at the end of a COPY.
+    ``read(size)`` returns up to so many characters, and none at the end of a COPY.
 
     :param ids: at least as many as there are jobs, for the column ``id`` after :data:`COLUMNS`; empty: there is no such column.
     :param now: microseconds.
@@ -37,20 +40,24 @@ class Lines:
         #: What ``chunks`` raised: the COPY fails with an error that does not say it.
         self.error: BaseException | None = None
         # A generator and not a method: it goes on within its try, so Ctrl-C cannot come before that.
-        pieces = self._pieces()
-        next(pieces)
-        self.read = pieces.send
+        self._generator = self._pieces()
+        next(self._generator)
+        self.read = self._generator.send
+
+    def close(self) -> None:
+        """Read no more, and keep nothing."""
+        self._generator.close()
 
     def _pieces(self) -> Generator[str, int, None]:
         try:
-            text, characters = "", 0
+            size = yield ""
             while True:
-                yield text
-                if characters >= _AT_ONCE:
-                    text, characters = "", 0
-                else:
-                    text = self._next()
+                characters, until = 0, monotonic() + _SECONDS
+                while characters < _AT_ONCE and monotonic() < until and (text := self._next()):
                     characters += len(text)
+                    for at in range(0, len(text), size):
+                        yield text[at : at + size]
+                size = yield ""
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - raised again by who runs the COPY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -138,15 +139,11 @@ class PostgreSQLBulk(Bulk):
         reserved = () if not ids else range(first, last + 1) if scattered is None else sorted(scattered)
         lines = Lines(chunks, reserved, clock if now is None else now)
         columns = (*COLUMNS, "id") if ids else COLUMNS
-        while not lines.ended:
-            before = lines.jobs
-            try:
-                loaded = _copy_in(connection, jobs, columns, lines)
-            except DBAPIError:
-                if lines.error is not None:
-                    raise lines.error from None
-                raise
-            _check_loaded(loaded, lines.jobs - before, jobs)
+        with closing(lines):
+            while not lines.ended:
+                before = lines.jobs
+                loaded = _copy_lines(connection, jobs, columns, lines)
+                _check_loaded(loaded, lines.jobs - before, jobs)
         return lines.jobs, reserved[: lines.jobs]
 
     def append(
@@ -173,6 +170,17 @@ class PostgreSQLBulk(Bulk):
         rows = func.jsonb_array_elements(cast(chunk, JSONB)).table_valued(column("job", JSONB), name="given").render_derived()
         texts = {name: rows.c.job.op("->>")(literal_column(str(place))) for place, name in enumerate(fields)}
         return Unpacked(rows, {name: cast(value, FIELDS[name]) for name, value in texts.items()})
+
+
+def _copy_lines(connection: Connection, jobs: Table, columns: Iterable[str], lines: Lines) -> int:
+    try:
+        return _copy_in(connection, jobs, columns, lines)
+    except DBAPIError:
+        if lines.error is None:
+            raise
+    # Here it keeps its own cause.
+    error, lines.error = lines.error, None
+    raise error
 
 
 def _copy_in(connection: Connection, table: Table, columns: Iterable[str], file: Any) -> int:

@@ -92,9 +92,8 @@ def load_jobs(
     """
     parts: list[Added] = []
     for plain, alike in groupby(chunks, _plain):
-        left = number - sum(part.number for part in parts)
-        if plain and left >= _LOADED:
-            parts.append(_load_plain(connection, store, alike, left, on_duplicate, ids=ids, more=more))
+        if plain:
+            parts.append(_load_plain(connection, store, alike, None if parts else number, on_duplicate, ids=ids, more=more))
         else:
             parts.append(insert_chunks(connection, store, alike, on_duplicate, ids=ids, more=more))
     return Added(sum(part.number for part in parts), [job_id for part in parts for job_id in part.ids])
@@ -108,12 +107,18 @@ def _load_plain(
     connection: Connection,
     store: Store,
     chunks: Iterable[Sequence[NewJob]],
-    most: int,
+    most: int | None,
     on_duplicate: OnDuplicate,
     *,
     ids: bool,
     more: bool,
 ) -> Added:
+    """``most``: at most so many jobs are in ``chunks``. Ids are taken for all of them; None: for as many as there are."""
+    if most is None:
+        chunks = list(chunks)
+        most = sum(map(len, chunks))
+    if most < _LOADED:
+        return insert_chunks(connection, store, chunks, on_duplicate, ids=ids, more=more)
     loaded = store.dialect.load_new(connection, store.tables.jobs, chunks, most, store.time().get("now"), ids=ids)
     return insert_chunks(connection, store, chunks, on_duplicate, ids=ids, more=more) if loaded is None else Added(*loaded)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -232,9 +233,44 @@ def test_an_error_of_a_job_in_a_long_list_is_that_error_and_nothing_is_loaded(
     assert "COPY" not in "".join(traceback.format_exception(raised.value))
     if expected is PayloadError:
         assert str(raised.value).startswith("job 2345: ")
+        assert raised.value.__cause__ is error
     assert queue.stats().available == 0
     assert len(queue.enqueue_many([("mail", number) for number in range(2000)])) == 2000
     assert loads == [2000]
+
+
+@pytest.mark.usefixtures("kind")
+def test_large_jobs_are_sent_in_pieces() -> None:
+    """libpq and the server keep a whole piece in memory, and refuse one of a gigabyte."""
+    jobs = [[NewJob("q", "mail", "x" * 5000, None, 0, 25)] * 1000]
+    lines = loading.Lines(jobs, (), 0)
+    pieces = []
+    while not lines.ended:
+        pieces.append(lines.read(1 << 18))
+    assert max(map(len, pieces)) == 1 << 18
+    assert "".join(pieces).count("\n") == 1000
+
+
+def test_jobs_that_take_long_to_encode_are_several_loads(queue: Queue, loads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "monotonic", count().__next__)
+    monkeypatch.setattr(loading, "_SECONDS", 2)
+    queue.enqueue_many([("mail", number) for number in range(2500)])
+    assert [rows for rows in loads if rows] == [1000, 1000, 500]
+
+
+def test_a_list_that_is_changed_meanwhile_is_enqueued_as_it_was(open_db: Callable[..., QueueDB], name: str) -> None:
+    jobs: list[Any] = [("mail", number) for number in range(2000)]
+
+    class Growing(JSONCodec):
+        """Each payload adds a job."""
+
+        def encode(self, value: Any) -> str:
+            jobs.append(("late", 0))
+            return super().encode(value)
+
+    queue = open_db(codec=Growing()).queue(name)
+    assert len(queue.enqueue_many(jobs)) == 2000
+    assert [job.payload for job in queue.pop(10_000)] == list(range(2000))
 
 
 @pytest.mark.usefixtures("kind")
