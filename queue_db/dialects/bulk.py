@@ -132,7 +132,7 @@ class Bulk(ClaimSeam, Opening):
         Default: there is none that is faster than ``insert_new``: None, and nothing of ``chunks`` was read.
 
         :param chunks: read while the database loads those before.
-        :param number: at most so many jobs are in ``chunks``.
+        :param number: the most jobs that ``chunks`` may have.
         :param now: microseconds; None: the database's clock.
         :param ids: False: they are not needed, return none.
         :raises Exception: reading ``chunks`` raised it.

@@ -11,8 +11,8 @@ from queue_db.model import NewJob
 #: The columns. Those that are mostly the same in all rows come first: they are written once for a chunk.
 COLUMNS = ("queue", "created_at", "headers", "max_attempts", "priority", "available_at", "kind", "payload")
 
-# A COPY ends after about so many characters or seconds: a limit for the duration of a statement, as statement_timeout, then does
-# not count for all jobs together, even if it takes long to encode them.
+# Characters and seconds after which a COPY ends. A limit for the duration of a statement, as statement_timeout, then does not count
+# for all jobs together, even if it takes long to encode them.
 _AT_ONCE = 1 << 24
 _SECONDS = 1.0
 
@@ -24,7 +24,7 @@ class UnreadableError(Exception):
 class Lines:
     """A file to read for one COPY after the other, until :attr:`ended`: the lines of jobs, a chunk at a time.
 
-    ``read(size)`` returns up to so many characters, and none at the end of a COPY.
+    ``read(size)`` returns up to ``size`` characters, and none at the end of a COPY.
 
     :param ids: at least as many as there are jobs, for the column ``id`` after :data:`COLUMNS`; empty: there is no such column.
     :param now: microseconds.

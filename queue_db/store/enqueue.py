@@ -113,7 +113,7 @@ def _load_plain(
     ids: bool,
     more: bool,
 ) -> Added:
-    """``most``: at most so many jobs are in ``chunks``. Ids are taken for all of them; None: for as many as there are."""
+    """``most``: the most jobs that ``chunks`` may have, for which ids are taken; None: ids are taken for those that there are."""
     if most is None:
         chunks = list(chunks)
         most = sum(map(len, chunks))
