@@ -22,6 +22,14 @@ pytestmark = pytest.mark.parametrize("kind", ["sqlite"], scope="session")
 Serve = Callable[[Settings], httpx2.Client]
 
 
+@pytest.fixture
+def url(fresh_url: str) -> str:
+    """A database of its own: the list of feeds is one page, with all that other tests have left."""
+    with QueueDB(fresh_url) as db:
+        db.migrate()
+    return fresh_url
+
+
 def numbers(client: httpx2.Client, path: str) -> list[int]:
     """The numbers of the messages on a page, from above."""
     return [int(number) for number in re.findall(r'<tr data-row="(\d+)"', client.get(path).text)]
