@@ -18,6 +18,33 @@ from queue_db.errors import PayloadError
 _encode = JSONCodec().encode
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+# The standard library reads NaN and infinities unless they are refused.
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+_read = _decoder.raw_decode
+
+
+def parsed(text: str) -> Any:
+    """The value of a text that is JSON by itself.
+
+    Many texts joined into one array would not prove it: ``1, [2`` and ``3]`` make an array of two elements.
+
+    :raises ValueError: it is not JSON, or is nested too deeply.
+    """
+    try:
+        value, end = _read(text)
+        if end == len(text):
+            return value
+    except ValueError:
+        pass  # there may be space before the value
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return _decoder.decode(text)
+
+
 def json_texts(name: str, column: Any, kind: DataType) -> list[str]:
     """The JSON text of each value of a column; ``null`` for nulls. Not for strings.
 
@@ -25,7 +52,7 @@ def json_texts(name: str, column: Any, kind: DataType) -> list[str]:
     """
     values = _plain(column)
     if isinstance(kind, VariantType):
-        return ["null" if value is None else _text_of(value) for value in values]
+        return ["null" if value is None else _checked(name, _text_of(value)) for value in values]
     if (convert := _without_variants(kind)) is not None:
         values = [convert(value) for value in values]
     return [_encoded(name, value) for value in values]
@@ -54,6 +81,15 @@ def _path_to_bad(path: str, value: Any) -> str:
 def _text_of(variant: Mapping[str, bytes]) -> str:
     """The JSON text of a VARIANT, which arrives as its two parts."""
     return VariantUtils.to_json(variant["value"], variant["metadata"])
+
+
+def _checked(column: str, text: str) -> str:
+    """The text of a variant, which may have NaN and infinities."""
+    try:
+        parsed(text)
+    except ValueError as error:
+        raise PayloadError(reason=f"column {column!r}: a variant that JSON cannot hold ({error})") from None
+    return text
 
 
 def _without_variants(kind: DataType) -> Callable[[Any], Any] | None:

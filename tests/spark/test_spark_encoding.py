@@ -7,13 +7,15 @@ import random
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DoubleType, StructType
+from pyspark.sql.types import ArrayType, DoubleType, StructType, VariantType
+from pyspark.sql.variant_utils import VariantUtils
 
 from queue_db.errors import QueueDBError
 from queue_db.spark import encoding
 from queue_db.spark.encoding import Encoder
 
 NUMBER = StructType().add("n", "double")
+NOT_A_NUMBER = dict(zip(("value", "metadata"), VariantUtils.parse_json('{"n": NaN}'), strict=True))
 
 
 def chunks(columns, *rows):
@@ -32,6 +34,11 @@ def chunks(columns, *rows):
         ("payload", ArrayType(DoubleType()), [1.0, float("inf")], "row 2: column 'payload[1]': Out of range float values"),
         ("payload", "string", "{", "row 2: column 'payload' has a string that is not JSON"),
         ("payload", "string", "1],[2", "column 'payload' has a string that is not JSON"),
+        ("payload", "string", "[NaN]", "row 2: column 'payload' has a string that is not JSON (NaN is not JSON)"),
+        ("payload", "string", "-Infinity", "row 2: column 'payload' has a string that is not JSON (-Infinity is not JSON)"),
+        ("payload", VariantType(), NOT_A_NUMBER, "row 2: column 'payload': a variant that JSON cannot hold"),
+        ("headers", VariantType(), NOT_A_NUMBER, "row 2: column 'headers': a variant that JSON cannot hold"),
+        ("headers", "string", '{"n": Infinity}', "row 2: column 'headers' has '{\"n\": Infinity}', which is not a JSON object"),
         ("kind", "string", "", "row 2: kind is empty"),
         ("delay", "integer", -1, "row 2: delay=-1.0: must be 0 or more seconds"),
         ("delay", "double", float("inf"), "delay=inf"),
@@ -49,6 +56,37 @@ def test_bad_values_are_refused_with_the_name_of_their_column(column, form, valu
     with pytest.raises(QueueDBError) as refused:
         chunks(columns, *rows)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "bad"),
+    [
+        (["1, [2", "3]"], 1),
+        (['{"a": 1', '"b": 2}', "1,2"], 1),
+        (["1", "2, 3", '"', '"'], 2),
+        (["0", "[1", "2]"], 2),
+        (['"a', 'b"'], 1),
+        (["1", ""], 2),
+        (["1", " "], 2),
+        (["1", "2 3"], 2),
+    ],
+)
+def test_texts_that_are_json_only_together_are_refused(texts, bad):
+    with pytest.raises(QueueDBError, match=f"row {bad}: column 'payload' has a string that is not JSON"):
+        chunks({"payload": "string"}, *((text,) for text in texts))
+
+
+def test_a_raw_payload_that_not_every_database_stores_is_refused_with_its_row():
+    schema = StructType().add("payload", "string")
+    batch = pa.RecordBatch.from_pylist([{"payload": text} for text in ("a", "b\0c")], schema=to_arrow_schema(schema))
+    with pytest.raises(QueueDBError, match="row 2: column 'payload' has a NUL character"):
+        list(Encoder(schema, "raw").chunks(iter([batch])))
+
+
+def test_json_texts_are_stored_as_they_are():
+    texts = [' {"a": [1e5, "ü"]}\n', "null", "-0", '"\\ud800"', "[[]]", "1e999"]
+    (found,) = chunks({"payload": "string"}, *((text,) for text in texts))
+    assert found["payload"] == texts
 
 
 @pytest.mark.parametrize("bad", [0, 1, 6, 7])
