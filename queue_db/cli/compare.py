@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,7 @@ from queue_db.cli.comparison_progress import show_progress
 from queue_db.cli.lasting import Interrupts
 from queue_db.cli.loading import import_module
 from queue_db.database.urls import URL_VARIABLE
-from queue_db.errors import ArgumentError, ConfigurationError
+from queue_db.errors import ArgumentError, ConfigurationError, QueueDBError
 
 if TYPE_CHECKING:
     from queue_db.compare.contestant import Contestant
@@ -30,6 +31,9 @@ _JOBS, _REPEAT = 10_000, 3
 
 # Seconds of one turn of an ordering of feeds, and of a strategy under a fixed arrival rate.
 _QUICK_TURN, _TURN = 1.5, 5.0
+
+#: Name of the results in the folder of the report.
+RESULTS = "results.json"
 
 app = typer.Typer(rich_help_panel=panels.SETUP)
 
@@ -79,6 +83,10 @@ class PlanOptions:
     limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="A run that takes longer is stopped and marked as unfinished.")
     ] = 300.0
+    start_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long the workers may take to connect and prepare a run.")
+    ] = 60.0
+    stop_limit: Annotated[float, typer.Option(metavar="SECONDS", help="How long they may take to stop after a run.")] = 30.0
     rate: Annotated[
         float | None,
         typer.Option(
@@ -119,6 +127,8 @@ class PlanOptions:
             verify=self.verify,
             lease=self.lease,
             limit=self.limit,
+            start_limit=self.start_limit,
+            stop_limit=self.stop_limit,
             kind="threads" if self.threads else "processes",
             arrivals=turn if self.arrivals else 0.0,
             rate=self.rate,
@@ -166,13 +176,36 @@ def compare(
 
     product: the strategies of queue_db, through its public API. article: those of the article behind this project, in the article's
     own tables. peers: other queues, by --with benchmarks.peers in a clone. docs/compare.md explains each strategy and each measure.
+
+    results.json is written after each run: what was measured before Ctrl-C, an error or a crash is kept, and --load reads it.
     """
     _require_packages()
-    from queue_db.compare import report as reporting
     from queue_db.compare.results import Comparison
 
     _require_places(report, json)
-    comparison = Comparison.load(load) if load is not None else _measure(url, options, with_ or ())
+    if load is not None:
+        _report(Comparison.load(load), report, json)
+        return
+    kept: list[Comparison] = []
+
+    def keep(comparison: Comparison) -> None:
+        kept[:] = [comparison]
+        report.mkdir(parents=True, exist_ok=True)
+        comparison.save(report / RESULTS)
+
+    try:
+        comparison = _measure(url, options, with_ or (), keep)
+    except (KeyboardInterrupt, QueueDBError):
+        if kept:
+            output.note("interrupted: this is what was measured before")
+            _report(kept[0], report, json)
+        raise
+    _report(comparison, report, json)
+
+
+def _report(comparison: Comparison, report: Path, json: Path | None) -> None:
+    from queue_db.compare import report as reporting
+
     if json is not None:
         comparison.save(json)
     written = reporting.write(comparison, report)
@@ -181,7 +214,9 @@ def compare(
     output.note(f"report: {next((path for path in written if path.suffix == '.html'), report)}")
 
 
-def _measure(urls: list[str] | None, options: PlanOptions, modules: list[str] | tuple[str, ...]) -> Comparison:
+def _measure(
+    urls: list[str] | None, options: PlanOptions, modules: list[str] | tuple[str, ...], keep: Callable[[Comparison], None]
+) -> Comparison:
     from queue_db.compare.laboratory import compare as run
     from queue_db.compare.machine import machine
     from queue_db.compare.report.wording import caveats
@@ -194,7 +229,7 @@ def _measure(urls: list[str] | None, options: PlanOptions, modules: list[str] | 
         output.note(caveat)
     # Also after SIGTERM, as from `timeout` or a stopped container, the schema is dropped.
     with Interrupts(), show_progress() as progress:
-        return run(urls, plan, more=more, listener=progress)
+        return run(urls, plan, more=more, listener=progress, keep=keep)
 
 
 def _require_packages() -> None:

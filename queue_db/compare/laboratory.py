@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Self
@@ -59,9 +59,11 @@ def compare(
     *,
     more: Sequence[Contestant] = (),
     listener: ProgressListener | None = None,
+    keep: Callable[[Comparison], None] = lambda _: None,
 ) -> Comparison:
     """Run ``plan`` on each database and return the results. The schemas that it creates are dropped even after an error.
 
+    :param keep: called after each run with what has been measured so far, marked as interrupted.
     :raises ArgumentError: an unknown strategy.
     :raises ConfigurationError: an unusable database, or no right to create a schema.
     :raises StorageError: the server does not answer.
@@ -70,7 +72,7 @@ def compare(
     rows = contestants(plan.strategies, plan.batches, more)
     began = datetime.now(UTC).isoformat(timespec="seconds")
     comparison = Comparison(plan=plan.options(), machine=machine(), began=began, benches=[])
-    with _Runner(plan, listener or NoProgress()) as runner:
+    with _Runner(plan, listener or NoProgress(), lambda: keep(replace(comparison, interrupted=True))) as runner:
         for url in urls:
             with scratch_target(url, plan) as (target, bench):
                 comparison.benches.append(bench)
@@ -91,6 +93,7 @@ class _Runner:
 
     plan: Plan
     listener: ProgressListener
+    keep: Callable[[], None]
     _pool: WorkerPool | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
@@ -106,8 +109,7 @@ class _Runner:
         counts = self.plan.worker_counts
         self.listener.bench_started(bench.server, len(rows) * len(counts), len(rows) * len(counts) * self.plan.repeat)
         for workers in counts:
-            measured = self._run_rows(here, replace(target, workers=workers))
-            (bench.rows if workers == self.plan.workers else bench.sweep).extend(measured)
+            self._run_rows(here, replace(target, workers=workers), bench.rows if workers == self.plan.workers else bench.sweep)
 
     def run_arrivals(self, target: Target, bench: Bench) -> None:
         """Measure the product's strategies under a fixed arrival rate and add them to ``bench``."""
@@ -129,6 +131,7 @@ class _Runner:
                     found = replace(found, failed=mask(str(error), secrets_in(target.url)))
                     break
             bench.arrivals.append(found)
+            self.keep()
             self.listener.arrivals_finished(found)
 
     def _run_arrivals(self, arriving: Arriving, target: Target) -> ArrivalTurn:
@@ -151,17 +154,19 @@ class _Runner:
             self.listener.ordering_started(ordering)
             row = race(target, ordering, turns=self.plan.turns, seconds=self.plan.feeds)
             bench.feeds.append(row)
+            self.keep()
             self.listener.ordering_finished(row)
 
-    def _run_rows(self, contestants: Sequence[Contestant], target: Target) -> list[Row]:
-        """Run each row once, then each again: what slows the machine for a while slows all rows."""
-        rows = [replace(_row(one, target), quick=self.plan.quick) for one in contestants]
+    def _run_rows(self, contestants: Sequence[Contestant], target: Target, rows: list[Row]) -> None:
+        """Run each row once, then each again: what slows the machine for a while slows all rows. They are added to ``rows``."""
+        first = len(rows)
+        rows.extend(replace(_row(one, target), quick=self.plan.quick) for one in contestants)
         for number in range(self.plan.repeat):
-            for at, contestant in enumerate(contestants):
+            for at, contestant in enumerate(contestants, first):
                 rows[at] = self._run_turn(contestant, target, rows[at], number)
                 if number == self.plan.repeat - 1:
                     self.listener.row_finished(rows[at], self.plan.repeat - len(rows[at].runs))
-        return rows
+                self.keep()
 
     def _run_turn(self, contestant: Contestant, target: Target, row: Row, number: int) -> Row:
         if row.refused is not None or row.failed is not None:
@@ -210,7 +215,8 @@ class _Runner:
         if self._pool is not None and self._pool.workers != count:
             self._close_pool()
         if self._pool is None:
-            self._pool = WorkerPool(count, self.plan.kind)
+            plan = self.plan
+            self._pool = WorkerPool(count, plan.kind, start_limit=plan.start_limit, stop_limit=plan.stop_limit)
         return self._pool
 
     def _close_pool(self) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from queue_db import arguments
 from queue_db.compare.results import ArrivalRow, FeedRow, Row
-from queue_db.compare.worker_pool import Kind
+from queue_db.compare.worker_pool import START_LIMIT, STOP_LIMIT, Kind
 from queue_db.errors import ArgumentError
 
 #: Larger batches get more jobs per run, so that a run lasts: from this batch on, this many times as many.
@@ -36,6 +36,8 @@ class Plan:
     :param verify: write the protocol table.
     :param lease: lease of the article's rows (its ``retry_after``), whole seconds.
     :param limit: time limit of a run, seconds.
+    :param start_limit: how long the workers may prepare a run, seconds: they connect and compile their statements.
+    :param stop_limit: how long they may take to stop after its end, seconds.
     :param arrivals: seconds for which each strategy is measured under a fixed arrival rate, at most three times; 0: none is.
     :param rate: that rate, jobs per second; None: a quarter of what the default strategy has processed.
     :param feeds: seconds for which each ordering of feeds is measured, at most three times; 0: none is.
@@ -54,6 +56,8 @@ class Plan:
     verify: bool = False
     lease: float = 4.0
     limit: float = _DEFAULT_LIMIT
+    start_limit: float = START_LIMIT
+    stop_limit: float = STOP_LIMIT
     kind: Kind = "processes"
     arrivals: float = 0.0
     rate: float | None = None
@@ -83,7 +87,8 @@ class Plan:
         self._check_times()
 
     def _check_times(self) -> None:
-        arguments.seconds("limit", self.limit, zero=False)
+        for name in ("limit", "start_limit", "stop_limit"):
+            arguments.seconds(name, getattr(self, name), zero=False)
         arguments.seconds("feeds", self.feeds)
         arguments.seconds("arrivals", self.arrivals)
         if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):

@@ -28,13 +28,14 @@ from queue_db.compare.history import Notes
 from queue_db.database.database import COUNTED
 from queue_db.database.masking import mask, secrets_in
 from queue_db.model import Counters
+from queue_db.removal import Removal, removal_for
 from queue_db.strategies.ways import Way
 
 #: The queue of all jobs.
 QUEUE = "race"
 
 #: Seconds; longer than any run, so no lease expires.
-_LEASE = 600.0
+_LEASE = 7 * 86_400.0
 
 #: Claims of a worker before it starts, with each of its statements.
 _WARM_UP = 4
@@ -55,13 +56,16 @@ class Product:
     batch: int = 1
     at_most_once: bool = False
     exchanges: bool = False  #: jobs are completed with the next claim
+    removes: str | Removal = "delete"  #: how completed jobs leave the table
     family: str = field(default="product", init=False)
     index: str = field(default="(queue, priority, available_at, id)", init=False)
 
     @property
     def removal(self) -> str:
         """How finished jobs are removed."""
-        return "with the claim" if self.at_most_once else "fenced DELETE"
+        if self.at_most_once:
+            return "with the claim"
+        return "fenced DELETE" if self.removes == "delete" else removal_for(self.removes).name
 
     def window(self, workers: int) -> float | None:
         """Width of the window, in jobs."""
@@ -137,7 +141,7 @@ class Product:
             version.drop(engine, checkfirst=True)
 
     def _open(self, target: Target) -> QueueDB:
-        return QueueDB(target.url, self.strategy(target.workers), schema=target.schema, pool_size=1)
+        return QueueDB(target.url, self.strategy(target.workers), removal=self.removes, schema=target.schema, pool_size=1)
 
     def _take(self, queue: Queue) -> Sequence[LeasedJob | Job]:
         return queue.pop(self.batch) if self.at_most_once else queue.claim(self.batch, _LEASE)

@@ -6,6 +6,7 @@ repeat. Computed values are properties and are not saved.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -317,10 +318,16 @@ class Comparison:
     began: str  #: ISO 8601, UTC
     version: str = __version__
     benches: list[Bench] = field(default_factory=list)
+    interrupted: bool = False  #: it has not come to its end: rows lack runs, or databases are missing
 
     def save(self, path: Path) -> None:
-        """Write the comparison as JSON."""
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        """Write the comparison as JSON. A file of this name is replaced at once: it is never half written."""
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
+            unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> Comparison:

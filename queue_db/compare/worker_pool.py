@@ -29,8 +29,8 @@ from queue_db.errors import QueueDBError
 Kind = Literal["processes", "threads"]
 
 #: Time limits for all workers together, seconds: to prepare a run, and to stop after its end.
-_READY_LIMIT = 60.0
-_STOP_LIMIT = 30.0
+START_LIMIT = 60.0
+STOP_LIMIT = 30.0
 
 #: Interval of the progress reports, seconds.
 _PROGRESS_INTERVAL = 0.1
@@ -103,11 +103,19 @@ class _Answers:
 
 
 class WorkerPool:
-    """``workers`` processes or threads for all runs of a comparison. Use it in a ``with`` block."""
+    """``workers`` processes or threads for all runs of a comparison. Use it in a ``with`` block.
 
-    def __init__(self, workers: int, kind: Kind = "processes") -> None:
+    :param start_limit: how long they may prepare a run, seconds.
+    :param stop_limit: how long they may take to stop after its end, seconds.
+    """
+
+    def __init__(
+        self, workers: int, kind: Kind = "processes", *, start_limit: float = START_LIMIT, stop_limit: float = STOP_LIMIT
+    ) -> None:
         self.workers = workers
         self.kind = kind
+        self._start_limit = start_limit
+        self._stop_limit = stop_limit
         # Not forked: the child would inherit threads' locks and open connections.
         context = multiprocessing.get_context("spawn")
         self._start_signal: Any
@@ -191,40 +199,42 @@ class WorkerPool:
         return History(jobs=jobs, began=self._began.value, notes=tuple(notes))
 
     def _get_ready(self, answers: _Answers) -> None:
-        deadline = time.monotonic() + _READY_LIMIT
+        deadline = time.monotonic() + self._start_limit
+        late = f"a worker was not ready within {self._start_limit:g} s: --start-limit gives it longer"
         for pipe in list(answers.busy):
-            answers.add(pipe, self._receive(pipe, deadline))
+            answers.add(pipe, self._receive(pipe, deadline, late))
         # After a failed preparation the other workers are started only to stop.
         if answers.failed:
             self._tally.stop()
 
     def _watch(self, answers: _Answers, deadline: float, progress: Callable[[int], None]) -> None:
+        late = f"a worker did not stop within {self._stop_limit:g} s after the end: --stop-limit gives it longer"
         while answers.busy:
             for pipe in wait(answers.busy, timeout=_PROGRESS_INTERVAL):
                 if isinstance(pipe, Connection):
-                    answers.add(pipe, self._receive(pipe, time.monotonic() + _STOP_LIMIT))
+                    answers.add(pipe, self._receive(pipe, time.monotonic() + self._stop_limit, late))
             progress(self._tally.left)
             if time.monotonic() > deadline:
                 self._tally.stop()
-            if time.monotonic() > deadline + _STOP_LIMIT:
-                raise WorkerPoolError(f"a worker did not stop within {_STOP_LIMIT:.0f} s after the end")
+            if time.monotonic() > deadline + self._stop_limit:
+                raise WorkerPoolError(late)
 
     def _await_answers(self, busy: list[Connection]) -> None:
         """After a failure: wait until all workers have stopped, so that none holds a lock on the tables that are dropped next."""
-        deadline = time.monotonic() + _STOP_LIMIT
+        deadline = time.monotonic() + self._stop_limit
         for pipe in busy:
             with suppress(WorkerPoolError):
-                while self._receive(pipe, deadline)[0] == "ready":
+                while self._receive(pipe, deadline, "")[0] == "ready":
                     pass
 
-    def _receive(self, pipe: Connection, deadline: float) -> tuple[str, Any]:
+    def _receive(self, pipe: Connection, deadline: float, late: str) -> tuple[str, Any]:
         try:
             if pipe.poll(max(0.0, deadline - time.monotonic())):
                 answer: tuple[str, Any] = pipe.recv()
                 return answer
         except (EOFError, OSError):
             raise WorkerPoolError("a worker process died") from None
-        raise WorkerPoolError(f"a worker did not answer within {_READY_LIMIT:.0f} s")
+        raise WorkerPoolError(late)
 
 
 def _member(number: int, pipe: Connection, tally: _SharedTally, start_signal: Any, began: Any, kind: Kind) -> None:

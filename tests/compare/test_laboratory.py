@@ -144,6 +144,24 @@ def test_nothing_is_left_after_ctrl_c(house: House, moment: str, row: str) -> No
     assert house.tables() == []
 
 
+def test_what_was_measured_before_ctrl_c_is_kept(tmp_path: Path) -> None:
+    house = House("sqlite", f"sqlite:///{tmp_path}/queue.db")
+    kept: list[Comparison] = []
+
+    def keep(comparison: Comparison) -> None:
+        kept.append(comparison)
+        if len(kept) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare([house.url], plan(*BOTH, repeat=2), keep=keep)
+    assert house.places() == []
+    (bench,) = kept[-1].benches
+    assert kept[-1].interrupted
+    assert [len(row.runs) for row in bench.rows] == [2, 1]
+    assert all(run.finished for row in bench.rows for run in row.runs)
+
+
 _PLACE_IS_GONE = threading.Event()
 _SENT: list[None] = []
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from queue_db.compare.contestant import Target, WorkerContext
 from queue_db.compare.history import History, Race
 from queue_db.compare.results import Run
 from queue_db.compare.worker_pool import Assignment, WorkerPool, WorkerPoolError
@@ -123,6 +126,35 @@ def test_a_worker_that_fails_is_an_error_and_the_others_stop(pool: WorkerPool, p
 def test_a_worker_process_that_dies_is_an_error() -> None:
     with WorkerPool(1, "processes") as one, pytest.raises(WorkerPoolError, match="a worker process died"):
         run(one, Vanishing(), 1, limit=5)
+
+
+_FREE = threading.Event()
+
+
+@dataclass(frozen=True)
+class Stubborn(Dealt):
+    """Waits until the test lets it go on, before it is ready or after the end."""
+
+    prepared: bool = False
+
+    def work(self, target: Target, context: WorkerContext) -> None:
+        if self.prepared:
+            context.wait_for_start()
+        _FREE.wait(LONG)
+        if not self.prepared:
+            context.wait_for_start()
+
+
+@pytest.mark.parametrize(("prepared", "option"), [(False, "--start-limit"), (True, "--stop-limit")])
+def test_a_worker_that_takes_too_long_is_an_error_that_names_the_option(prepared: bool, option: str) -> None:
+    _FREE.clear()
+    # No worker comes in time, and how long the others are waited for afterwards is the same limit.
+    with WorkerPool(1, "threads", start_limit=LONG if prepared else 0.1, stop_limit=0.1) as own:
+        try:
+            with pytest.raises(WorkerPoolError, match=option):
+                run(own, Stubborn(prepared=prepared), 1, limit=0.1)
+        finally:
+            _FREE.set()
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
