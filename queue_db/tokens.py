@@ -74,7 +74,7 @@ class Tokens:
         self._core = core
         # By name: when the last use was to be written. Where the database takes no writes, not each use is a try.
         self._noted: dict[str, int] = {}
-        #: How many tokens were revoked by this object: what was found before the last one may be wrong now.
+        #: How many tokens were revoked, and sessions ended, by this object: what was found before the last one may be wrong now.
         self.revocations = 0
 
     def create(self, name: str, scopes: Iterable[str], *, queues: Iterable[str] = ("*",), expires_in: float | None = None) -> str:
@@ -155,7 +155,10 @@ class Tokens:
     def log_out(self, key: str) -> bool:
         """End a session; False if there is none."""
         sha256 = _sha256_of(key)
-        return sha256 is not None and self._core.write(stored.log_out, sha256)
+        try:
+            return sha256 is not None and self._core.write(stored.log_out, sha256)
+        finally:
+            self.revocations += 1
 
     def _in_use(self, row: Any) -> Token | None:
         """The token of a row, which is used now; None if it is not active."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,9 @@ from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from queue_db.errors import QueueDBError
+from queue_db.errors import QueueDBError, StorageError
+from queue_db.service.errors import answer
+from queue_db.service.identity import ForbiddenError, UnauthorizedError
 from queue_db.service.incidents import IncidentType, described
 from queue_db.service.requests import Service, of
 from queue_db.service.times import rfc3339
@@ -27,7 +30,7 @@ IDLE = 15.0
 #: Seconds that a client may take for one event. Then its stream is cut: it connects again and gets what is true then.
 SLOWEST = 10.0
 
-#: Seconds after which a stream ends, so that a token that was revoked does not keep one.
+#: Seconds after which a stream ends, so that its client connects again, perhaps to another process.
 LONGEST = 600.0
 
 # Seconds between two reads of the live numbers.
@@ -46,21 +49,28 @@ def _event(data: str, name: str | None, event_id: str | None = None) -> str:
 
 
 class EventStream(Response):
-    """A response of events; None stands for an idle time."""
+    """A response of events; None stands for an idle time. An error ends it with a last event, ``problem``.
+
+    :param events: the events.
+    :param check: called before each event and in each idle time; raises if who asks may have no more of them.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[str | None], slowest: float = SLOWEST) -> None:
+    def __init__(
+        self, events: AsyncGenerator[str | None, None], check: Callable[[], Awaitable[None]], slowest: float = SLOWEST
+    ) -> None:
         super().__init__(None)
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-store"
         self.headers["x-accel-buffering"] = "no"
         self._events = events
+        self._check = check
         self._slowest = slowest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.ensure_future(_disconnect(receive))
-        sending = asyncio.ensure_future(self._send(send))
+        sending = asyncio.ensure_future(self._send(scope, send))
         try:
             await asyncio.wait((gone, sending), timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
@@ -76,18 +86,38 @@ class EventStream(Response):
             await asyncio.gather(gone, sending, return_exceptions=True)
         await asyncio.wait_for(send({"type": "http.response.body", "body": b""}), self._slowest)
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for one in self._events:
-            part = {"type": "http.response.body", "body": (one or ": idle\n\n").encode(), "more_body": True}
-            await asyncio.wait_for(send(part), self._slowest)
+        try:
+            async with aclosing(self._events):
+                async for one in self._events:
+                    await self._may_go_on(idle=one is None)
+                    await self._put(send, one or ": idle\n\n")
+        except (QueueDBError, UnauthorizedError, ForbiddenError) as error:
+            await self._put(send, _event(bytes(answer(error, _service(scope), scope).body).decode(), "problem"))
+
+    async def _may_go_on(self, *, idle: bool) -> None:
+        try:
+            await self._check()
+        except StorageError:
+            # With a comment nothing is handed over: the stream outlives the outage.
+            if not idle:
+                raise
+
+    async def _put(self, send: Send, text: str) -> None:
+        await asyncio.wait_for(send({"type": "http.response.body", "body": text.encode(), "more_body": True}), self._slowest)
 
 
 def _record_cut(scope: Scope) -> None:
+    service = _service(scope)
+    if service is not None:
+        service.incidents.record(IncidentType.STREAM_CUT, described(scope))
+
+
+def _service(scope: Scope) -> Service | None:
     app = scope.get("app")
-    if app is not None:
-        found: Service = app.state.service
-        found.incidents.record(IncidentType.STREAM_CUT, described(scope))
+    found: Service | None = None if app is None else app.state.service
+    return found
 
 
 @dataclass(eq=False)
@@ -110,7 +140,7 @@ class Live:
         # Of each queue what its text was made of, without the duration, which grows all the time.
         self._numbers: dict[str, dict[str, Any]] = {}
 
-    async def follow(self, wanted: Callable[[str], bool]) -> AsyncIterator[str | None]:
+    async def follow(self, wanted: Callable[[str], bool]) -> AsyncGenerator[str | None, None]:
         """Events with the numbers of the queues that are wanted, each time that they have changed."""
         client = _Client(self._known)
         allowed: dict[str, bool] = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -12,6 +14,7 @@ from fastapi import Depends, Request
 
 from queue_db.db import QueueDB
 from queue_db.errors import StorageError
+from queue_db.service import identity as identities
 from queue_db.service import session
 from queue_db.service.identity import ANYBODY, FoundTokens, Identity, UnauthorizedError
 from queue_db.service.incidents import Incidents, IncidentType
@@ -98,6 +101,37 @@ async def identity(request: Request) -> Identity:
             found = await to_thread.run_sync(_found, request, service, secret, limiter=service.asking)
         known = request.scope[_WHO] = _as_allowed(service, found)
     return known
+
+
+class Standing:
+    """Whether who asks still may: the token of a request that waits can be revoked or expire meanwhile, and a session can end.
+
+    :param scope: what the request needs, for the queue or feed ``name``, or for some if None.
+    """
+
+    def __init__(self, request: Request, scope: str, name: str | None = None) -> None:
+        self._request = request
+        self._scope = scope
+        self._name = name
+        # Of the last look at a session: when it was, and the revocations before it.
+        self._looked = -math.inf
+        self._revocations = -1
+
+    async def check(self) -> None:
+        """Look again, as for a new request; to be called before anything is handed over. A session is read once a second.
+
+        :raises UnauthorizedError: the token was revoked or has expired, or the session has ended.
+        :raises StorageError: the database does not answer.
+        """
+        now, revocations = time.monotonic(), of(self._request).db.tokens.revocations
+        if self._is_session() and now - self._looked < identities.REMEMBERED_FOR and revocations == self._revocations:
+            return
+        self._request.scope.pop(_WHO, None)
+        (await identity(self._request)).check(self._scope, self._name)
+        self._looked, self._revocations = now, revocations
+
+    def _is_session(self) -> bool:
+        return _secret(self._request) is None
 
 
 def _secret(request: Request) -> str | None:

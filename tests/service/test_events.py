@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -152,9 +152,12 @@ def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:
     sent: list[dict[str, Any]] = []
     stuck = asyncio.Event()
 
-    async def two() -> AsyncIterator[str | None]:
+    async def two() -> AsyncGenerator[str | None, None]:
         yield None
         yield event({"n": 1}, name="queues", event_id="7")
+
+    async def allowed() -> None:
+        pass
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -164,5 +167,5 @@ def test_a_slow_client_is_cut_and_an_idle_one_gets_a_comment() -> None:
     async def receive() -> Any:
         await asyncio.Event().wait()
 
-    asyncio.run(EventStream(two(), slowest=0.01)({"type": "http"}, receive, send))
+    asyncio.run(EventStream(two(), allowed, slowest=0.01)({"type": "http"}, receive, send))
     assert [message.get("body") for message in sent[1:]] == [b": idle\n\n", b'id: 7\nevent: queues\ndata: {"n": 1}\n\n']

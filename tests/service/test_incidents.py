@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -91,15 +91,18 @@ def _add_routes(app: FastAPI) -> None:
             yield b"x" * 100_000
             await asyncio.sleep(0)
 
-    async def events() -> AsyncIterator[str | None]:
+    async def events() -> AsyncGenerator[str | None, None]:
         async for part in endless():
             yield part.decode()
+
+    async def allowed() -> None:
+        pass
 
     def bug() -> None:
         raise RuntimeError("a bug")
 
     app.add_api_route("/endless", lambda: StreamingResponse(endless()), response_model=None)
-    app.add_api_route("/events", lambda: EventStream(events(), slowest=0.1), response_model=None)
+    app.add_api_route("/events", lambda: EventStream(events(), allowed, slowest=0.1), response_model=None)
     app.add_api_route("/bug", bug, response_model=None)
 
 

@@ -14,7 +14,7 @@ from queue_db.service import answers, shapes
 from queue_db.service.handover import Handover, watch
 from queue_db.service.leases import Leases
 from queue_db.service.paths import Name
-from queue_db.service.requests import Db, WorkerClient, of
+from queue_db.service.requests import Db, Standing, WorkerClient, of
 from queue_db.service.shapes import Id, Lease, LeaseSeconds, WorkerName
 from queue_db.service.times import Time
 from queue_db.service.waiting import Waiting, Wanted
@@ -75,10 +75,13 @@ async def claim_jobs(queue: Name, body: ClaimRequest, db: Db, who: WorkerClient,
     waiting: Waiting = request.app.state.waiting
     wanted = Wanted(db.queue(queue).name, body.limit, body.lease, body.worker, partial(_handed_out, of(request).leases, db.codec))
     disconnected = watch(request.receive)
+    jobs: list[LeasedJob] = []
     try:
         jobs = await waiting.claim(wanted, body.wait, disconnected)
+        await Standing(request, "work", queue).check()
     except BaseException:
         disconnected.cancel()
+        waiting.return_to_queue(jobs)
         raise
     nothing = Response(_NOTHING, media_type=Handover.media_type)
     return Handover(wanted.answer if jobs else _NOTHING, disconnected, nothing, partial(waiting.return_to_queue, jobs))

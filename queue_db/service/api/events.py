@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
@@ -13,7 +13,7 @@ from queue_db.service.arrivals import arrivals_of
 from queue_db.service.events import IDLE, EventStream, event, live_of
 from queue_db.service.feed_shapes import PositionText, feed_of, message_view
 from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Reader
+from queue_db.service.requests import Db, Reader, Standing
 
 router = APIRouter(tags=["events"])
 
@@ -29,8 +29,11 @@ Last = Annotated[PositionText | None, Header(alias="Last-Event-ID", description=
 
 @router.get("/events", response_class=Response, responses=_STREAM)
 async def follow_queues(request: Request, who: Reader) -> Response:
-    """Get the latest numbers of the queues each time that they change, as events named `queues`."""
-    return EventStream(live_of(request).follow(lambda queue: who.allows("read", queue)))
+    """Get the latest numbers of the queues each time that they change, as events named `queues`.
+
+    The last event of a stream that ends by an error is named `problem`: 401 if the token was revoked or has expired.
+    """
+    return EventStream(live_of(request).follow(lambda queue: who.allows("read", queue)), Standing(request, "read").check)
 
 
 @router.get("/feeds/{feed}/events", response_class=Response, responses=_STREAM)
@@ -39,7 +42,8 @@ async def follow_feed(
 ) -> Response:
     """Get the messages after a position, and those that come, each as an event with its id. Without a position: from now on.
 
-    A stream ends after ten minutes, or when messages were trimmed; a browser connects again by itself and goes on where it was.
+    A stream ends after ten minutes; a browser connects again by itself and goes on where it was. The last event of a stream that
+    ends by an error is named `problem`: 410 if messages were trimmed, 401 if the token was revoked or has expired.
     """
     who.check("read", feed)
     found = await run_in_threadpool(feed_of, db, feed)
@@ -48,10 +52,10 @@ async def follow_feed(
         begin = await run_in_threadpool(found.end)
     # Before the first byte: a position of another feed is refused with its status.
     await run_in_threadpool(found.read, begin, 1)
-    return EventStream(_messages(request, found, begin))
+    return EventStream(_messages(request, found, begin), Standing(request, "read", feed).check)
 
 
-async def _messages(request: Request, feed: Feed, after: str) -> AsyncIterator[str | None]:
+async def _messages(request: Request, feed: Feed, after: str) -> AsyncGenerator[str | None, None]:
     def page() -> tuple[list[str], str, int]:
         one = feed.read(after, _PAGE)
         views = [message_view(message) for message in one.messages]

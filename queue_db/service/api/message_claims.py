@@ -17,7 +17,7 @@ from queue_db.service.feed_shapes import ClaimLimit, Grace, Lease, MessageClaimV
 from queue_db.service.handover import Handover, watch
 from queue_db.service.incidents import Incidents, IncidentType
 from queue_db.service.paths import Name
-from queue_db.service.requests import Db, Manager, WorkerClient, of
+from queue_db.service.requests import Db, Manager, Standing, WorkerClient, of
 from queue_db.service.times import Time
 
 router = APIRouter(tags=["feeds"])
@@ -70,6 +70,7 @@ async def claim_messages(
                 while content is None and await waiter.wait(until - time.monotonic()) and not disconnected.done():
                     content = await run_in_threadpool(making.claim)
             arrivals_of(request).pass_on(feed)
+        await Standing(request, "work", feed).check()
     except BaseException:
         disconnected.cancel()
         making.abandon()

@@ -29,7 +29,7 @@ from queue_db.service.feed_shapes import (
 )
 from queue_db.service.paths import Name
 from queue_db.service.refusals import invalid, missing
-from queue_db.service.requests import Db, Enqueuer, Reader, WorkerClient
+from queue_db.service.requests import Db, Enqueuer, Reader, Standing, WorkerClient
 
 router = APIRouter(tags=["feeds"])
 
@@ -110,6 +110,7 @@ async def read_messages(
             skipped += got.skipped
             if time.monotonic() >= until:
                 break
+    await Standing(request, "read", feed).check()
     return await run_in_threadpool(_answer, got.model_copy(update={"skipped": skipped}))
 
 
