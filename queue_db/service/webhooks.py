@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import hmac
 import http.client
+import io
 import json
 import os
 import socket
@@ -39,14 +40,39 @@ _Network = IPv4Network | IPv6Network
 #: Begins a secret whose rest is base64, as in Standard Webhooks.
 _PREFIX = "whsec_"
 
-# IPv6 addresses that lead to an IPv4 address: NAT64.
-_NAT64 = ip_network("64:ff9b::/96")
+# Networks whose addresses are not public: those of IANA's special-purpose registries (RFC 6890), and multicast. Python's own table
+# depends on its version. Beyond the registries: all of 192.0.0.0/24 and 2001::/23, where only protocols of networks are, the tunnels
+# 6to4 and Teredo, and the machine's own agent and metadata in Azure.
+_NOT_PUBLIC_V4 = tuple(
+    map(
+        IPv4Network,
+        [
+            "0.0.0.0/8",
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "168.63.129.16/32",
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/4",
+            "240.0.0.0/4",
+        ],
+    )
+)
+_NOT_PUBLIC_V6 = tuple(map(IPv6Network, ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"]))
 
 # All other IPv6 addresses are of a site, of a machine, or not in use.
-_GLOBAL_UNICAST = ip_network("2000::/3")
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
 
-# Public by its number, and not by what answers there: the machine's own agent and metadata in Azure.
-_METADATA = ip_network("168.63.129.16/32")
+# IPv6 addresses that lead to an IPv4 address: NAT64.
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 # Questions to DNS at a time: those whose answers never come must not become ever more threads.
@@ -111,12 +137,17 @@ class Sender:
             if secure:
                 used.do_handshake()
             connection = http.client.HTTPConnection(host, parts.port or (443 if secure else 80))
+            connection.response_class = _WholeResponse
             connection.sock = used
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             port = f":{parts.port}" if parts.port else ""
             name = f"[{host}]" if ":" in host else host
             connection.request("POST", path, body, self.headers(message_id, body, at) | {"Host": name + port})
             return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            if time.monotonic() < until:
+                raise
+            raise TimeoutError("no answer in time") from None
         finally:
             ending.cancel()
             used.close()
@@ -149,6 +180,27 @@ class Sender:
             signed = hmac.new(self.secret, f"{message_id}.{moment}.".encode() + body, hashlib.sha256).digest()
             sent["webhook-signature"] = f"v1,{base64.b64encode(signed).decode()}"
         return sent
+
+
+class _WholeResponse(http.client.HTTPResponse):
+    """A response whose status line and headers are all there: the end of a connection within them is an error."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp.close()
+        self.fp = _Lines(sock.makefile("rb", 0))
+
+
+class _Lines(io.BufferedReader):
+    def readline(self, size: int | None = -1) -> bytes:
+        """A line; ``http.client`` takes the end of what was read for the end of one.
+
+        :raises http.client.IncompleteRead: it has no end.
+        """
+        line = super().readline(size)
+        if not line.endswith(b"\n") and len(line) != size:
+            raise http.client.IncompleteRead(line)
+        return line
 
 
 def deliver(job: LeasedJob) -> Dead | Retry | None:
@@ -215,15 +267,12 @@ def key_of(secret: str) -> bytes:
 
 def is_public(one: _Address) -> bool:
     """Whether an address is on the public internet, and not of this machine, a private network or a cloud's metadata."""
-    if isinstance(one, IPv6Address):
-        inner = one.ipv4_mapped or one.sixtofour or (one.teredo[1] if one.teredo else None)
-        if one in _NAT64:
-            inner = IPv4Address(int(one) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_public(inner)
-        if one not in _GLOBAL_UNICAST:
-            return False
-    return one.is_global and not one.is_multicast and not one.is_reserved and one not in _METADATA
+    if isinstance(one, IPv4Address):
+        return not any(one in network for network in _NOT_PUBLIC_V4)
+    inner = IPv4Address(int(one) & 0xFFFFFFFF) if one in _NAT64 else one.ipv4_mapped
+    if inner is not None:
+        return is_public(inner)
+    return one in _GLOBAL_UNICAST and not any(one in network for network in _NOT_PUBLIC_V6)
 
 
 def _resolved(host: str, port: int, until: float) -> list[Any]:

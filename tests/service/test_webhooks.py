@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -183,6 +183,95 @@ def test_which_addresses_are_public(address: str, public: bool) -> None:
     assert is_public(ip_address(address)) is public
 
 
+# The special-purpose registries of IANA for IPv4 and IPv6 (RFC 6890), blocks by whether they are globally reachable. Multicast has
+# a registry of its own.
+NOT_REACHABLE = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.0.0/29",
+    "192.0.0.8/32",
+    "192.0.0.170/32",
+    "192.0.0.171/32",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.88.99.2/32",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "255.255.255.255/32",
+    "::1/128",
+    "::/128",
+    "64:ff9b:1::/48",
+    "100::/64",
+    "100:0:0:1::/64",
+    "2001::/23",
+    "2001::/32",
+    "2001:2::/48",
+    "2001:10::/28",
+    "2001:db8::/32",
+    "2002::/16",
+    "3fff::/20",
+    "5f00::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "ff00::/8",
+]
+REACHABLE = ["192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24", "2620:4f:8000::/48"]
+# Reachable, and no webhook is there: anycast to a machine of one's own network, identifiers, tunnels.
+REFUSED_ALL_THE_SAME = [
+    "192.0.0.9/32",
+    "192.0.0.10/32",
+    "2001:1::1/128",
+    "2001:1::2/128",
+    "2001:1::3/128",
+    "2001:3::/32",
+    "2001:4:112::/48",
+    "2001:20::/28",
+    "2001:30::/28",
+]
+
+
+def ends(block: str) -> list[IPv4Address | IPv6Address]:
+    """The first address of a block, one in the middle, and the last."""
+    network = ip_network(block)
+    return [network[0], network[network.num_addresses // 2], network[-1]]
+
+
+def within(one: IPv4Address) -> dict[str, IPv6Address]:
+    """Addresses of IPv6 that lead to one of IPv4."""
+    number = int(one)
+    return {
+        "mapped": IPv6Address(0xFFFF << 32 | number),
+        "NAT64": IPv6Address(int(IPv6Address("64:ff9b::")) | number),
+        "local NAT64": IPv6Address(int(IPv6Address("64:ff9b:1::")) | number),
+        "6to4": IPv6Address(0x2002 << 112 | number << 80),
+        "Teredo": IPv6Address(0x20010000 << 96 | (number ^ 0xFFFFFFFF)),
+    }
+
+
+def test_no_block_for_a_special_purpose_is_public() -> None:
+    found = [one for block in [*NOT_REACHABLE, *REFUSED_ALL_THE_SAME] for one in ends(block)]
+    found += [inner for one in found if isinstance(one, IPv4Address) for inner in within(one).values()]
+    assert [one for one in found if is_public(one)] == []
+
+
+def test_what_is_beside_them_is_public() -> None:
+    beside = ["1.0.0.0", "9.255.255.255", "100.128.0.0", "192.0.1.0", "192.88.98.255", "192.88.100.0", "223.255.255.255"]
+    beside += ["2001:200::", "2003::", "2400::1", "3ffe:ffff::1", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+    found = [*map(ip_address, beside), *(one for block in REACHABLE for one in ends(block))]
+    assert [one for one in found if not is_public(one)] == []
+    inner = within(IPv4Address("8.8.8.8"))
+    assert {name for name, one in inner.items() if is_public(one)} == {"mapped", "NAT64"}, "tunnels lead somewhere else"
+
+
 @on_sqlite
 def test_code_older_than_webhooks_makes_the_job(
     receiver: Receiver, routed_to: Any, db: QueueDB, name: str, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +307,35 @@ def test_an_answer_that_does_not_end_is_cut(routed_to: Any, monkeypatch: pytest.
         job = routed_to(f"http://127.0.0.1:{silent.getsockname()[1]}/200")
         assert isinstance(deliver(job), Retry)
         job.complete()
+
+
+@on_sqlite
+@pytest.mark.parametrize("closes", [True, False], ids=["closes", "silent"])
+@pytest.mark.parametrize(
+    "part", [b"HTTP/1.1 200", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", b"HTTP/1.1 200 OK\r\nX: 1"]
+)
+def test_a_part_of_an_answer_is_no_delivery(routed_to: Any, monkeypatch: pytest.MonkeyPatch, part: bytes, closes: bool) -> None:
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_ALLOW", "127.0.0.0/8")
+    monkeypatch.setenv("QUEUE_DB_WEBHOOK_TIMEOUT", str(PATIENCE) if closes else "0.5")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(part)
+                if closes:
+                    connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    """Until the other side closes."""
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        job = routed_to(f"http://127.0.0.1:{server.getsockname()[1]}/200")
+        outcome = deliver(job)
+        thread.join(PATIENCE)
+    assert isinstance(outcome, Retry)
+    assert closes or "in time" in str(outcome.reason)
+    job.complete()
 
 
 @on_sqlite
