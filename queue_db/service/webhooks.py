@@ -41,8 +41,8 @@ _Network = IPv4Network | IPv6Network
 _PREFIX = "whsec_"
 
 # Networks whose addresses are not public: those of IANA's special-purpose registries (RFC 6890), and multicast. Python's own table
-# depends on its version. Beyond the registries: all of 192.0.0.0/24 and 2001::/23, where only protocols of networks are, the tunnels
-# 6to4 and Teredo, and the machine's own agent and metadata in Azure.
+# depends on its version. Beyond the registries: all of 192.0.0.0/24 and 2001::/23, where only protocols of networks are, the
+# tunnels 6to4 and Teredo, and the machine's own agent and metadata in Azure.
 _NOT_PUBLIC_V4 = tuple(
     map(
         IPv4Network,
