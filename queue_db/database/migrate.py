@@ -10,7 +10,8 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,9 +39,11 @@ __all__ = [
     "SchemaVersion",
     "configuration",
     "found",
+    "include_migration",
     "include_object",
     "losses",
     "offline_sql",
+    "prepare",
     "repair",
     "require",
     "run",
@@ -245,16 +248,39 @@ def _to(connection: Connection, tables: Tables, revision: str) -> None:
     from alembic.script import ScriptDirectory
     from alembic.util.exc import CommandError
 
-    _require_support(connection.dialect)
     directory = ScriptDirectory.from_config(config)
-    if version.revision is None:
-        _refuse_foreign(connection, tables)
-    _refuse_foreign_view(connection, tables)
+    prepare(connection, tables, version)
     try:
         down = _leads_down(directory, version, revision, tables)
-        (command.downgrade if down else command.upgrade)(config, revision)
+        with _within_another():
+            (command.downgrade if down else command.upgrade)(config, revision)
     except CommandError as error:
         raise ConfigurationError(f"migrate to {revision!r}: {error}") from error
+
+
+def prepare(connection: Connection, tables: Tables, version: SchemaVersion | None = None) -> None:
+    """Check that a migration may run.
+
+    :param version: of the tables, if it is known already.
+    :raises ConfigurationError: Alembic does not know the database, or something of another application has one of our names.
+    """
+    _require_support(connection.dialect)
+    if (version or _found(connection, tables)).revision is None:
+        _refuse_foreign(connection, tables)
+    _refuse_foreign_view(connection, tables)
+
+
+@contextmanager
+def _within_another() -> Iterator[None]:
+    """Our Alembic may run within a step of an application's. There is one ``context`` and one ``op``; ours ends without them."""
+    from alembic import context, op
+
+    outer = [proxy for module in (context, op) if (proxy := getattr(module, "_proxy", None)) is not None]
+    try:
+        yield
+    finally:
+        for proxy in outer:
+            proxy._install_proxy()  # noqa: SLF001 - there is no public way
 
 
 def _require_support(dialect: SQLAlchemyDialect) -> None:
@@ -358,7 +384,7 @@ def _refuse_foreign(connection: Connection, tables: Tables) -> None:
         if not _FIRST_COLUMNS <= columns <= {column.name for column in ours.c}:
             raise ConfigurationError(
                 f"there is a table {ours.name!r} in this database that is not queue_db's; choose another name: "
-                "QueueDB(url, table=…) or queue-db --table …"
+                "QueueDB(url, table=…), queue-db --table … or alembic -x table=…"
             )
 
 
@@ -381,16 +407,19 @@ def _refuse_foreign_view(connection: Connection, tables: Tables) -> None:
     kind = "view" if is_view else "table"
     raise ConfigurationError(
         f"there is a {kind} {name!r} in this database that is not queue_db's, and the queue needs its name: rename that {kind}, "
-        "or choose another name for the queue's tables: QueueDB(url, table=…) or queue-db --table …"
+        "or choose another name for the queue's tables: QueueDB(url, table=…), queue-db --table … or alembic -x table=…"
     )
 
 
-def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, start: str = "base") -> str:
+def offline_sql(
+    dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, start: str = "base", transactions: bool = True
+) -> str:
     """The statements of the way from ``start`` (a revision; "base": an empty database) to ``revision``; needs no server.
 
+    :param transactions: with BEGIN and COMMIT, where the database has transactions for DDL.
     :raises ConfigurationError: there is no such revision, or Alembic does not know the database.
     """
-    config = configuration(tables, sql_dialect=dialect)
+    config = configuration(tables, sql_dialect=dialect, transactional_ddl=None if transactions else False)
     from alembic import command
     from alembic.script import ScriptDirectory
     from alembic.util.exc import CommandError
@@ -404,13 +433,48 @@ def offline_sql(dialect: SQLAlchemyDialect, tables: Tables, revision: str, *, st
         here = None if start == "base" else directory.get_revision(start).revision
         if here == revision or (here is None and revision == "base"):
             return ""
-        if _leads_down(directory, SchemaVersion(here), revision, tables):
-            command.downgrade(config, f"{here}:{revision}", sql=True)
-        else:
-            command.upgrade(config, revision if here is None else f"{here}:{revision}", sql=True)
+        with _within_another():
+            if _leads_down(directory, SchemaVersion(here), revision, tables):
+                command.downgrade(config, f"{here}:{revision}", sql=True)
+            else:
+                command.upgrade(config, revision if here is None else f"{here}:{revision}", sql=True)
     except CommandError as error:
         raise ConfigurationError(f"migrate from {start!r} to {revision!r}: {error}") from error
     return output.getvalue()
+
+
+def include_migration(op: Any, start: str, to: str, *, table: str = "jobs", schema: str | None = None) -> None:
+    """For a revision of an application's own Alembic: bring the queue's tables from one of our revisions to another.
+
+    ``include_migration(op, "base", "0010")`` in its ``upgrade()``, and ``include_migration(op, "0010", "base")`` in its
+    ``downgrade()``. It runs in the application's transaction; with ``--sql`` it prints the statements. Tables that are already at
+    ``to``, or further, stay as they are.
+
+    :param op: ``alembic.op`` of the application.
+    :param start: the revision that the tables are at; "base": there are none.
+    :param to: the revision to reach; "base" drops the tables.
+    :param table: as for :class:`~queue_db.QueueDB`.
+    :param schema: as for :class:`~queue_db.QueueDB`.
+    :raises ConfigurationError: there is no such revision, or both are the same; "head" changes with the package, so it is none.
+    """
+    tables = described(table, schema)
+    from alembic.script import ScriptDirectory
+
+    order = ["base", *_known(ScriptDirectory.from_config(configuration(tables)))]
+    if not {start, to} <= set(order) or start == to:
+        raise ConfigurationError(
+            f"from {shown(start)} to {shown(to)}: give base or one of {', '.join(order[1:])}, two different ones"
+        )
+    context = op.get_context()
+    if context.as_sql:
+        context.impl.static_output(offline_sql(context.dialect, tables, to, start=start, transactions=False).rstrip())
+        return
+    connection = op.get_bind()
+    found = _found(connection, tables).revision or "base"
+    # Of a newer package there may be revisions that are not known here: they are further.
+    place = order.index(found) if found in order else len(order)
+    if (place < order.index(to)) is (order.index(start) < order.index(to)) and found != to:
+        _to(connection, tables, to)
 
 
 def include_object(table: str = "jobs", schema: str | None = None, *, also: IncludeObject | None = None) -> IncludeObject:

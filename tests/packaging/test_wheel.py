@@ -15,6 +15,7 @@ import pytest
 
 import queue_db
 from queue_db import errors
+from queue_db.store.schema import HEAD
 from queue_db.testing import suite
 from queue_db.testing.suite import asserts
 
@@ -98,6 +99,16 @@ def test_the_wheel_does_a_job_without_the_sources(installed: Path, tmp_path: Pat
 def test_the_wheel_has_the_command(installed: Path, tmp_path: Path) -> None:
     assert queue_db.__version__ in run(installed.parent / "queue-db", "--version", cwd=tmp_path)
     assert queue_db.__version__ in run(installed, "-m", "queue_db", "--version", cwd=tmp_path)
+
+
+def test_the_wheel_is_migrated_by_plain_alembic(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "queue.ini").write_text("[alembic]\nscript_location = queue_db:migrations\n")
+    alembic = [installed, "-m", "alembic", "-c", "queue.ini", "-x", f"url=sqlite:///{tmp_path}/wheel.db"]
+    run(*alembic, "upgrade", "head", cwd=tmp_path)
+    assert f"{HEAD} (head)" in run(*alembic, "current", cwd=tmp_path)
+    assert "CREATE TABLE jobs" in run(*alembic, "upgrade", "head", "--sql", cwd=tmp_path)
+    with queue_db.QueueDB(f"sqlite:///{tmp_path}/wheel.db") as db:
+        db.check()
 
 
 def test_importing_the_library_needs_only_sqlalchemy_and_the_retry_library(tmp_path: Path) -> None:
